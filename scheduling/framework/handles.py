@@ -138,7 +138,7 @@ class NotReady(Exception):
 class DeviceStore(Protocol):
     """Writes claims whose devices have to get ready; a simulation has none."""
 
-    def bind(self, state: CycleState, claims: list[Manifest]) -> bool:
+    def bind(self, state: CycleState, claims: list[Manifest], *, timeout: float) -> bool:
         """Write what was decided, once; return whether all devices are ready.
 
         Raises:

@@ -15,6 +15,7 @@ from scheduling.framework.configuration import KubeSchedulerConfiguration, Profi
 from scheduling.framework.configuration.extenders import ExtenderArgs
 from scheduling.framework.configuration.plugin_args import (
     DefaultPreemptionArgs,
+    DynamicResourcesArgs,
     InterPodAffinityArgs,
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
@@ -128,7 +129,9 @@ def build_plugins(profile: Profile) -> dict[str, Plugin]:
                 NodeResourcesBalancedAllocationArgs(),
             )
         ),
-        "DynamicResources": DynamicResources,
+        "DynamicResources": lambda: DynamicResources(
+            of("DynamicResources", DynamicResourcesArgs, DynamicResourcesArgs())
+        ),
         "ImageLocality": lambda: ImageLocality(version),
         "DefaultBinder": DefaultBinder,
         "NodeDeclaredFeatures": lambda: NodeDeclaredFeatures(version),

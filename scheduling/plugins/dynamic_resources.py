@@ -25,6 +25,7 @@ from clusterstate.objects.dra.attempt import (
     Attempt,
     Verdict,
 )
+from scheduling.framework.configuration.plugin_args import DynamicResourcesArgs
 from scheduling.framework.device_claims import (
     RELEASED,
     TAKEN,
@@ -133,13 +134,20 @@ class Answers:
 
 
 class DynamicResources:
-    """Claims of devices, and extended resources that device classes serve."""
+    """Claims of devices, and extended resources that device classes serve.
+
+    Args:
+        args: how long binding waits until devices are ready.
+    """
 
     name = NAME
     filter_locality = Locality.PODS
     score_locality = Locality.NODE  # pods that the fast lane decides all score 0
     column_rejection: Rejection = (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (NO_DEVICES,))
     _store: DeviceStore | None = None
+
+    def __init__(self, args: DynamicResourcesArgs | None = None) -> None:
+        self._timeout = (args or DynamicResourcesArgs()).binding_timeout
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
         """Return nothing for pods that claim nothing, and one aspect for all that count devices.
@@ -300,7 +308,8 @@ class DynamicResources:
         if not taken or self._store is None or not any(map(waits_for_devices, taken)):
             return SUCCESS
         try:
-            return SUCCESS if self._store.bind(state, taken) else Status(Code.WAIT)
+            ready = self._store.bind(state, taken, timeout=self._timeout)
+            return SUCCESS if ready else Status(Code.WAIT)
         except NotReady as failed:
             return Status(Code.ERROR, (str(failed),))
 

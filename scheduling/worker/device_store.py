@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db import transaction
 
 from clusterstate.actions.scheduler import claiming
-from clusterstate.objects.dra.attempt import ALLOCATED_HERE, BINDING_TIMEOUT, binding_state
+from clusterstate.objects.dra.attempt import ALLOCATED_HERE, binding_state
 from clusterstate.objects.values.document import parse_time
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
@@ -25,7 +25,7 @@ _CLAIM = "ResourceClaim"
 class DeviceStore:
     """The claims of the live service (``handles.DeviceStore``)."""
 
-    def bind(self, state: CycleState, claims: list[Manifest]) -> bool:
+    def bind(self, state: CycleState, claims: list[Manifest], *, timeout: float) -> bool:
         """Write what was decided, once; return whether all devices are ready.
 
         Raises:
@@ -46,7 +46,7 @@ class DeviceStore:
             found = {} if stored is None else decode_object(stored)
             is_ready, failed = binding_state(found)
             name = claim["metadata"]["name"]
-            if failed or (not is_ready and _is_overdue(found, now)):
+            if failed or (not is_ready and _is_overdue(found, now, timeout)):
                 self._give_up(claims, user, now)
                 if failed:
                     raise NotReady(f"claim {name} binding failed: {failed}")
@@ -63,8 +63,8 @@ class DeviceStore:
                     claiming.give_back(claim, user, now)
 
 
-def _is_overdue(claim: Manifest, now: datetime) -> bool:
+def _is_overdue(claim: Manifest, now: datetime, timeout: float) -> bool:
     allocation = (claim.get("status") or {}).get("allocation") or {}
     stamp = allocation.get("allocationTimestamp")
     began = parse_time(stamp) if isinstance(stamp, str) else None
-    return began is not None and (now - began).total_seconds() >= BINDING_TIMEOUT
+    return began is not None and (now - began).total_seconds() >= timeout

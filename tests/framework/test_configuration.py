@@ -102,6 +102,29 @@ def test_priorities_grow_only_where_the_configuration_says_so():
     assert wrong(differ) == {("profiles[1].pluginConfig", "FieldValueInvalid")}
 
 
+def test_the_time_that_devices_may_take_is_read_as_kubernetes_reads_it():
+    """Rule: ``ValidateDynamicResourcesArgs``, v1.36."""
+    config = "[{name: DynamicResources, args: {kind: DynamicResourcesArgs, %s}}]"
+
+    def read(text):
+        return load(one_profile(config=config % text))
+
+    def timeout(configuration):
+        return configuration.profiles[0].args["DynamicResources"].binding_timeout
+
+    assert timeout(read("bindingTimeout: 1m30s")) == 90
+    kept = read("filterTimeout: 10s")
+    assert timeout(kept) == 600
+    path = "profiles[0].pluginConfig[0].args"
+    assert kept.warnings == (f"{path}.filterTimeout: has no effect in this service",)
+    for text in ("bindingTimeout: 999ms", "bindingTimeout: soon", "bindingTimeout: 5"):
+        assert {field for field, _ in wrong(one_profile(config=config % text))} == {
+            f"{path}.bindingTimeout"
+        }
+    ((field, _),) = wrong(one_profile(config=config % "filterTimeout: -1s"))
+    assert field == f"{path}.filterTimeout"
+
+
 def test_the_default_scores_all_nodes_and_backs_off_from_one_to_ten_seconds():
     configuration = default_configuration()
     assert configuration.percentage_of_nodes_to_score == 100

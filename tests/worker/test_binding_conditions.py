@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from clusterstate.actions import objects
+from clusterstate.actions.scheduler import scheduler_configuration
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.processes import steady_clock
+from scheduling.worker import profiles
+from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW
 from tests.controllers.support import make_node, make_pod
 from tests.controllers.test_volumes import Cluster, condition, get, node_of
@@ -70,6 +73,20 @@ def driver_says(kind: str) -> str:
     return str(result["device"])
 
 
+def configured(timeout: str) -> Scheduler:
+    """Store a configuration with this time for devices; return a scheduler that follows it."""
+    args = {"name": "DynamicResources", "args": {"bindingTimeout": timeout}}
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "default-scheduler", "pluginConfig": [args]}],
+    }
+    text, _ = scheduler_configuration.check(document)
+    scheduler_configuration.store(document=text, by="somebody", now=NOW)
+    revision, configuration = profiles.in_force()
+    return Scheduler(configuration, lambda: 7, revision=revision)
+
+
 def test_the_pod_is_bound_once_its_device_is_ready(cluster: Cluster) -> None:
     cluster.turn()
     assert not node_of("p"), "the device is not ready"
@@ -111,15 +128,20 @@ def test_a_pod_that_a_client_put_there_meanwhile_leaves_no_room(cluster: Cluster
     assert node_of("p") == "n1"
 
 
-def test_binding_waits_ten_minutes_and_no_longer(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("given", ["", "30s"])
+def test_binding_waits_ten_minutes_or_as_long_as_the_profile_says(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
+    if given:
+        cluster.scheduler = configured(given)
+        cluster.scheduler.load(NOW.timestamp())
     times = {"now": NOW}
     monkeypatch.setattr(steady_clock, "now", lambda: times["now"])
     cluster.turn()
-    times["now"] = NOW + dt.timedelta(seconds=599)
+    limit = 30 if given else 600
+    times["now"] = NOW + dt.timedelta(seconds=limit - 1)
     cluster.turn(1)
     assert "allocation" in claim_status()
-    times["now"] = NOW + dt.timedelta(seconds=601)
+    times["now"] = NOW + dt.timedelta(seconds=limit + 1)
     cluster.turn(2)
     assert "device binding timeout: claim=c" in condition("p")

@@ -23,6 +23,7 @@ from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from scheduling.framework.configuration.plugin_args import (
     Args,
     DefaultPreemptionArgs,
+    DynamicResourcesArgs,
     InterPodAffinityArgs,
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
@@ -174,7 +175,14 @@ BUILT_IN: dict[str, PluginInfo] = {
         "preFilter", "filter", "preScore", "score", args=InterPodAffinityArgs
     ),
     "DynamicResources": _info(
-        "preFilter", "filter", "postFilter", "preScore", "score", "reserve", "preBind"
+        "preFilter",
+        "filter",
+        "postFilter",
+        "preScore",
+        "score",
+        "reserve",
+        "preBind",
+        args=DynamicResourcesArgs,
     ),
     "DefaultPreemption": _info("postFilter", args=DefaultPreemptionArgs),
     "NodeResourcesBalancedAllocation": _info(

@@ -318,6 +318,8 @@ def _plugin_config(
         if reader is not None:
             _check_type_meta(args, name)
             found[name] = reader(args)
+            if name == "DynamicResources" and args.has("filterTimeout"):
+                warnings.append(f"{args.child('filterTimeout')}: has no effect in this service")
             args.finish()
         else:
             found[name] = _foreign_args(args, known[name])

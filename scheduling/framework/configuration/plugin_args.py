@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from clusterstate.objects.values import durations
 from clusterstate.objects.values.errors import (
     DUPLICATE,
     FORBIDDEN,
@@ -106,6 +107,12 @@ class VolumeBindingArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     shape: tuple[UtilizationShapePoint, ...] = ()
 
 
+class DynamicResourcesArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Arguments of DynamicResources: seconds that binding waits until devices are ready."""
+
+    binding_timeout: float = 600.0
+
+
 class NodeVolumeLimitsArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Arguments of NodeVolumeLimits; the one stands for the alpha gate VolumeLimitScaling."""
 
@@ -139,6 +146,7 @@ Args = (
     | InterPodAffinityArgs
     | DefaultPreemptionArgs
     | PrioritySortArgs
+    | DynamicResourcesArgs
     | VolumeBindingArgs
     | NodeVolumeLimitsArgs
     | RawArgs
@@ -380,6 +388,25 @@ def _volume_binding(args: Field) -> Args:
     )
 
 
+def _dynamic_resources(args: Field) -> Args:
+    _duration(args, "filterTimeout", 0.0, "must be zero or positive")
+    timeout = _duration(args, "bindingTimeout", 1.0, "must be at least 1 second")
+    return DynamicResourcesArgs(binding_timeout=600.0 if timeout is None else timeout)
+
+
+def _duration(args: Field, name: str, least: float, text: str) -> float | None:
+    """Return seconds, ``None`` where the member is absent or wrong."""
+    given = args.take(name)
+    if given is None:
+        return None
+    seconds = durations.parse(given)
+    if seconds is None:
+        args.error(name, given, 'must be a duration such as "100ms", "5s" or "1m30s"')
+    elif seconds < least:
+        args.error(name, given, text)
+    return seconds
+
+
 def _node_volume_limits(args: Field) -> Args:
     scaling = args.boolean("volumeLimitScaling", default=False)
     return NodeVolumeLimitsArgs(volume_limit_scaling=scaling)
@@ -387,6 +414,7 @@ def _node_volume_limits(args: Field) -> Args:
 
 READERS: dict[str, Callable[[Field], Args]] = {
     "DefaultPreemption": _default_preemption,
+    "DynamicResources": _dynamic_resources,
     "InterPodAffinity": _inter_pod_affinity,
     "NodeAffinity": _node_affinity,
     "NodeResourcesBalancedAllocation": _balanced_allocation,
