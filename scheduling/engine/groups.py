@@ -4,8 +4,10 @@
 decided if enough of the group has a place; otherwise the snapshot is as it was, and each pod's
 decision says what its group lacks. A group with a topology constraint is tried domain by domain,
 the smallest first that has room for all: a pod of such a group is decided as if its node selector
-named the domain. Where the group does not fit and may displace others, ``_Preemption`` looks for
-victims with which the whole group fits; without them nobody leaves.
+named the domain. Levels that a group prefers are tried from the narrowest up; where only a wider
+domain holds the group, its pods are spread over as few of the narrower ones as have room. Where the
+group does not fit and may displace others, ``_Preemption`` looks for victims with which the whole
+group fits; without them nobody leaves.
 
 Rules: pkg/scheduler/schedule_one_podgroup.go and framework/preemption/podgrouppreemption.go, v1.36
 (``framework.pod_groups``). What differs: the pods are bound in one transaction, so no pod waits on
@@ -20,6 +22,7 @@ from typing import cast
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.pod_group import GroupKey, PodGroup, PodGroupSpec
@@ -30,9 +33,16 @@ from scheduling.engine.reference.decision import ERROR, UNSCHEDULABLE, Decision
 from scheduling.engine.snapshot import Snapshot, reliance
 from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework import pod_groups as rules
-from scheduling.framework.arrays import Float64
+from scheduling.framework.arrays import Float64, Mask
 from scheduling.framework.node_table import Rows
-from scheduling.framework.pod_groups import GANG_SCHEDULING, Victim
+from scheduling.framework.pod_groups import (
+    EVERYWHERE,
+    GANG_SCHEDULING,
+    Domain,
+    Part,
+    Placement,
+    Victim,
+)
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.framework.terms import RequestFilter
@@ -40,6 +50,7 @@ from scheduling.framework.types import Nomination, PodInfo, PodRecord, group_key
 
 PREEMPTION = "DefaultPreemption"
 _OF_DOMAIN = "groups/of-domain"
+_MOST_PREFERRED = 4
 _MOST_MOVED = 32
 _MOST_ORDERS = 24
 _MOST_MOVES = 256
@@ -219,33 +230,22 @@ def schedule_group(
     placements, status = _placements(snapshot, framework, group, pods, there)
     if not status.ok:
         return _refused(key, [], pods, status, framework, snapshot, options, draw)
-    best: tuple[list[Decision], int] | None = None
-    is_kept = False
-    first: tuple[list[Decision], Status, int] | None = None
-    for domain in placements:
-        decisions, status, fitting = cycle.attempt(_confined(snapshot, pods, group, domain))
-        is_kept = status.ok and (domain is None or fitting == len(pods))
-        if not is_kept:
-            cycle.forget(decisions)
-        if status.code is Code.ERROR:
-            return _refused(key, decisions, pods, status, framework, snapshot, options, draw)
-        first = first or (decisions, status, fitting)
-        if status.ok and (best is None or fitting > best[1]):
-            best = decisions, fitting
-        if is_kept:
-            break
-    if best is not None:
-        decisions, fitting = best
-        if placements != [None]:
-            decisions = _really(snapshot, pods, decisions, is_assumed=is_kept)
+    chosen = _best(cycle, placements)
+    if chosen.status.code is Code.ERROR:
+        made = chosen.decisions
+        return _refused(key, made, pods, chosen.status, framework, snapshot, options, draw)
+    if chosen.status.ok:
+        decisions = chosen.decisions
+        if chosen.placement.parts:
+            decisions = _really(snapshot, pods, decisions, is_assumed=chosen.is_kept)
         return GroupDecision(
             key=key, decisions=decisions, status=SUCCESS,
-            fitting=fitting + len(there), needed=group.min_count,
+            fitting=chosen.fitting + len(there), needed=group.min_count,
         )  # fmt: skip
-    decisions, status, fitting = first or ([], Status(Code.UNSCHEDULABLE), 0)
-    if placements != [None]:
+    decisions, status, fitting = chosen.decisions, chosen.status, chosen.fitting
+    if group.topology_keys:
         outcome = rules.best_placement(
-            placements, lambda domain: rules.GroupOutcome(status), lambda found: []
+            placements, lambda one: rules.GroupOutcome(status), lambda found: []
         )
         status = outcome.status
     refusal = _refused(
@@ -255,6 +255,36 @@ def schedule_group(
     if not options.preempt:
         return refusal
     return _Preemption(cycle, refusal).run()
+
+
+class _Found(msgspec.Struct):
+    """What became of a group at a placement; ``is_kept``: its pods are assumed as of there."""
+
+    placement: Placement
+    decisions: list[Decision]
+    status: Status
+    fitting: int = 0
+    is_kept: bool = False
+
+
+def _best(cycle: _Cycle, placements: Sequence[Placement]) -> _Found:
+    """Return the first placement that takes all pods, or the first of those that take the most.
+
+    Where none will do, the first one, which says why. An error ends the search.
+    """
+    found: _Found | None = None
+    for placement in placements:
+        pods = _confined(cycle.snapshot, cycle.pods, placement)
+        decisions, status, fitting = cycle.attempt(pods)
+        one = _Found(placement, decisions, status, fitting)
+        one.is_kept = status.ok and (not placement.parts or fitting == len(pods))
+        if not one.is_kept:
+            cycle.forget(decisions)
+        if one.is_kept or status.code is Code.ERROR:
+            return one
+        if found is None or (status.ok and (not found.status.ok or fitting > found.fitting)):
+            found = one
+    return found or _Found(EVERYWHERE, [], Status(Code.UNSCHEDULABLE))
 
 
 def _as_assigned(cycle: _Cycle, assigned: Mapping[Hashable, str]) -> list[Decision] | None:
@@ -405,6 +435,58 @@ def _refused(
 # Topology --------------------------------------------------------------------------------------
 
 
+class _Levels:
+    """The domains of a group's levels, widest first, with the room that their nodes have.
+
+    ``room``: pods of the group by row, at most; it is summed upwards by level. ``rows``: the nodes.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, keys: Sequence[str], rows: Rows, room: Float64 | None
+    ) -> None:
+        self.keys, self.rows = keys, rows
+        self.room: Float64 = np.zeros(len(rows)) if room is None else room
+        self._columns = [snapshot.label_column(key) for key in keys]
+        self._ids = [column.ids[rows] for column in self._columns]
+
+    def domains(self, depth: int, inside: Mask | None = None) -> list[tuple[float, Domain, Mask]]:
+        """Return room, labels and nodes of each domain of so many levels, by name."""
+        known: Mask = np.ones(len(self.rows), np.bool_) if inside is None else inside.copy()
+        code: npt.NDArray[np.int64] = np.zeros(len(self.rows), np.int64)
+        for column, ids in zip(self._columns[:depth], self._ids[:depth], strict=True):
+            known &= ids >= 0
+            code = code * len(column.values) + ids
+        places = np.flatnonzero(known)
+        found, first, of = np.unique(code[places], return_index=True, return_inverse=True)
+        sums = np.bincount(of, weights=self.room[places], minlength=len(found)).tolist()
+        result = []
+        for number, place in enumerate(places[first].tolist()):
+            values = [
+                column.values[ids[place]]
+                for column, ids in zip(self._columns[:depth], self._ids[:depth], strict=True)
+            ]
+            domain = tuple(zip(self.keys[:depth], values, strict=True))
+            result.append((sums[number], domain, known & (code == found[number])))
+        return sorted(result, key=lambda one: one[1])
+
+    def spread(self, depth: int, domain: Domain, inside: Mask, count: int) -> list[Part]:
+        """Return the narrowest domains within one for so many pods: few of each level."""
+        if depth == len(self.keys) or count <= 0:
+            return [(domain, count)] if count > 0 else []
+        within = [one for one in self.domains(depth + 1, inside) if one[0] >= 1]
+        within.sort(key=lambda one: (-one[0], one[1]))
+        parts: list[Part] = []
+        for place, largest in enumerate(within):
+            holding = [one for one in within[place:] if one[0] >= count]
+            room, inner, nodes = holding[-1] if holding else largest
+            here = min(int(room), count)
+            parts += self.spread(depth + 1, inner, nodes, here)
+            count -= here
+            if not count:
+                break
+        return parts if not count else [*parts, (domain, count)]
+
+
 def _placements(
     snapshot: Snapshot,
     framework: Framework,
@@ -413,46 +495,80 @@ def _placements(
     there: Sequence[PodRecord],
     *,
     every: bool = False,
-) -> tuple[Sequence[str | None], Status]:
-    """Return the domains to try, those first that hold the whole group, the smallest of them first.
+) -> tuple[Sequence[Placement], Status]:
+    """Return the placements to try, those first that hold the whole group, small ones first.
 
-    Under compatibility with 1.36 in the order of the nodes: of those that take the most pods the
-    first is taken (podgrouppodscount.go). ``[None]``: the whole cluster. Placed pods of the group
-    fix the domain. Domains that lack room for ``minCount`` pods are left out, all but one, unless
-    ``every`` one is asked for.
+    Domains of the narrowest preferred level come first. Under compatibility with 1.36 nothing is
+    preferred, and domains come in the order of the nodes: of those that take the most pods the
+    first is taken (podgrouppodscount.go). Placed pods of the group fix the domain. Domains that
+    lack room for ``minCount`` pods are left out, all but one, unless ``every`` one is asked for.
     """
-    if not group.topology_keys:
-        return [None], SUCCESS
-    column = snapshot.label_column(group.topology_keys[0])
+    required = group.topology_keys
+    is_old = snapshot.compatibility < Compatibility.V1_37
+    preferred = () if is_old or every else group.preferred_levels
+    count = len(pods)
+    if not required and not preferred:
+        return [EVERYWHERE], SUCCESS
     rows = snapshot.rows()
-    ids = column.ids[rows]
+    keys = tuple(dict.fromkeys((*required, *preferred)))
     if there:
-        labels = {
-            snapshot.node_name(one.row): snapshot.node(one.row).metadata.labels for one in there
-        }
+        return _beside(snapshot, group, keys, there, count)
+    levels = _Levels(
+        snapshot, keys, rows, None if is_old else _room(snapshot, framework, pods, rows)
+    )
+    found: list[Placement] = []
+    everywhere = np.ones(len(rows), np.bool_)
+    for depth in range(len(keys), len(required), -1):
+        holding = [one for one in levels.domains(depth) if one[0] >= count]
+        holding.sort(key=lambda one: (one[0], one[1]))
+        for _, domain, inside in holding[:_MOST_PREFERRED]:
+            found.append(Placement(tuple(levels.spread(depth, domain, inside, count))))
+    if not required:
+        parts = tuple(levels.spread(0, (), everywhere, count))
+        return [*found, *([Placement(parts)] if len(parts) > 1 else []), EVERYWHERE], SUCCESS
+    domains = levels.domains(len(required))
+    if is_old:
+        first = {one[1]: int(np.argmax(one[2])) for one in domains}
+        domains.sort(key=lambda one: first[one[1]])
+        return [Placement(((domain, count),)) for _, domain, _ in domains], SUCCESS
+    domains.sort(key=lambda one: ((0, one[0]) if one[0] >= count else (1, -one[0]), one[1]))
+    # The others are sure to lack room; one of them is tried where all do, to say what is lacking.
+    enough = sum(one[0] >= group.min_count for one in domains)
+    for _, domain, inside in domains if every else domains[: max(enough, 1)]:
+        parts = tuple(levels.spread(len(required), domain, inside, count)) if preferred else ()
+        if len(parts) > 1:
+            found.append(Placement(parts))
+        found.append(Placement(((domain, count),)))
+    return found, SUCCESS
+
+
+def _beside(
+    snapshot: Snapshot,
+    group: PodGroup,
+    keys: Sequence[str],
+    there: Sequence[PodRecord],
+    count: int,
+) -> tuple[Sequence[Placement], Status]:
+    """Return where late pods of a group may be: in the narrowest domain of its pods, or wider."""
+    labels = {snapshot.node_name(one.row): snapshot.node(one.row).metadata.labels for one in there}
+    required = group.topology_keys
+    if required:
         scheduled = {
             f"{group.key[0]}/{one.name or one.key}": snapshot.node_name(one.row) for one in there
         }
-        found, status = rules.generate_placements(group, scheduled, labels, {})
-        return list(found), status
-    known = ids >= 0
-    if snapshot.compatibility < Compatibility.V1_37:
-        return list(dict.fromkeys(column.values[one] for one in ids[known].tolist())), SUCCESS
-    room = _room(snapshot, framework, pods, rows)
-    by_domain = np.bincount(ids[known], weights=room[known], minlength=len(column.values))
-    size = np.bincount(ids[known], minlength=len(column.values))
-    count = len(pods)
-    order = sorted(
-        np.flatnonzero(size).tolist(),
-        key=lambda one: (
-            (0, by_domain[one]) if by_domain[one] >= count else (1, -by_domain[one]),
-            column.values[one],
-        ),
-    )
-    # The others are sure to lack room; one of them is tried where all do, to say what is lacking.
-    enough = int((by_domain >= group.min_count).sum())
-    last = len(order) if every else max(enough, 1)
-    return [column.values[one] for one in order[:last]], SUCCESS
+        status = rules.generate_placements(group, scheduled, labels, {})[1]
+        if not status.ok:
+            return [], status
+    found = [] if required else [EVERYWHERE]
+    shared: Domain = ()
+    for number, key in enumerate(keys, 1):
+        values = {one.get(key) for one in labels.values()}
+        if len(values) != 1 or (value := values.pop()) is None:
+            break
+        shared = (*shared, (key, value))
+        if number >= len(required):
+            found.insert(0, Placement(((shared, count),)))
+    return found, SUCCESS
 
 
 def fitting_by_domain(
@@ -468,10 +584,10 @@ def fitting_by_domain(
     any_number = msgspec.structs.replace(group, spec=PodGroupSpec())
     cycle = _Cycle(snapshot, framework, key, any_number, pods, Options(), 0, 0, None, len(there))
     found: dict[str, int] = {}
-    for domain in _placements(snapshot, framework, group, pods, there, every=True)[0]:
-        decisions, _, fitting = cycle.attempt(_confined(snapshot, pods, group, domain))
+    for placement in _placements(snapshot, framework, group, pods, there, every=True)[0]:
+        decisions, _, fitting = cycle.attempt(_confined(snapshot, pods, placement))
         cycle.forget(decisions)
-        found[domain or ""] = fitting
+        found[placement.name] = fitting
     return found
 
 
@@ -483,9 +599,8 @@ def _room(
     By what NodeResourcesFit checks alone, for the smallest amounts that a pod of the group has.
     """
     fit = next((one for one in framework.filter_plugins if isinstance(one, RequestFilter)), None)
-    room: Float64 = np.full(len(rows), float(len(pods)))
     if fit is None:
-        return room
+        return np.full(len(rows), float(len(pods)))
     infos = {id(pod.info): pod.info for pod in pods}.values()
     least: dict[int, int] | None = None
     for info in infos:
@@ -494,8 +609,8 @@ def _room(
             asked if least is None
             else {at: min(amount, asked[at]) for at, amount in least.items() if at in asked}
         )  # fmt: skip
-    allocatable, free = snapshot.allocatable[rows], snapshot.allowed_pods[rows]
-    room = np.minimum(room, np.maximum(free - snapshot.pod_count[rows], 0))
+    allocatable, places = snapshot.allocatable[rows], snapshot.allowed_pods[rows]
+    room: Float64 = np.maximum(places - snapshot.pod_count[rows], 0).astype(np.float64)
     free = allocatable - snapshot.requested[rows]
     for at, amount in (least or {}).items():
         holds = np.maximum(free[:, at], 0) // amount
@@ -506,31 +621,33 @@ def _room(
 
 
 def _confined(
-    snapshot: Snapshot, pods: Sequence[PodToPlace], group: PodGroup, domain: str | None
+    snapshot: Snapshot, pods: Sequence[PodToPlace], placement: Placement
 ) -> Sequence[PodToPlace]:
-    """Return the pods as if their node selectors named the domain; shared by groups alike."""
-    if domain is None:
+    """Return the pods as if their node selectors named their domains; shared by groups alike."""
+    if not placement.parts:
         return pods
-    key = group.topology_keys[0]
-    made: dict[int, PodInfo] = {}
-    for pod in pods:
-        if pod.info.index not in made:
-            made[pod.info.index] = _of_domain(snapshot, pod.info, key, domain)
-    return [
-        msgspec.structs.replace(pod, info=made[pod.info.index]) if pod.info.index in made else pod
-        for pod in pods
-    ]
+    domains = [domain for domain, count in placement.parts for _ in range(count)]
+    made: dict[tuple[int, Domain], PodInfo] = {}
+    found = []
+    for pod, domain in zip(pods, domains, strict=True):
+        if not domain:
+            found.append(pod)
+            continue
+        if (pod.info.index, domain) not in made:
+            made[pod.info.index, domain] = _of_domain(snapshot, pod.info, domain)
+        found.append(msgspec.structs.replace(pod, info=made[pod.info.index, domain]))
+    return found
 
 
-def _of_domain(snapshot: Snapshot, info: PodInfo, key: str, domain: str) -> PodInfo:
-    known: dict[tuple[str, str], PodInfo] = info.memo.setdefault(_OF_DOMAIN, {})  # type: ignore[assignment]
-    found = known.get((key, domain))
+def _of_domain(snapshot: Snapshot, info: PodInfo, domain: Domain) -> PodInfo:
+    known: dict[Domain, PodInfo] = info.memo.setdefault(_OF_DOMAIN, {})  # type: ignore[assignment]
+    found = known.get(domain)
     if found is None:
-        selector = {**info.pod.spec.node_selector, key: domain}
+        selector = {**info.pod.spec.node_selector, **dict(domain)}
         spec = msgspec.structs.replace(info.pod.spec, node_selector=selector, scheduling_group=None)
         pod = msgspec.structs.replace(info.pod, spec=spec)
         found = snapshot.intern(from_pod(pod, compatibility=snapshot.compatibility))
-        known[key, domain] = found
+        known[domain] = found
     return found
 
 

@@ -24,7 +24,7 @@ from scheduling.framework.status import SUCCESS, Code, Status, error
 from scheduling.framework.types import PodInfo, group_key
 
 Pod = TypeVar("Pod")
-Placement = TypeVar("Placement")
+Choice = TypeVar("Choice")
 Key = TypeVar("Key", bound=Hashable)
 
 GANG_SCHEDULING: Final = "GangScheduling"
@@ -196,15 +196,15 @@ def try_members(pods: Iterable[Pod], attempt: Callable[[Pod], MemberResult]) -> 
 
 
 def best_placement(
-    placements: Sequence[Placement],
-    attempt: Callable[[Placement], GroupOutcome],
-    score: Callable[[Sequence[tuple[Placement, GroupOutcome]]], Sequence[int]],
+    placements: Sequence[Choice],
+    attempt: Callable[[Choice], GroupOutcome],
+    score: Callable[[Sequence[tuple[Choice, GroupOutcome]]], Sequence[int]],
 ) -> GroupOutcome:
     """Try a group at each placement; return the outcome at the best, or why there is none.
 
     The first of the best is taken. Rule: ``podGroupSchedulingPlacementAlgorithm``.
     """
-    found: list[tuple[Placement, GroupOutcome]] = []
+    found: list[tuple[Choice, GroupOutcome]] = []
     first: GroupOutcome | None = None
     for placement in placements:
         outcome = attempt(placement)
@@ -267,6 +267,28 @@ def order_key(priority: int, since: float, pod_id: int) -> tuple[int, float, int
 
 
 # Placements ------------------------------------------------------------------------------------
+
+
+Domain = tuple[tuple[str, str], ...]
+"""Labels of nodes and their values, of the widest level first; empty: the whole cluster."""
+Part = tuple[Domain, int]
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Domains in which a group may be, each with how many of its pods in order go there.
+
+    Without parts all pods may go anywhere.
+    """
+
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The value of the narrowest label of the first domain."""
+        return self.parts[0][0][-1][1] if self.parts and self.parts[0][0] else ""
+
+
+EVERYWHERE: Final = Placement()
 
 
 def generate_placements(

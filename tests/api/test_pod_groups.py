@@ -84,3 +84,15 @@ def test_a_group_stays_while_it_has_unfinished_pods(api: Api) -> None:
     api.patch(f"{POD}/p/status", {"status": {"phase": "Succeeded"}}).ok()
     garbage.follow(NOW)
     api.get(f"{BETA}/g").fails(404, "NotFound")
+
+
+def test_the_levels_that_a_group_prefers_are_labels_each_once(api: Api) -> None:
+    key = "stowage.dev/preferred-topology"
+    for number, text in enumerate(("", "a,a", "a/b/c", ",".join("abcdefghi"))):
+        wrong = group(f"w{number}")
+        wrong["metadata"]["annotations"] = {key: text}
+        told = api.post(BETA, wrong).fails(422, "Invalid")
+        assert told["details"]["causes"][0]["field"] == f"metadata.annotations[{key}]"
+    right = group()
+    right["metadata"]["annotations"] = {key: "topology.kubernetes.io/block, kubernetes.io/hostname"}
+    api.post(BETA, right).ok(201)

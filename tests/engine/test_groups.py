@@ -280,3 +280,74 @@ def test_place_keeps_pods_of_groups_by_group():
     snapshot = cluster("4")
     place(snapshot, member("p0").on("n0").build())
     assert [one.key for one in snapshot.members_of(("default", "g"))] == ["default/p0"]
+
+
+BLOCK, LEVELS = "block", {"stowage.dev/preferred-topology": "block, rack"}
+
+
+def tree(*sizes: tuple[str, str, str], pods: Any = ()) -> Snapshot:
+    """Return nodes of so many CPUs in a block and a rack."""
+    nodes = [
+        make_node(f"n{number}")
+        .offers(cpu=cpu, memory="64Gi", pods="110")
+        .labelled({BLOCK: block, RACK: rack})
+        .manifest
+        for number, (cpu, block, rack) in enumerate(sizes)
+    ]
+    return build_snapshot({"nodes": nodes, "pods": [one.manifest for one in pods]})
+
+
+def preferring(count: int, **spec: Any) -> PodGroup:
+    made = group(count=count, **spec)
+    metadata = msgspec.structs.replace(made.metadata, annotations=LEVELS)
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+def racks_of(snapshot: Snapshot, found: GroupDecision) -> list[str]:
+    labels = [snapshot.node(one.row).metadata.labels for one in found.decisions if one.scheduled]
+    return sorted(f"{one[BLOCK]}/{one[RACK]}" for one in labels)
+
+
+@pytest.mark.parametrize("decider", [False, True])
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (2, ["a/r2"]),  # the smallest rack that holds all; r1 of another block is another rack
+        (4, ["b/r1"]),
+        (5, ["a/r1", "a/r2"]),  # a block, and few of its racks
+        (9, ["a/r1", "a/r2", "a/r3", "b/r1"]),  # no block holds all
+    ],
+)
+def test_a_preferred_group_is_in_the_narrowest_domain_that_holds_it(
+    count: int, expected: list[str], decider: bool
+) -> None:
+    nodes = [("3", "a", "r1"), ("2", "a", "r2"), ("4", "b", "r1"), ("1", "a", "r3")]
+    snapshot = tree(*nodes)
+    pods = [member(f"p{n}") for n in range(count)]
+    found = decide(snapshot, preferring(count), *pods, decider=decider)
+    assert found.placed
+    assert sorted(set(racks_of(snapshot, found))) == expected
+    assert snapshot.assumed_count == count
+
+
+def test_a_preferred_level_stays_within_the_required_one_and_gives_way():
+    nodes = [("2", "a", "r1"), ("2", "a", "r2"), ("9", "b", "r1")]
+    snapshot = tree(*nodes, pods=[make_pod("x").asks(cpu="8").on("n2")])
+    required = {"schedulingConstraints": {"topology": [{"key": BLOCK}]}}
+    pods = [member(f"p{n}") for n in range(4)]
+    found = decide(snapshot, preferring(4, **required), *pods)
+    assert racks_of(snapshot, found) == ["a/r1", "a/r1", "a/r2", "a/r2"]
+    full = tree(
+        *nodes, pods=[make_pod("x").asks(cpu="8").on("n2"), make_pod("y").asks(cpu="1").on("n0")]
+    )
+    assert not decide(full, preferring(4, **required), *pods).placed
+    assert decide(full, preferring(4), *pods).placed
+
+
+def test_late_members_go_beside_the_others_where_they_fit():
+    nodes = [("9", "b", "r1"), ("2", "a", "r1"), ("1", "a", "r2")]
+    for late, expected in ((1, ["a/r1"]), (2, ["a/r1", "a/r2"])):
+        snapshot = tree(*nodes, pods=[member("p0").on("n1")])
+        pods = [member(f"q{n}") for n in range(late)]
+        found = decide(snapshot, preferring(1), *pods)
+        assert racks_of(snapshot, found) == expected

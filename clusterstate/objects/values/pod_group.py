@@ -19,6 +19,9 @@ SCHEDULED: Final = "Scheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
 
+PREFERRED_TOPOLOGY: Final = "stowage.dev/preferred-topology"
+"""The annotation of a PodGroup with the labels of levels that it prefers, the widest first."""
+
 GroupKey = tuple[str, str]
 """Namespace and name of a PodGroup."""
 
@@ -92,6 +95,11 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return () if constraints is None else tuple(one.key for one in constraints.topology)
 
     @property
+    def preferred_levels(self) -> tuple[str, ...]:
+        """The labels of nodes that the pods have in common where that is possible, widest first."""
+        return levels_of(self.metadata.annotations.get(PREFERRED_TOPOLOGY, ""))
+
+    @property
     def leaves_together(self) -> bool:
         """Whether the pods are disrupted together or not at all."""
         mode = self.spec.disruption_mode
@@ -103,6 +111,11 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 prepare(PodGroup)
+
+
+def levels_of(text: str) -> tuple[str, ...]:
+    """Return the labels that the annotation names, separated by commas."""
+    return tuple(found for part in text.split(",") if (found := part.strip()))
 
 
 def with_condition(

@@ -27,11 +27,13 @@ from clusterstate.admission.validation.core.field import (
 )
 from clusterstate.admission.validation.core.metadata import IMMUTABLE, validate_immutable
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod_group import PREFERRED_TOPOLOGY, levels_of
 
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 MOST_TEMPLATES: Final = 8
 MOST_CLAIMS: Final = 4
 MOST_CONSTRAINTS: Final = 1
+MOST_LEVELS: Final = 8
 _POLICIES: Final = ("basic", "gang")
 _MODES: Final = ("single", "all")
 _CLAIMS: Final = ("resourceClaimName", "resourceClaimTemplateName")
@@ -89,7 +91,7 @@ def validate_workload(new: Manifest, old: Manifest | None, rules: Rules = CURREN
 def validate_pod_group(new: Manifest, old: Manifest | None, rules: Rules = CURRENT) -> Errors:
     """Return the errors in a new PodGroup, or with a change of ``old``."""
     spec = new.get("spec") or {}
-    errors = _off(spec, "spec")
+    errors = _off(spec, "spec") + _preferred(new)
     if old is None:
         if (reference := spec.get("workloadRef")) is not None:
             at = "spec.workloadRef"
@@ -101,6 +103,19 @@ def validate_pod_group(new: Manifest, old: Manifest | None, rules: Rules = CURRE
         spec.get("workloadRef"), before.get("workloadRef"), "spec.workloadRef"
     )
     return errors + _group_update(spec, before, "spec", rules)
+
+
+def _preferred(group: Manifest) -> Errors:
+    """Return the errors in the annotation that names the levels which a group prefers."""
+    text = ((group.get("metadata") or {}).get("annotations") or {}).get(PREFERRED_TOPOLOGY)
+    if text is None:
+        return []
+    path = f"metadata.annotations[{PREFERRED_TOPOLOGY}]"
+    levels = levels_of(text)
+    if not 1 <= len(levels) <= MOST_LEVELS or len(set(levels)) < len(levels):
+        detail = f"must name 1 to {MOST_LEVELS} labels of nodes, each once, separated by commas"
+        return [invalid(path, text, detail)]
+    return [error for one in levels for error in check_form(one, path, formats.qualified_name)]
 
 
 def validate_pod_group_status(new: Manifest, old: Manifest | None) -> Errors:
