@@ -219,6 +219,18 @@ class Framework(FilterPoint):
         return self.works_before_binding or not all(isinstance(one, Selective) for one in plugins)
 
     @cached_property
+    def only_notes(self) -> bool:
+        """Whether Reserve of this package's plugins is all there is to reserve and permit pods.
+
+        It notes what the snapshot took for a pod when it was assumed.
+        """
+        return (
+            not self.decides_alone
+            and not self.permit_plugins
+            and all(plugin.name not in self.third_party for plugin in self._selective)
+        )
+
+    @cached_property
     def _selective(self) -> tuple[Selective, ...]:
         plugins = (*self.reserve_plugins, *self.pre_bind_plugins, *self.post_bind_plugins)
         return tuple({id(one): one for one in plugins if isinstance(one, Selective)}.values())

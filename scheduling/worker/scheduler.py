@@ -738,6 +738,8 @@ class Scheduler:
         """Decide pods one by one, each with Reserve and Permit before the next (R150).
 
         Plugins of other packages that take part in the choice have to be asked, for their notes.
+        Where Reserve does no more than note what the snapshot took for the pod when it was assumed,
+        all pods are decided first: it refuses none.
         """
         snapshot = self.mirror.snapshot
         decider = None if framework.chooses_by_itself else self._decider(framework.scheduler_name)
@@ -747,6 +749,16 @@ class Scheduler:
         snapshot.gives_devices = framework.gives_devices
         decisions: list[Decision] = []
         start = self._starts.get(framework.scheduler_name, 0)
+        if decider is not None and framework.only_notes:
+            made = schedule_batch(
+                snapshot, framework, pods, options, draw=draw, start=start, decider=decider
+            )
+            return [
+                self.reservations.begin(framework, self._revision, pod, state, decision, now)
+                if decision.scheduled
+                else decision
+                for pod, state, decision in zip(pods, states, made, strict=True)
+            ]
         for number, (pod, state) in enumerate(zip(pods, states, strict=True), draw):
             if decider is None:
                 decision = schedule_pod(

@@ -209,3 +209,17 @@ def test_the_loop_gives_the_devices_that_the_reference_path_gives(
         assert quick.do(step, what) == plain.do(step, what), step
     held = [world.snapshot.devices.allocated().devices for world in (quick, plain)]
     assert held[0] == held[1]
+
+
+def test_who_binds_claims_as_pods_are_decided_is_told_each_pod_that_got_devices() -> None:
+    world = World(quick=True)
+    for one in SLICES:
+        world.do("slice", one)
+    waiting = [world.pod(one) for one in [*IN_TURN[:3], ([], "", "o")]]
+    told: list[object] = []
+    made = schedule_batch(
+        world.snapshot, world.framework, waiting, Options(seed=3), decider=world.decider,
+        stop=lambda decision: bool(told.append(decision.key)),
+    )  # fmt: skip
+    assert all(one.scheduled for one in made)
+    assert told == [one.key for one in waiting[:3]]

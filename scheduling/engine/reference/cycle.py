@@ -205,8 +205,8 @@ def schedule_batch(
         start: where in the node order the search begins, when not all nodes are looked at.
         draw: number of the first decision under the seed.
         decider: of this snapshot and framework; without one every pod takes the reference path.
-        stop: asked of each decision that no loop made, once the snapshot has it: whether the batch
-            ends with it. All of pods with claims are among them.
+        stop: asked of each decision that no loop made, and of those about pods that got devices,
+            once the snapshot has it: whether the batch ends with it, or with the run it is of.
     """
     decisions = Decisions()
     waiting = list(pods)
@@ -229,8 +229,11 @@ def schedule_batch(
                     continue
                 run = decider.decide_run(waiting, len(decisions), options, draw=number, start=start)
                 if run:
+                    first = len(decisions)
                     decisions.extend(run)
                     start = decisions.next_start
+                    if stop is not None and _stops(stop, waiting[first:], run):
+                        break
                     continue
                 decision = decider.decide(pod, options, draw=number, start=start)
             except PluginFailed:
@@ -250,6 +253,14 @@ def schedule_batch(
         if stop is not None and stop(decision):
             break
     return decisions
+
+
+def _stops(
+    stop: Callable[[Decision], bool], pods: Sequence[PodToPlace], run: Sequence[Decision]
+) -> bool:
+    """Return whether the batch ends, as a decision of a run about a pod that got devices says."""
+    got = [at for at in range(len(run)) if pods[at].info.may_claim]
+    return max([stop(run[at]) for at in got], default=False)
 
 
 def assume_or_nominate(snapshot: Snapshot, pod: PodToPlace, decision: Decision) -> None:
