@@ -17,6 +17,7 @@ from clusterstate.actions.writing.deletion import Deletion
 from clusterstate.change_log import wake
 from clusterstate.database import sql
 from clusterstate.processes import collector
+from scheduling.controllers.pods import resource_claims
 from scheduling.engine import deciding
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
@@ -26,6 +27,7 @@ from tests.perf.workloads import Manifest, Workload
 
 _LIST = 1000
 _SEED = 1
+_DEVICES = {"apiVersion": "resource.k8s.io/v1"}
 
 
 def _now() -> datetime:
@@ -42,12 +44,18 @@ def run(
     workload = by_name(name)
     say(f"{nodes} nodes")
     template = workload.node(0)
+    looked_up = workload.objects(nodes)
     with wake.without_scheduler():  # it is here
-        objects.create("Node", "", template, now=_now())
+        for number in range(nodes if looked_up else 1):  # devices are those of nodes by their names
+            objects.create("Node", "", workload.node(number), now=_now())
+        for manifest in [*looked_up, *filter(None, [workload.template_of_claims])]:
+            where = manifest["metadata"].get("namespace", "")
+            objects.create(manifest["kind"], where, {**_DEVICES, **manifest}, now=_now())
         if workload.service is not None:
             for number in range(workload.services):
                 objects.create("Service", "default", workload.service(number), now=_now())
-    rehearsal.copy_node(template["metadata"]["name"], "node-", nodes - 1)
+    if not looked_up:
+        rehearsal.copy_node(template["metadata"]["name"], "node-", nodes - 1)
     deciding.warm()
     scheduler = Scheduler(default_configuration(), lambda: _SEED)
     try:
@@ -82,6 +90,13 @@ def _turn(
         for first in range(0, waiting, _LIST):
             create_pods(waiters[first : first + _LIST], now=_now())
     created = database.spent()
+    began, cpu = time.perf_counter(), time.process_time()
+    if workload.template_of_claims is not None:
+        say("make their claims")
+        with wake.without_scheduler():
+            resource_claims.follow(_now())
+    claims, claims_cpu = time.perf_counter() - began, time.process_time() - cpu
+    claimed = database.spent()
     before = _bound()
     say("schedule them")
     began, cpu = time.perf_counter(), time.process_time()
@@ -107,9 +122,18 @@ def _turn(
         "read_seconds": round(read, 3),
         "cpu_microseconds_per_pod": round(cpu / bound * 1e6, 1),
         "told_seconds": round(told, 3),
+        **(
+            {
+                "claims_seconds": round(claims, 3),
+                "claims_cpu_microseconds_per_pod": round(claims_cpu / waiting * 1e6, 1),
+            }
+            if workload.template_of_claims
+            else {}
+        ),
         "database": {
             "created": created.since(at_first).per(waiting),
-            "bound": decided.since(created).per(bound),
+            "claimed": claimed.since(created).per(waiting),
+            "bound": decided.since(claimed).per(bound),
             "told": all_done.since(decided).per(bound),
         },
     }
