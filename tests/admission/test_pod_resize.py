@@ -24,6 +24,7 @@ ONLY = "only cpu and memory resources are mutable"
 REQUESTS = "Forbidden: resource requests cannot be removed"
 MOVED = "may not be added or removed on resize"
 LACKS = "Node didn't have enough allocatable resources"
+WHOLE = "InPlacePodLevelResourcesVerticalScaling"
 MIRROR = {"annotations": {"kubernetes.io/config.mirror": "x"}}
 
 
@@ -370,6 +371,37 @@ def test_a_node_that_can_never_do_it_refuses_at_once(
     assert refused.value.message == f'pods "web" is forbidden: {expected}'
     causes = None if cause is None else [{"reason": cause}]
     assert refused.value.details.get("causes") == causes
+
+
+@pytest.mark.parametrize(
+    ("status", "refused"),
+    [
+        ({}, False),
+        ({"nodeInfo": {"kubeletVersion": "v1.33.1"}}, True),
+        ({"nodeInfo": {"kubeletVersion": "v1.37.0"}, "declaredFeatures": ["Other"]}, True),
+        ({"nodeInfo": {"kubeletVersion": "v1.37.0"}, "declaredFeatures": [WHOLE]}, False),
+    ],
+    ids=["no agent", "old agent", "another feature", "declared"],
+)
+def test_an_agent_resizes_pods_as_a_whole_only_if_it_declares_that(
+    status: Manifest, refused: bool
+) -> None:
+    """Rule: plugin/pkg/admission/nodedeclaredfeatures/admission.go, v1.36."""
+    node = _node({"cpu": "8", "memory": "8Gi"})
+    node["status"] |= status
+    old = stored({**one(asks(amounts("100m"))), "resources": asks(amounts("1")), "nodeName": "n"})
+    after = {**one(asks(amounts("100m"))), "resources": asks(amounts("2"))}
+    if refused:
+        with pytest.raises(Forbidden) as error:
+            resized(old, after, Known(nodes=[node]))
+        assert error.value.message == (
+            f'pods "web" is forbidden: pod update requires features {WHOLE} which are not'
+            ' available on node "n"'
+        )
+        only = {**one(asks(amounts("200m"))), "resources": asks(amounts("1"))}
+        resized(old, only, Known(nodes=[node]))
+    else:
+        assert resized(old, after, Known(nodes=[node]))["spec"]["resources"] == after["resources"]
 
 
 def test_a_node_is_not_asked_where_nothing_changes() -> None:

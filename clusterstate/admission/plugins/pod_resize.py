@@ -4,6 +4,10 @@ The answer comes at once, where the agent of the node could only say later that 
 infeasible. Rule: plugin/pkg/admission/podresize/admission.go, v1.36. A node whose labels say
 nothing of its operating system counts as one of Linux: nodes that are described over the API
 often have no such label.
+
+NodeDeclaredFeatureValidator is asked here as well: an agent that does not declare resizes of pods
+as a whole gets none (plugin/pkg/admission/nodedeclaredfeatures, v1.36). A node whose status names
+no version of an agent has none; the service itself resizes its pods.
 """
 
 from typing import Final
@@ -12,6 +16,7 @@ import msgspec
 
 from clusterstate.admission.request import UPDATE, Request
 from clusterstate.objects.rules import resources
+from clusterstate.objects.rules.declared_features import features_of_resize
 from clusterstate.objects.values.errors import Forbidden
 from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.quantity import Quantity
@@ -26,7 +31,8 @@ def validate(request: Request) -> None:
     Looks up the node, if the pod is on one and its spec changes.
 
     Raises:
-        Forbidden: there is no such node, it is too small, or it is not one of Linux.
+        Forbidden: there is no such node, it is too small, is not one of Linux, or its agent does
+            not declare what the resize needs.
     """
     if request.operation != UPDATE or request.subresource != "resize":
         return
@@ -48,6 +54,12 @@ def validate(request: Request) -> None:
     if lacking:
         said = f"Node didn't have enough allocatable resources: {'; '.join(lacking)}"
         raise _refused(request, said, "NodeCapacity")
+    told = node.get("status") or {}
+    declared = told.get("declaredFeatures") or ()
+    needed = [one for one in features_of_resize(spec, old.get("spec") or {}) if one not in declared]
+    if needed and (told.get("nodeInfo") or {}).get("kubeletVersion"):
+        said = f"pod update requires features {', '.join(needed)} which are not available on node"
+        raise request.forbidden(f'{said} "{name}"')
     system = ((node.get("metadata") or {}).get("labels") or {}).get(_OS, "linux")
     if system != "linux":
         said = f'pod resize is only supported on linux nodes, node "{name}" is "{system}"'

@@ -29,6 +29,7 @@ from clusterstate.local.hollow.devices import Driver
 from clusterstate.local.hollow.directories import Directories
 from clusterstate.local.hollow.resizes import Room
 from clusterstate.objects.rules import resizing
+from clusterstate.objects.rules.declared_features import POD_LEVEL_RESIZE
 from clusterstate.objects.values.quantity import Quantity
 
 logger = structlog.get_logger(__name__)
@@ -251,6 +252,7 @@ class Fleet:
             "nodeInfo": {
                 **_NODE_INFO, "machineID": name, "systemUUID": name, "bootID": f"hollow-{name}",
             },
+            "declaredFeatures": _DECLARED,
         }  # fmt: skip
         await self._ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, patch=True)
 
@@ -602,6 +604,7 @@ _NODE_INFO = {
     "architecture": "amd64",
 }
 """Programs skip or refuse nodes whose agent does not say its version."""
+_DECLARED = [POD_LEVEL_RESIZE]
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
