@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any, Final
 
+from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest, QueryDict
 from django.utils.datastructures import MultiValueDict
 from rest_framework import request as framework
@@ -19,6 +20,21 @@ from clusterstate.admission.request import User
 
 _NO_PARAMETERS: Final = QueryDict("")
 _NO_FILES: Final[MultiValueDict[str, Any]] = MultiValueDict()
+
+
+class WholeRequest(WSGIRequest):
+    """Django's request where the path is decoded and the body is read already."""
+
+    def __init__(self, environ: dict[str, Any], path: str, body: bytes) -> None:
+        # The attributes that Django's constructor sets.
+        own: Any = self  # typed in the stubs as always there
+        own.environ = self.META = environ
+        self.path_info = environ["PATH_INFO"] = path or "/"
+        self.path = f"/{self.path_info.replace('/', '', 1)}"
+        self.method = environ["REQUEST_METHOD"].upper()
+        own._set_content_type_params(environ)
+        own._body, own._stream, own._read_started = body, BytesIO(body), False
+        self.resolver_match = None
 
 
 class Request(framework.Request):

@@ -12,13 +12,14 @@ from uuid import UUID
 
 import msgspec
 import structlog
-from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
+from django.core.handlers.wsgi import WSGIHandler
 from django.db import DatabaseError, connection
 from django.http.response import HttpResponseBase
 
 from api import resources, routes
 from api.access import auth
 from api.forms import errors, failures, protobuf
+from api.requests import WholeRequest
 from api.server import audit, connections
 from api.server.audit_events import Entry
 from api.server.batches import KEY, Batch
@@ -146,7 +147,8 @@ class Runner:
                     elif environ["PATH_INFO"].startswith(_SESSIONS):
                         self._sessions.forget(work.scope)
                 else:
-                    answers.append(answer_of(self._respond(environ)))
+                    request = WholeRequest(environ, work.scope["path"], work.body)
+                    answers.append(answer_of(self._respond(request)))
             except Exception as error:  # noqa: BLE001  # the thread lives on
                 answers.append(answer_of(failures.of_scope(work.scope, error)))
         connections.release()
@@ -166,7 +168,7 @@ class Runner:
                 environ[KEY] = batch
                 # Only this view's paths come here, so Django need not look for it.
                 view = resources.objects.view(routes.of(work.scope).target)
-                responses.append(view(WSGIRequest(environ)))
+                responses.append(view(WholeRequest(environ, work.scope["path"], work.body)))
             except Exception as error:  # noqa: BLE001  # the others are answered all the same
                 responses.append(failures.of_scope(work.scope, error))
         with acting(APISERVER):  # what each of them creates or deletes is its user's
@@ -175,13 +177,13 @@ class Runner:
         others = iter(responses)
         return [read.get(n) or answer_of(next(others)) for n in range(len(works))]
 
-    def _respond(self, environ: dict[str, Any]) -> HttpResponseBase:
+    def _respond(self, request: WholeRequest) -> HttpResponseBase:
         """Return Django's response, without the signals around a request.
 
         What those do (closing or checking connections, clearing caches) is either done here
         already or not used by the API, and costs more than reading an object.
         """
-        return self._django.get_response(WSGIRequest(environ))
+        return self._django.get_response(request)
 
     def _run_signalled(self, environ: dict[str, Any]) -> Answer:
         """Run a request as any WSGI server would."""

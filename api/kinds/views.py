@@ -241,8 +241,10 @@ class StatusView(APIView):
         Raises:
             StatusError: a parameter has an unknown value.
         """
-        named = options.OPTIONS[request.method]
-        return options.dry_run(request.query_params.getlist("dryRun"), named)
+        query = request.query_params
+        return bool(query) and options.dry_run(
+            query.getlist("dryRun"), options.OPTIONS[request.method]
+        )
 
     def check_options(self, request: Request) -> None:
         """Check the parameters of a POST, PUT or PATCH.

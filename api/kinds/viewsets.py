@@ -67,6 +67,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
     pagination_class = ContinuePagination
 
     target: routes.Target
+    _asked: Manifest | None = None
     form: other_forms.Form | None = None
     """The form in which the path has its objects, where it is not the one that is stored."""
     deprecated = ""
@@ -467,8 +468,11 @@ class ObjectViewSet(ActionsMixin, StatusView):
 
     def _delete_options(self, request: Request) -> Manifest:
         """Return DeleteOptions from the body and, where that is silent, the parameters."""
-        self._limit(request)
-        return options.delete_options(request.data if request.body else {}, request.query_params)
+        if self._asked is None:
+            self._limit(request)
+            body = request.data if request.body else {}
+            self._asked = options.delete_options(body, request.query_params)
+        return self._asked
 
     # ----------------------------------------------------------------------------- helpers
 

@@ -79,14 +79,14 @@ def test_batched_requests_are_freed_without_the_garbage_collector(server, api, m
     api.post(NODES, node("n")).ok(201)
     api.post(PODS, pod("kept")).ok(201)
     alive: list[weakref.ref[object]] = []
-    made = running.WSGIRequest
+    made = running.WholeRequest
 
-    def followed(environ):
-        request = made(environ)
+    def followed(*parts):
+        request = made(*parts)
         alive.append(weakref.ref(request))
         return request
 
-    monkeypatch.setattr(running, "WSGIRequest", followed)
+    monkeypatch.setattr(running, "WholeRequest", followed)
     gc.disable()
     try:
         for method, path, body in (

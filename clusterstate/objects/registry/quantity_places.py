@@ -139,23 +139,30 @@ def _amount(written: Any) -> Any:
 # The walk -------------------------------------------------------------------------------------
 
 
-def _leaves(place: _Place, value: Any) -> Iterator[tuple[Any, Any, str]]:
-    """Yield each list or object that holds an amount or a time, its index or key, and which."""
-    members: Any
+def _leaves(place: _Place, value: Any) -> list[tuple[Any, Any, str]]:
+    """Return each list or object that holds an amount or a time, its index or key, and which."""
+    found: list[tuple[Any, Any, str]] = []
+    _find_leaves(place, value, found)
+    return found
+
+
+def _find_leaves(place: _Place, value: Any, found: list[tuple[Any, Any, str]]) -> None:
     if isinstance(place, dict):
         if not isinstance(value, dict):
             return
-        members = [(key, below) for key, below in place.items() if value.get(key) is not None]
+        for key, below in place.items():
+            if key in value:
+                _find_leaf(below, value, key, found)
     elif isinstance(place, _Each) and isinstance(value, dict | list):
-        keys = list(value) if isinstance(value, dict) else range(len(value))
-        members = [(key, place.item) for key in keys]
-    else:
-        return
-    for key, below in members:
-        if not isinstance(below, str):
-            yield from _leaves(below, value[key])
-        elif _is_written(value[key]):
-            yield value, key, below
+        for at in value if isinstance(value, dict) else range(len(value)):
+            _find_leaf(place.item, value, at, found)
+
+
+def _find_leaf(below: _Place, holder: Any, key: Any, found: list[tuple[Any, Any, str]]) -> None:
+    if not isinstance(below, str):
+        _find_leaves(below, holder[key], found)
+    elif _is_written(holder[key]):
+        found.append((holder, key, below))
 
 
 def _keep(place: _Place, new: Any, old: Any) -> None:

@@ -50,6 +50,9 @@ NO_NODE: Final[Manifest] = {
 """A term of a node selector that matches nothing: what ``null`` means there (R9)."""
 
 
+_PLAIN: Final = frozenset({str, int, bool, float})
+
+
 def strip_nulls(value: Any) -> Any:
     """Return ``value`` without JSON nulls in its objects; Go clients send ``null`` for absent.
 
@@ -57,7 +60,11 @@ def strip_nulls(value: Any) -> Any:
     (R18). Among others it is left out; where it is alone, ``NO_NODE`` takes its place.
     """
     if isinstance(value, dict):
-        return {k: _stripped(k, v) for k, v in value.items() if v is not None}
+        return {
+            k: v if type(v) in _PLAIN else _stripped(k, v)
+            for k, v in value.items()
+            if v is not None
+        }
     if isinstance(value, list):
         return [strip_nulls(v) for v in value]
     return value
