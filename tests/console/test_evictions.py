@@ -67,7 +67,10 @@ def test_a_brake_is_seen_and_approved(operator: Client, viewer: Client) -> None:
     assert 'id="confirm"' not in text(operator.get(BRAKE))
 
 
-def test_the_fleet_says_what_holds_back_who_should_have_left(operator: Client) -> None:
+def test_the_fleet_says_what_holds_back_who_should_have_left(
+    operator: Client, settings: Any
+) -> None:
+    settings.BRAKE_ZONE_PERCENT = 40
     hold()
     page = text(operator.get("/console/fleet/beside", HTTP_HX_REQUEST="true"))
     assert page.count("held back: brake zone.a") == 2
