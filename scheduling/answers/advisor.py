@@ -82,7 +82,7 @@ NO_ADVISOR = (
     " --name advisor` (STOWAGE_PROCESS=advisor), or set STOWAGE_ADVISORS above 0"
 )
 _LOST = "the advisor ended while it worked on the answer"
-_LATE = "no advisor gave an answer in time"
+_LATE = "the advisors are busy: no advisor gave an answer in time"
 _REDIS = "Redis does not answer, and questions go through it"
 
 

@@ -11,7 +11,7 @@ mirror away at any moment: the next question loads it again.
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from clusterstate import catalogue
 from clusterstate.admission.request import AdmissionSettings
@@ -29,6 +29,10 @@ from scheduling.simulation import Base
 from scheduling.worker import profiles
 from scheduling.worker.mirror import FOLLOWED, Mirror
 
+_TAKES_TOO_LONG: Final = (
+    "the advisors did not work out the answer in time: ask again when they are less busy, or about"
+    " fewer objects"
+)
 ANSWER_SECONDS = 60.0
 """How long a question may take (kube-apiserver's ``--request-timeout``)."""
 _MOST_KEPT = 256
@@ -152,7 +156,7 @@ class World:
             TooLarge: the time for an answer is over.
         """
         if time.monotonic() > self.until:
-            raise TooLarge("the answer takes too long: ask about fewer objects")
+            raise TooLarge(_TAKES_TOO_LONG)
 
     def tell(self, doing: str, share: float) -> None:
         """Publish what is being done, and which share of all is done (0 to 1), for the asker."""

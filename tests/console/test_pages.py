@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from api.console.page import layout
+from api.console.pods import reasons
 from api.console.pods.reasons import preview_of
 from clusterstate.actions import objects
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
@@ -105,6 +107,41 @@ def test_without_an_advisor_the_queues_own_words_are_shown(
     assert answer.status_code == 503
     assert "<h1>Not available right now</h1>" in page
     assert 'href="/console/pods/default/big/"' in page, "a way on"
+
+
+@pytest.mark.usefixtures("waiting")
+def test_busy_advisors_are_named_and_not_asked_again_by_every_page(
+    operator: Client, redis_client: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An advisor lives, and works on other questions all the time."""
+    settings.SERVES = True
+    monkeypatch.setattr(layout, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(advisor, "_MARGIN_SECONDS", 0.1)
+    redis_client.set(advisor.ANYBODY, "1")
+    reasons._groups.forget()
+    posed = []
+    ask = advisor.ask
+
+    def counted(name: str, document: object, **more: Any) -> Any:
+        posed.append(name)
+        return ask(name, document, deadline=0.2)
+
+    monkeypatch.setattr(reasons._groups, "_put", counted)
+    for _ in range(3):
+        page = text(operator.get("/console/waiting/"))
+        assert REFUSAL in page
+        assert "the advisors are busy" in page
+    assert posed == ["waiting-groups"]
+    for address, on in (
+        ("pods/default/big/why", 'href="/console/pods/default/big/"'),
+        ("pods/default/big/why/helps", ""),
+        ("pods/default/big/why/columns", ""),
+    ):
+        answer = operator.get(f"/console/{address}")
+        assert answer.status_code == 503
+        page = answer.content.decode()
+        assert "the advisors are busy" in page, address
+        assert on in page
 
 
 def test_a_remedy_of_a_pod_has_no_preview_and_those_of_nodes_have_one() -> None:
@@ -227,6 +264,6 @@ def test_a_pods_page_shows_decisions_and_events_to_who_may_read_them(cluster: No
     assert "a word about it" not in text(answer)
     assert pia.get(f"{path}why").status_code == 403
     page = text(pia.get("/console/waiting/"))
-    assert "only the last scheduling messages are shown" in page
+    assert "Only the last scheduling messages are shown" in page
     assert "waitinggroups" in page
     assert "a word about it" in text(signed_in("olga", superuser=True).get(path))

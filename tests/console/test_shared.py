@@ -68,7 +68,11 @@ def test_a_failure_is_not_asked_for_again_at_once() -> None:
     for _ in range(3):
         with pytest.raises(ServiceUnavailable):
             world.question.answer("wrong")
-    assert len(world.asked) == 1
+    world.revision += 1
+    world.seconds += EVERY_SECONDS
+    with pytest.raises(ServiceUnavailable):
+        world.question.answer("wrong")
+    assert len(world.asked) == 1, "busy advisors are not asked at every change"
     world.seconds += 20
     assert world.answer() == 2
 

@@ -17,7 +17,6 @@ from clusterstate.objects.values.numbers import natural
 from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.scheduler import decision_search
 from clusterstate.queries.scheduler.decision_search import Found, Search
-from scheduling.answers import advisor
 
 _PER_PAGE: Final = 100
 _MOST_EXPORTED: Final = 50_000
@@ -187,7 +186,7 @@ def _again(request: HttpRequest, namespace: str, name: str, profile: str) -> Man
         "explain": "none",
     }
     try:
-        answer: Any = advisor.ask("simulation", {"spec": asked})
+        answer: Any = layout.ask("simulation", {"spec": asked})
     except StatusError as error:
         return {"status": "unknown", "message": error.message}
     results = answer["status"]["results"]

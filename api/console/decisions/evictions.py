@@ -29,7 +29,6 @@ from clusterstate.queries.evictions.brakes import (
 )
 from clusterstate.queries.evictions.eviction_timers import Timer, waiting_timers
 from clusterstate.queries.loops.controllers import stored_state
-from scheduling.answers import advisor
 
 _MOST: Final = 500
 _LANDINGS: Final = 100
@@ -80,7 +79,7 @@ def _leaving(
 
 
 def _ask_now(keys: list[tuple[str, str]]) -> Answer:
-    found = advisor.ask("landings", keys, deadline=10.0)
+    found = layout.ask("landings", keys)
     return Answer(keys, found, 0.0, is_behind=False)
 
 

@@ -58,7 +58,9 @@ class _Kept(msgspec.Struct, frozen=True):
         return Answer(self.document, self.value, now - self.at, self.mark != mark)
 
     def serves(self, mark: int, now: float) -> bool:
-        limit = _LONGEST_SECONDS if self.mark == mark else EVERY_SECONDS
+        # A question that busy advisors could not answer is not put to them at every change.
+        keeps = self.mark == mark or self.error is not None
+        limit = _LONGEST_SECONDS if keeps else EVERY_SECONDS
         return now - self.at < limit
 
 

@@ -28,7 +28,16 @@ from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
 from clusterstate.change_log import changes
 from clusterstate.objects.values.actor import current
-from clusterstate.objects.values.errors import BadRequest, Expired, Forbidden, NotFound, StatusError
+from clusterstate.objects.values.errors import (
+    BadRequest,
+    Expired,
+    Forbidden,
+    NotFound,
+    ServiceUnavailable,
+    StatusError,
+    TooLarge,
+    TooManyRequests,
+)
 from scheduling.answers import advisor
 
 POLICY: Final = (
@@ -78,6 +87,9 @@ PLACES: Final = (
 )
 
 
+ANSWER_SECONDS: Final = 12.0
+"""How long a page waits for an advisor: the server in front of the console waits for half a minute,
+and then nothing of the page is shown."""
 _TICKS: Final = ("now", "", "", "", "10m", "", "", "", "", "1h", "", "", "", "1d", "", "", "1w")
 """What stands below the steps of the slider into the past (``STEPS`` of ``console.js``)."""
 _ALIKE: Final[dict[View[...], float]] = {}
@@ -289,6 +301,20 @@ def filters(request: HttpRequest, *known: str) -> None:
             meant = _MEANT.get(name, "") or next((k for k in known if k.lower() in near), "")
             hint = f' Did you mean "{meant}"?' if meant in known else ""
             raise BadRequest(f'unknown filter "{name}".{hint} This page knows {", ".join(known)}.')
+
+
+def ask(name: str, document: object, *, seconds: float | None = None) -> Any:
+    """Return an advisor's answer; ``ANSWER_SECONDS`` is the longest wait if nothing is given.
+
+    Raises:
+        StatusError: there was none in time, or the question is refused; ``is_late`` tells which.
+    """
+    return advisor.ask(name, document, deadline=ANSWER_SECONDS if seconds is None else seconds)
+
+
+def is_late(error: StatusError) -> bool:
+    """Return whether the same question may have an answer later: none came in time."""
+    return isinstance(error, ServiceUnavailable | TooLarge | TooManyRequests)
 
 
 def missing(request: HttpRequest, wants: Iterable[Attributes]) -> str:

@@ -25,7 +25,6 @@ from clusterstate.objects.values.numbers import natural
 from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.scheduler import overview
 from clusterstate.queries.scheduler.plans import PLURAL, find_plan
-from scheduling.answers import advisor
 
 _KEPT: Final = "what-if"
 MOST_CHANGES: Final = 50
@@ -72,7 +71,7 @@ def _show(
     }
     if changes:
         try:
-            status = advisor.ask("plan", plan_forms.document_of(changes))["status"]
+            status = layout.ask("plan", plan_forms.document_of(changes))["status"]
         except StatusError as error:
             context["problem"] = yaml_input.problems_of(error)
         else:
@@ -120,7 +119,7 @@ def add(request: HttpRequest) -> HttpResponse:
             raise BadRequest("the changes are too long to be kept together")
         document = plan_forms.document_of(wanted)
         outgoing.require_extenders(layout.user_of(request), document)
-        advisor.ask("plan", document)  # what is wrong is told before it is kept
+        layout.ask("plan", document)  # what is wrong is told before it is kept
     except BadRequest as error:
         return _show(request, text=text, wrong=error)
     except StatusError as error:

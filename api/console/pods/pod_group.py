@@ -15,7 +15,6 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod_group import PodGroup
 from clusterstate.queries.objects import decode_object, get_object
 from clusterstate.queries.pods import Member, members_of
-from scheduling.answers import advisor
 
 _GROUP: Final = "scheduling.k8s.io"
 _HOST: Final = "kubernetes.io/hostname"
@@ -97,7 +96,7 @@ def _lack(request: HttpRequest, namespace: str, members: Sequence[Member]) -> Ma
         return {}
     try:
         asked = {**about, "world": "now", "limit": 0, "remedies": False}
-        status = advisor.ask("why", asked, deadline=5.0)["status"]
+        status = layout.ask("why", asked, seconds=5)["status"]
     except NotFound:  # it was placed or deleted meanwhile
         return {}
     except StatusError as error:

@@ -11,10 +11,9 @@ from django.urls import reverse
 from api.console.live import node_cache
 from api.console.live.shared_answers import Shared
 from api.console.page import layout, reasons_text, time_travel
-from clusterstate.objects.values.errors import BadRequest, ServiceUnavailable, StatusError
+from clusterstate.objects.values.errors import BadRequest, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.scheduler import overview
-from scheduling.answers import advisor
 
 _MOST_GROUPS: Final = 200
 _PER_PAGE: Final = 100
@@ -43,9 +42,7 @@ def waiting(request: HttpRequest) -> HttpResponse:
     try:
         layout.require(request, "list", "waitinggroups", group="stowage.dev", namespace=namespace)
         if namespace:
-            found = advisor.ask(
-                "waiting-groups", {"namespace": namespace, "remedies": True}, deadline=10.0
-            )
+            found = layout.ask("waiting-groups", {"namespace": namespace, "remedies": True})
         else:
             answer = _groups.answer({"remedies": True})
             found = answer.value
@@ -55,7 +52,7 @@ def waiting(request: HttpRequest) -> HttpResponse:
     except StatusError as error:
         # Without an advisor, or the right to ask it, the queue's own words are shown: who refused,
         # and the sentence.
-        context["problem"] = error.message
+        context |= {"problem": error.message, "is_late": layout.is_late(error)}
         context["causes"] = reasons_text.by_cause(overview.waiting(namespace), nodes)[:_MOST_GROUPS]
     if layout.is_part(request):
         return layout.part(request, "waiting_part.html", context)
@@ -203,8 +200,11 @@ def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "remedies": False,  # trying them takes ten times as long as all the rest
     }
     try:
-        found: Manifest = advisor.ask("why", question)
-    except ServiceUnavailable as error:  # the pod's page has the scheduler's last message
+        found: Manifest = layout.ask("why", question)
+    except StatusError as error:
+        if not layout.is_late(error):
+            raise
+        # The pod's page has the scheduler's last message.
         instead = reverse("console:pod", args=(namespace, name))
         return layout.failure(request, error, instead=instead)
     status = found["status"]
@@ -240,7 +240,7 @@ def why_columns(request: HttpRequest, namespace: str, name: str) -> HttpResponse
     page draws the rows that are on the screen, and sorts and compares without asking again.
     """
     asked = _asked(request, namespace, name)
-    found: Manifest = advisor.ask("why", {**asked, "limit": _MOST_ROWS, "remedies": False})
+    found: Manifest = layout.ask("why", {**asked, "limit": _MOST_ROWS, "remedies": False})
     body = msgspec.json.encode(found["status"].get("table") or {})
     return HttpResponse(body, content_type="application/json")
 
@@ -249,7 +249,7 @@ def why_columns(request: HttpRequest, namespace: str, name: str) -> HttpResponse
 def why_helps(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Return what would let a waiting pod in, for the page that asks for it when it is there."""
     asked = {**_asked(request, namespace, name), "world": "now", "rejectedBy": ""}
-    found: Manifest = advisor.ask("why", {**asked, "limit": 0})
+    found: Manifest = layout.ask("why", {**asked, "limit": 0})
     helps = _remedies(found["status"].get("remedies") or ())
     return layout.part(request, "why_helps.html", {"remedies": helps})
 
