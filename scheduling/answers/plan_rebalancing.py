@@ -84,7 +84,9 @@ def _making_room(
         error = FieldError(NOT_FOUND, f"{change.path}.roomFor", title, "no such pod waits")
         raise Invalid(plan_document.KIND, "", [error], GROUP)
     base = LiveBase(world, present.snapshot)
-    ways = making_room.ways(present.snapshot, _frameworks(base), present.to_place(row), world.go_on)
+    ways = making_room.ways(
+        present.snapshot, present.frameworks(), present.to_place(row), world.go_on
+    )
     without = foretold(_draining(asked, change, []))
     for keys in ways[:_TRIES]:
         names = base.pod_names(keys)

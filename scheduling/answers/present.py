@@ -64,6 +64,12 @@ class Present:
             found = self._frameworks[scheduler_name] = build_framework(profile)
         return found
 
+    def frameworks(self) -> dict[str, Framework]:
+        """Return the profiles in force, ready to run, by scheduler name."""
+        names = (one.scheduler_name for one in self._configuration.profiles)
+        found = ((name, self.framework(name)) for name in names)
+        return {name: one for name, one in found if one is not None}
+
     def to_place(self, pod: Waiting) -> PodToPlace:
         """Return a waiting pod as the cycle sees it."""
         nominated = self.snapshot.nominated_node_of(pod.id)

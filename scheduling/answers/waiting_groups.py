@@ -12,7 +12,7 @@ from clusterstate.objects.values.pod_group import GroupKey
 from clusterstate.queries.pods.waiting import Waiting, waiting
 from scheduling.answers.live import World
 from scheduling.answers.present import IN_FLIGHT, Present, priorities
-from scheduling.answers.why import described, stored_pod
+from scheduling.answers.why import described, moving, stored_pod
 from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.types import group_key
@@ -118,6 +118,8 @@ def _remedies(
     )
     try:
         found = remedies(present.snapshot, framework, question, members.verdicts)
+        title = f"{pod.namespace}/{pod.name}"
+        found += moving(present, question.pod, title, question.waiting)
     except PluginFailed:
         return []  # the group says already which plugin fails
     return [described(one, stored) for one in found]

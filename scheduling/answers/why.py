@@ -8,9 +8,11 @@ scorers of the pod's profile.
 
 import base64
 import binascii
+import itertools
 import secrets
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -36,7 +38,7 @@ from scheduling.framework.node_table import Rows
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, group_key
-from scheduling.simulation import explanation
+from scheduling.simulation import explanation, making_room, plan_document
 from scheduling.simulation.document import API_VERSION
 from scheduling.simulation.explanation import Explained
 from scheduling.simulation.gangs import Shortfall, shortfall
@@ -52,6 +54,8 @@ MOST: Final = 10_000
 _LOOKED_AT: Final = 5_000
 """Of so many waiting pods, the first of the queue, those are chosen that remedies may free."""
 _MOST_KEPT: Final = 8
+_MOST_MADE_ROOM: Final = 20
+"""Nodes on which it is tried whether moving pods lets another one in."""
 _kept: OrderedDict[str, tuple[Manifest, Explained]] = OrderedDict()
 _lock = threading.Lock()
 
@@ -178,6 +182,7 @@ def _now(present: Present, pod: Subject, asked: Asked) -> tuple[Manifest, Explai
             stored = stored_pod(asked.namespace, asked.name) if asked.patches else None
             question = Question(to_place, queue, priorities(), present.world.go_on, stored)
             found = remedies(snapshot, framework, question, verdicts)
+            found += moving(present, to_place, f"{asked.namespace}/{asked.name}", queue)
             status["remedies"] = [described(one, stored) for one in found]
     return _document(asked.namespace, asked.name, pod, snapshot.revision, status), explained
 
@@ -207,11 +212,67 @@ def stored_pod(namespace: str, name: str) -> Manifest | None:
 def described(remedy: Remedy, stored: Manifest | None) -> Manifest:
     """Return a remedy as JSON; how a pod is patched only where its manifest is ``stored``."""
     found: Manifest = msgspec.to_builtins(remedy)
-    if not remedy.preempts:
-        del found["preempts"]
-    if remedy.target == "Pod" and stored is None:
+    for name in ("preempts", "moves", "plan"):
+        if not found[name]:
+            del found[name]
+    if remedy.plan is not None or (remedy.target == "Pod" and stored is None):
         del found["patch"]
     return found
+
+
+def moving(
+    present: Present, pod: PodToPlace, title: str, queue: Sequence[PodToPlace]
+) -> list[Remedy]:
+    """Return the remedy that moves the fewest pods found so that a waiting pod finds room.
+
+    Its plan works that out once more when it is made, by the live rules. The pods are not named:
+    who asks why need not have the right to get them. Nothing for pods of groups and with claims,
+    which one node alone does not let in.
+
+    Args:
+        present: the cluster as it is now.
+        pod: that fits nowhere.
+        title: its namespace and name.
+        queue: pods of its profile in the order in which they are tried; those before it come first.
+    """
+    if pod.info.claims or group_key(pod.info.pod) is not None:
+        return []
+    snapshot = present.snapshot
+    before = itertools.takewhile(lambda one: one.key != pod.key, queue)
+    ahead = [one for one in before if one.info is not pod.info]
+    found = making_room.ways(
+        snapshot, present.frameworks(), pod, present.world.go_on,
+        most=_MOST_MADE_ROOM, ahead=ahead,
+    )  # fmt: skip
+    if not found:
+        return []
+    many, node = len(found[0]), snapshot.node_of(found[0][0]) or ""
+    plan = {
+        "apiVersion": API_VERSION,
+        "kind": plan_document.KIND,
+        "spec": {"changes": [{plan_document.REBALANCE: {"roomFor": title}}]},
+    }
+    pods = "a pod" if many == 1 else f"{many} pods"
+    return [
+        Remedy(
+            "Plan",
+            f"move {pods} of {node} to other nodes, where there is room for {_them(many)}",
+            (),
+            opens=1,
+            tried=1,
+            nodes=1,
+            names=(node,),
+            frees=1,
+            of=1,
+            patch={},
+            moves=many,
+            plan=plan,
+        )
+    ]
+
+
+def _them(many: int) -> str:
+    return "it" if many == 1 else "them"
 
 
 def _then(namespace: str, name: str, pod: Subject, record: Record) -> tuple[Manifest, Explained]:

@@ -6,16 +6,18 @@ first, as long as it still does. Those that are left must each find a node with 
 place.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.runtime import Framework
+from scheduling.framework.terms import RequestFilter
 from scheduling.packing.facts import Seeker
 from scheduling.simulation.packing import may_move
 
 _MOST_NODES: Final = 200
+_MOST_AHEAD: Final = 16
 _OPTIONS: Final = Options(preempt=False, tie_break="first")
 
 
@@ -24,33 +26,77 @@ def ways(
     frameworks: Mapping[str, Framework],
     pod: PodToPlace,
     go_on: Callable[[], None],
+    *,
+    most: int = _MOST_NODES,
+    ahead: Sequence[PodToPlace] = (),
 ) -> list[list[Hashable]]:
     """Return sets of pods whose moving lets the pod in, the smallest first.
+
+    Each set is of one node; nodes with too little room even without those that may move are out.
 
     Args:
         snapshot: a copy of one's own; it is changed and put back.
         frameworks: the profiles by scheduler name.
         pod: that waits.
         go_on: raises when it takes too long.
+        most: nodes that are tried, those with the fewest pods that may move.
+        ahead: pods of the same profile that are tried before this one and fit nowhere now; a set
+            that lets one of them in is none. The first of each of a few classes is asked about.
 
     Raises:
         PluginFailed: a plugin failed.
     """
+    framework = frameworks[pod.info.scheduler_name]
+    asked = {
+        column: amount
+        for plugin in framework.filter_plugins
+        if isinstance(plugin, RequestFilter)
+        for amount, column in plugin.request_checks(pod.info, snapshot)
+    }
+    firsts: dict[int, PodToPlace] = {}
+    for other in ahead:
+        if len(firsts) < _MOST_AHEAD:
+            firsts.setdefault(other.info.index, other)
     on_node: dict[str, list[Seeker]] = {}
     for one in may_move(snapshot, frameworks):
         on_node.setdefault(one.node_name, []).append(one)
     found = []
-    for node in sorted(on_node, key=lambda name: (len(on_node[name]), name))[:_MOST_NODES]:
+    nodes = [name for name, pods in on_node.items() if _has_amounts(snapshot, asked, name, pods)]
+    for node in sorted(nodes, key=lambda name: (len(on_node[name]), name))[:most]:
         go_on()
-        if movers := _movers(snapshot, frameworks[pod.info.scheduler_name], pod, on_node[node]):
+        if movers := _movers(snapshot, framework, pod, on_node[node], firsts):
             found.append([one.key for one in movers])
     return sorted(found, key=len)
 
 
+def _has_amounts(
+    snapshot: Snapshot, asked: Mapping[int, int], node: str, pods: list[Seeker]
+) -> bool:
+    """Return whether a node without these pods has the amounts that are asked, by column."""
+    row = snapshot.row_of(node)
+    assert row is not None
+    free = {
+        column: int(snapshot.allocatable[row, column] - snapshot.requested[row, column])
+        for column in asked
+    }
+    for pod in pods:
+        for column, amount in pod.info.amounts:
+            if column in free:
+                free[column] += amount
+    return all(free[column] >= amount for column, amount in asked.items())
+
+
 def _movers(
-    snapshot: Snapshot, framework: Framework, pod: PodToPlace, pods: list[Seeker]
+    snapshot: Snapshot,
+    framework: Framework,
+    pod: PodToPlace,
+    pods: list[Seeker],
+    ahead: Mapping[int, PodToPlace],
 ) -> list[Seeker]:
-    """Return which of a node's pods must go, none where that does not help or one fits nowhere."""
+    """Return which of a node's pods must go, none where that does not help or one fits nowhere.
+
+    None either where one of ``ahead``, by class, would take the room.
+    """
     node = pods[0].node_name
     records = {one.key: snapshot.pod(one.key) for one in pods}
 
@@ -73,7 +119,13 @@ def _movers(
             if not is_taken():
                 snapshot.remove_pod(one.key)
                 movers.append(one)
-        finds_room = _land(snapshot, framework, PodToPlace(pod.key, pod.info, node), placed)
+        finds_room = not any(
+            schedule_pod(snapshot, framework, PodToPlace(one.key, one.info), _OPTIONS).node_name
+            for one in ahead.values()
+        )
+        finds_room = finds_room and _land(
+            snapshot, framework, PodToPlace(pod.key, pod.info, node), placed
+        )
         for one in movers:
             instead = PodToPlace(("instead of", one.key), one.info)
             finds_room = finds_room and _land(snapshot, one.framework, instead, placed)

@@ -64,11 +64,12 @@ E = TypeVar("E", bound=Edit)
 class Remedy(msgspec.Struct, frozen=True):
     """Edits that open nodes, as was tried.
 
-    ``target``: Pod or Node. ``opens``: nodes that took the pod then, of ``tried``; ``nodes``: that
-    need the same, of which ``names`` are some. ``frees``: waiting pods that found room then, with
-    all of the tried nodes changed, or with one where its capacity grew; ``of``: pods that were
-    tried. ``patch``: the change of the pod, or of the first of ``names``, as a merge patch.
-    ``preempts``: pods that would have to leave.
+    ``target``: Pod, Node or Plan. ``opens``: nodes that took the pod then, of ``tried``;
+    ``nodes``: that need the same, of which ``names`` are some. ``frees``: waiting pods that found
+    room then, with all of the tried nodes changed, or with one where its capacity grew; ``of``:
+    pods that were tried. ``patch``: the change of the pod, or of the first of ``names``, as a merge
+    patch. ``preempts``: pods that would have to leave. ``moves``: pods that would have to go
+    elsewhere, and ``plan`` a Plan that moves them; then nothing is edited, and the target is Plan.
     """
 
     target: str
@@ -82,6 +83,8 @@ class Remedy(msgspec.Struct, frozen=True):
     of: int
     patch: Manifest
     preempts: int = 0
+    moves: int = 0
+    plan: Manifest | None = None
 
     def order(self) -> tuple[object, ...]:
         """Return the key by which remedies are ranked, as the module says."""

@@ -611,6 +611,11 @@ def test_a_pod_that_leaves_with_its_group_from_elsewhere_speaks_against_the_node
     assert rebalanced(selector="pool=spot")["changes"] == [{"drain": {"nodes": ["n3"]}}]
 
 
+def moves_for(name):
+    found = advisor.ask("why", {"namespace": "default", "name": name})["status"]["remedies"]
+    return [one for one in found if one["target"] == "Plan"]
+
+
 def test_the_fewest_pods_move_so_that_one_that_waits_finds_room():
     for number in range(3):
         make_node(f"n{number}")
@@ -622,11 +627,18 @@ def test_the_fewest_pods_move_so_that_one_that_waits_finds_room():
     make_pod("never", **asking("63"))
     status = rebalanced(roomFor="default/large")
     assert status["changes"] == [{"evict": {"pods": ["default/c"]}}]
+    (group,) = advisor.ask("waiting-groups", {"remedies": True})["items"]
+    (told,) = moves_for("large")
+    assert told in group["status"]["remedies"]
+    assert told["text"] == "move a pod of n1 to other nodes, where there is room for it"
+    assert (told["moves"], told["frees"], "patch" in told) == (1, 1, False)
+    assert told["plan"]["spec"]["changes"] == [{"rebalance": {"roomFor": "default/large"}}]
     (moved,) = status["leaving"]
     assert moved["landing"]["nodeName"] == "n2"
     assert {one["pod"]: one["nodeName"] for one in status["placed"]} == {"default/large": "n1"}
     make_pod("blocks", "n1", **asking("4"))
     assert rebalanced(roomFor="default/never")["changes"] == []
+    assert moves_for("never") == []
     with pytest.raises(Invalid, match="no such pod waits"):
         rebalanced(roomFor="default/a")
     with pytest.raises(Invalid, match="must be a namespace and a name"):
