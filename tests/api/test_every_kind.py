@@ -112,6 +112,20 @@ def test_an_object_is_created_read_changed_in_every_way_and_deleted(api, kind):
 
 
 @each
+def test_an_apply_that_creates_makes_what_a_post_makes(api, kind):
+    """Also of a status: a Node's is kept and a Pod's is not (node/strategy.go, v1.36)."""
+    wanted = body_of(kind, "one")
+    if kind.name == "Service":
+        wanted["spec"]["clusterIP"] = "None"  # else each has an address of its own
+    if "status" in kind.subresources:
+        wanted["status"] = status_of(kind)
+    posted = api.post(f"{collection(kind)}?dryRun=All", wanted).ok(201)
+    one = f"{path_of(kind, 'one')}?dryRun=All&fieldManager=test"
+    applied = api.patch(one, wanted, content_type=APPLY).ok(201)
+    assert timeless(applied) == timeless(posted)
+
+
+@each
 def test_protobuf_says_what_json_says_both_ways(api, kind):
     """What a client sends in protobuf is stored as what it sends in JSON."""
     stored = made(api, kind)

@@ -268,7 +268,9 @@ def apply(
             all_there = fields_of(live, kind)
             entries = [_entry(Manager(BEFORE_FIRST_APPLY), UPDATE, kind, all_there, now)]
     stated = {
-        name: value for name, value in said.items() if name != "status" or subresource == "status"
+        name: value
+        for name, value in said.items()
+        if name != "status" or subresource == "status" or live is None
     }
     stated["metadata"] = {
         k: v
