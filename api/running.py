@@ -21,7 +21,7 @@ from api.access import auth
 from api.forms import errors, failures, protobuf
 from api.requests import WholeRequest
 from api.server import audit, connections
-from api.server.audit_events import Entry
+from api.server.audit_events import AuditedRequest
 from api.server.batches import KEY, Batch
 from api.server.scopes import Scope, environment_of
 from api.server.sending import Answer, Headers, answer_of
@@ -59,7 +59,7 @@ class Work(msgspec.Struct, frozen=True, gc=False):
 
     scope: Scope
     body: bytes
-    entry: Entry
+    entry: AuditedRequest
     user: User | None = None
 
 

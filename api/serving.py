@@ -50,7 +50,7 @@ from api.server import (
     pulse,
     traces,
 )
-from api.server.audit_events import Entry
+from api.server.audit_events import AuditedRequest
 from api.server.budget import SMALL_BYTES, Budget
 from api.server.lanes import Calls, Lane
 from api.server.scopes import (
@@ -327,7 +327,7 @@ class Application:
                 return self._deletions
         return self._general
 
-    async def _caller(self, scope: Scope, route: Route, entry: Entry) -> Caller:
+    async def _caller(self, scope: Scope, route: Route, entry: AuditedRequest) -> Caller:
         """Return who sent a request, from its headers alone, and tell the audit log's entry.
 
         Queries at times, on a thread.

@@ -30,25 +30,27 @@ _OF_NODES: Final = ("cordon", "uncordon", "drain", "delete")
 _OF_PODS: Final = {"evict": "evict", "delete": "delete-pod"}
 """Actions by their first word, and what the preview is asked to do."""
 _MORE: Final = (
-    layout.Place("New pod", "submit", "", Attributes("create", resource="pods")),
-    layout.Place("New object", "create", "", Attributes("list", resource="pods")),
-    layout.Place("Changes by time", "changes", "", Attributes("list", resource="pods")),
-    layout.Place("Devices", "devices", "", devices.WANTS),
-    layout.Place("Saved plans", "plans", "", Attributes("list", "stowage.dev", "plans")),
-    layout.Place(
+    layout.NavigationEntry("New pod", "submit", "", Attributes("create", resource="pods")),
+    layout.NavigationEntry("New object", "create", "", Attributes("list", resource="pods")),
+    layout.NavigationEntry("Changes by time", "changes", "", Attributes("list", resource="pods")),
+    layout.NavigationEntry("Devices", "devices", "", devices.WANTS),
+    layout.NavigationEntry("Saved plans", "plans", "", Attributes("list", "stowage.dev", "plans")),
+    layout.NavigationEntry(
         "Who can", "who-can", "",
         Attributes("list", "rbac.authorization.k8s.io", "clusterrolebindings"),
     ),
-    layout.Place(
+    layout.NavigationEntry(
         "Configuration revisions", "revisions", "",
         Attributes("get", "stowage.dev", "schedulerconfiguration"),
     ),
-    layout.Place(
+    layout.NavigationEntry(
         "Effective plugins", "plugins", "",
         Attributes("get", "stowage.dev", "schedulerconfiguration"),
     ),
-    layout.Place("Comparisons", "comparisons", "", comparisons.WANTS[0]),
-    layout.Place("Canaries", "canaries", "", Attributes("list", "stowage.dev", "canaries")),
+    layout.NavigationEntry("Comparisons", "comparisons", "", comparisons.WANTS[0]),
+    layout.NavigationEntry(
+        "Canaries", "canaries", "", Attributes("list", "stowage.dev", "canaries")
+    ),
 )  # fmt: skip
 """Pages that the navigation has no room for."""
 

@@ -15,7 +15,7 @@ from django.template.loader import render_to_string
 
 from api.forms import replies
 from api.forms.cells import NONE
-from api.forms.replies import Content, Made, Stored
+from api.forms.replies import Content, MadeManifests, Stored
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.values.meta import Manifest
@@ -36,7 +36,7 @@ class Link(msgspec.Struct, frozen=True):
     about: str = ""
 
 
-class Row(msgspec.Struct, frozen=True):
+class TableRow(msgspec.Struct, frozen=True):
     """A row of a table."""
 
     cells: list[Link]
@@ -102,7 +102,7 @@ def _has_page(parts: list[str]) -> bool:
 
 
 def _of_content(data: Content, query: Any) -> dict[str, Any]:
-    if isinstance(data, Stored) or (isinstance(data, Made) and data.alone):
+    if isinstance(data, Stored) or (isinstance(data, MadeManifests) and data.alone):
         return _of_object(data.kind, data.manifests()[0], query)
     table = data.table("Metadata")
     columns = [one.name for one in table["columnDefinitions"]]
@@ -115,7 +115,7 @@ def _of_content(data: Content, query: Any) -> dict[str, Any]:
         cells[0] = Link(cells[0].text, address)
         if data.kind.namespaced:
             cells.insert(0, Link(namespace, path_of(data.kind, namespace)))
-        rows.append(Row(cells))
+        rows.append(TableRow(cells))
     following = ""
     token = table["metadata"].get("continue")
     if token:

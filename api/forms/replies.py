@@ -115,7 +115,7 @@ class StoredList(Content, frozen=True, gc=False):
         )
 
 
-class Made(Content, frozen=True, gc=False):
+class MadeManifests(Content, frozen=True, gc=False):
     """Manifests that were made for the answer: one alone, or a list; ``metadata`` is the list's."""
 
     items: list[Manifest]

@@ -30,7 +30,7 @@ class ComponentStatusesViewSet(OwnViewSet):
 
     def list(self, request: Request) -> Response:
         """Return all of them."""
-        return replies.reply(replies.Made(KIND, _found(), {}))
+        return replies.reply(replies.MadeManifests(KIND, _found(), {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
         """Return one."""
@@ -38,7 +38,7 @@ class ComponentStatusesViewSet(OwnViewSet):
         if found is None:
             details = {"name": name, "kind": "componentstatuses"}
             raise NotFound(f'componentstatuses "{name}" not found', details)
-        return replies.reply(replies.Made(KIND, [found], {}, alone=True))
+        return replies.reply(replies.MadeManifests(KIND, [found], {}, alone=True))
 
 
 def _found() -> list[Manifest]:

@@ -21,7 +21,9 @@ KIND: Final = Kind(name="Scale", wire_type=wire_types.Scale, group="autoscaling"
 def shown(scale: Manifest) -> Response:
     """Return the answer that holds a ``Scale``, in whichever form the client wants it."""
     version = {"resourceVersion": scale["metadata"].get("resourceVersion", "")}
-    return replies.reply(replies.Made(kind=KIND, items=[scale], metadata=version, alone=True))
+    return replies.reply(
+        replies.MadeManifests(kind=KIND, items=[scale], metadata=version, alone=True)
+    )
 
 
 def scale_of(kind: Kind, item: Manifest) -> Manifest:

@@ -31,13 +31,13 @@ from django.conf import settings
 from django.db import connection
 
 from api.server import audit_file, connections
-from api.server.audit_events import LARGEST_BODY, Entry, line_of
+from api.server.audit_events import LARGEST_BODY, AuditedRequest, line_of
 from api.server.scopes import Scope, Send, raw_header
 from clusterstate.access.policy import Policy as Roles
 from clusterstate.access.rules import Attributes
 from clusterstate.actions.loops.aside import is_an_objects_fault
 from clusterstate.actions.past import audit_log
-from clusterstate.actions.past.audit_log import Line
+from clusterstate.actions.past.audit_log import AuditLine
 from clusterstate.admission.request import User
 from clusterstate.middleware import DID, SESSION_USER, SIGN_IN
 from clusterstate.objects.rules import audit_policy
@@ -75,8 +75,8 @@ class _Log:
     """Lines that wait to be written, and the thread that writes them."""
 
     def __init__(self) -> None:
-        self._queue: deque[Entry] = deque()
-        self._lines: list[Line] = []
+        self._queue: deque[AuditedRequest] = deque()
+        self._lines: list[AuditLine] = []
         self._bytes = 0
         self._lock = threading.Lock()
         self._writing = threading.Lock()
@@ -107,7 +107,7 @@ class _Log:
         """Return whether nothing more can wait."""
         return len(self._queue) + len(self._lines) >= MOST or self._bytes >= MOST_BYTES
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: AuditedRequest) -> None:
         """Have an entry written; drop it where nothing more can wait."""
         size = len(entry.request) + len(entry.response)
         with self._lock:
@@ -140,7 +140,7 @@ class _Log:
                     break
 
     def _take(self) -> None:
-        taken: list[Line] = []
+        taken: list[AuditLine] = []
         while self._queue and len(self._lines) + len(taken) < _AT_ONCE:
             entry = self._queue.popleft()
             with self._lock:
@@ -155,7 +155,7 @@ class _Log:
         if settings.AUDIT_KEEP_HOURS:
             self._lines += taken
 
-    def _to_file(self, lines: list[Line]) -> None:
+    def _to_file(self, lines: list[AuditLine]) -> None:
         assert self._file is not None
         try:
             self._file.append([one.text for one in lines])
@@ -212,13 +212,13 @@ def configured_policy() -> Policy:
         return audit_policy.parse(file.read())
 
 
-def opened(scope: Scope) -> Entry:
+def opened(scope: Scope) -> AuditedRequest:
     """Return the entry of a request that has just come.
 
     The scope must not hold the entry, which holds the scope: neither would ever be freed, since
     Python's garbage collector does not look into entries.
     """
-    return Entry(_audit_id(raw_header(scope, b"audit-id")), time.time(), scope)
+    return AuditedRequest(_audit_id(raw_header(scope, b"audit-id")), time.time(), scope)
 
 
 def _audit_id(given: bytes) -> str:
@@ -240,7 +240,7 @@ def is_on() -> bool:
     return bool(settings.AUDIT_KEEP_HOURS or settings.AUDIT_LOG_FILE)
 
 
-def known(entry: Entry, user: User, roles: Roles | None) -> None:
+def known(entry: AuditedRequest, user: User, roles: Roles | None) -> None:
     """Note whom a request is from, and decide how much of it the audit log gets.
 
     Raises:
@@ -263,7 +263,7 @@ def known(entry: Entry, user: User, roles: Roles | None) -> None:
         _put(entry, RECEIVED)
 
 
-def page(entry: Entry, environ: Mapping[str, Any]) -> None:
+def page(entry: AuditedRequest, environ: Mapping[str, Any]) -> None:
     """Note who was signed in when a page was answered, what it did, and the outcome of a sign-in.
 
     A form that changes something is written as the request of the API that does the same. What was
@@ -278,7 +278,7 @@ def page(entry: Entry, environ: Mapping[str, Any]) -> None:
     entry.sign_in = environ.get(SIGN_IN)
 
 
-def telling(entry: Entry, send: Send) -> Send:
+def telling(entry: AuditedRequest, send: Send) -> Send:
     """Return ``send`` for an answer that is not made by a view: its header names the audit id.
 
     Notes that the answer has begun, unless it is a refusal.
@@ -296,12 +296,14 @@ def telling(entry: Entry, send: Send) -> Send:
     return tell
 
 
-def id_of(entry: Entry) -> bytes:
+def id_of(entry: AuditedRequest) -> bytes:
     """Return the audit id as the answer's header has it."""
     return entry.id.encode()
 
 
-def answered(entry: Entry, code: int, *, request: bytes = b"", response: bytes = b"") -> None:
+def answered(
+    entry: AuditedRequest, code: int, *, request: bytes = b"", response: bytes = b""
+) -> None:
     """Have a request written that has been answered, or is about to be; never fails."""
     if not is_on():
         return
@@ -312,7 +314,7 @@ def answered(entry: Entry, code: int, *, request: bytes = b"", response: bytes =
         metrics.dropped.of("error").add()
 
 
-def _answered(entry: Entry, code: int, request: bytes, response: bytes) -> None:
+def _answered(entry: AuditedRequest, code: int, request: bytes, response: bytes) -> None:
     entry.code = code
     if entry.user is None:  # a page, or nobody who is known
         name = entry.sender.name if entry.sender is not None else ""
@@ -333,7 +335,7 @@ def _answered(entry: Entry, code: int, request: bytes, response: bytes) -> None:
     _put(entry, COMPLETE)
 
 
-def _put(entry: Entry, stage: str) -> None:
+def _put(entry: AuditedRequest, stage: str) -> None:
     if stage != COMPLETE:
         entry = msgspec.structs.replace(entry)
     entry.stage, entry.at = stage, time.time()

@@ -17,7 +17,7 @@ from api.server.scopes import Scope
 from clusterstate.access import authorizer
 from clusterstate.access.policy import Policy as Roles
 from clusterstate.access.rules import Attributes
-from clusterstate.actions.past.audit_log import Line
+from clusterstate.actions.past.audit_log import AuditLine
 from clusterstate.admission.request import User
 from clusterstate.objects.rules import audit_policy
 from clusterstate.objects.rules.audit_policy import (
@@ -25,8 +25,8 @@ from clusterstate.objects.rules.audit_policy import (
     RECEIVED,
     REQUEST,
     REQUEST_RESPONSE,
+    RequestAttributes,
     Verdict,
-    Wanted,
 )
 from clusterstate.objects.wire import protobuf, reading
 from clusterstate.objects.wire.protobuf import MAGIC, metadata_of
@@ -40,7 +40,7 @@ _SEARCHED: Final = 512
 """Characters of a name that can be searched for; none that exists has more."""
 
 
-class Entry(msgspec.Struct, gc=False):
+class AuditedRequest(msgspec.Struct, gc=False):
     """A request, as far as the log looks at it."""
 
     id: str
@@ -57,9 +57,9 @@ class Entry(msgspec.Struct, gc=False):
     is_page: bool = False
     stage: str = COMPLETE
     at: float = 0.0
-    _wanted: Wanted | None = None
+    _wanted: RequestAttributes | None = None
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> RequestAttributes:
         """Return what the request asks for."""
         if self._wanted is None:
             self._wanted = wanted_of(self.scope)
@@ -67,7 +67,7 @@ class Entry(msgspec.Struct, gc=False):
 
     def does(self, did: Attributes) -> None:
         """Note that a page did what a request of the API would have done."""
-        self._wanted = Wanted(
+        self._wanted = RequestAttributes(
             did.verb,
             self.scope["path"],
             did.group,
@@ -90,13 +90,13 @@ def _watches(scope: Scope) -> bool:
     return b"watch=" in query and (b"watch=true" in query or b"watch=1" in query)
 
 
-def wanted_of(scope: Scope) -> Wanted:
+def wanted_of(scope: Scope) -> RequestAttributes:
     """Return verb and object of a request. Rule: apiserver ``request/requestinfo.go``, v1.36."""
     path, method = scope["path"], scope["method"]
     target = routes.of(scope).target
     if target is not None:
         kind = target.kind
-        return Wanted(
+        return RequestAttributes(
             "watch" if method == "GET" and _watches(scope) else routes.verb(method, target),
             path,
             kind.group,
@@ -112,7 +112,7 @@ def wanted_of(scope: Scope) -> Wanted:
     elif parts[0] == "apis" and len(parts) >= 4:
         group, version, parts = parts[1], parts[2], parts[3:]
     else:
-        return Wanted(method.lower(), path)
+        return RequestAttributes(method.lower(), path)
     namespace = ""
     if parts[0] == "namespaces" and len(parts) > 1:
         namespace = parts[1]
@@ -127,7 +127,7 @@ def wanted_of(scope: Scope) -> Wanted:
         verb = "delete" if name else "deletecollection"
     else:
         verb = _VERBS.get(method, method.lower())
-    return Wanted(verb, path, group, version, resource, subresource, namespace, name)
+    return RequestAttributes(verb, path, group, version, resource, subresource, namespace, name)
 
 
 # Lines --------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def _person(user: User) -> dict[str, Any]:
     return shown
 
 
-def line_of(entry: Entry) -> Line:
+def line_of(entry: AuditedRequest) -> AuditLine:
     """Return the line of an entry."""
     scope, wanted = entry.scope, entry.wanted()
     client = scope.get("client")
@@ -234,7 +234,7 @@ def line_of(entry: Entry) -> Line:
     if annotations := _annotations(entry):
         event["annotations"] = {**event.get("annotations", {}), **annotations}
     who = user or sender
-    return Line(
+    return AuditLine(
         at=datetime.fromtimestamp(entry.at, UTC),
         audit_id=(user.request if user is not None else None) or uuid.UUID(entry.id),
         username=_searched(who.name if who is not None else ""),
@@ -252,7 +252,7 @@ def _searched(text: str) -> str:
     return text[:_SEARCHED].replace("\0", "\ufffd")
 
 
-def _answer_of(entry: Entry) -> _Answer:
+def _answer_of(entry: AuditedRequest) -> _Answer:
     """Return what an answer says about its object, or why it failed."""
     body = entry.response
     if not body or entry.stage != COMPLETE:
@@ -322,7 +322,7 @@ def _without_managed_fields(shown: Any) -> None:
         _without_managed_fields(one)
 
 
-def _annotations(entry: Entry) -> dict[str, str]:
+def _annotations(entry: AuditedRequest) -> dict[str, str]:
     found: dict[str, str] = {}
     if entry.sign_in is not None:
         found["stowage.dev/sign-in"], found["stowage.dev/username"] = entry.sign_in

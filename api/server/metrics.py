@@ -46,19 +46,19 @@ _READING = apiserver.in_flight.of("readOnly")
 _CHANGING = apiserver.in_flight.of("mutating")
 
 
-class _Place(tuple[str, str, str, str, str]):
+class _RequestScope(tuple[str, str, str, str, str]):
     """Group, version, resource, subresource and scope of a request."""
 
     __slots__ = ()
 
 
-def _place(path: str, route: Route, reported: str) -> _Place:
+def _place(path: str, route: Route, reported: str) -> _RequestScope:
     """Return what the labels say of a path (``CleanScope`` of the apiserver)."""
     target = route.target
     if target is None:
         first = "/".join(path.split("/")[:3]).rstrip("/") or "/"
         known = first if first in _OTHER_PATHS else "/" + path.strip("/").partition("/")[0]
-        return _Place(("", "", "", known if known in _OTHER_PATHS else "", ""))
+        return _RequestScope(("", "", "", known if known in _OTHER_PATHS else "", ""))
     found = split(path)
     if target.name or reported == "POST":
         scope = "resource"
@@ -66,7 +66,7 @@ def _place(path: str, route: Route, reported: str) -> _Place:
         scope = "namespace" if target.namespace else "cluster"
     version = found[1] if found else ""
     kind = target.kind
-    return _Place((kind.group, version, kind.plural, target.subresource, scope))
+    return _RequestScope((kind.group, version, kind.plural, target.subresource, scope))
 
 
 def reported_verb(method: str, route: Route, *, applies: bool = False) -> str:

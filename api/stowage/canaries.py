@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from api import clock
 from api.access import outgoing
 from api.forms import renderers, replies, wire
-from api.forms.replies import Made
+from api.forms.replies import MadeManifests
 from api.kinds import own
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
@@ -95,11 +95,11 @@ class CanariesViewSet(OwnViewSet):
     def list(self, request: Request) -> Response:
         """Return the latest hundred, the newest first."""
         items = [manifest(one) for one in latest_canaries()]
-        return replies.reply(Made(KIND, items, {}))
+        return replies.reply(MadeManifests(KIND, items, {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
         """Return one."""
-        return replies.reply(Made(KIND, [manifest(find_canary(name))], {}, alone=True))
+        return replies.reply(MadeManifests(KIND, [manifest(find_canary(name))], {}, alone=True))
 
     def create(self, request: Request) -> Response:
         """Check a configuration and keep it on trial; advice comes as warnings."""

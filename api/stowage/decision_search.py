@@ -21,7 +21,7 @@ from api import routes
 from api.access import auth, reach
 from api.access.impersonation import claim_of_headers
 from api.forms import errors, failures, renderers, replies, wire
-from api.forms.replies import Made
+from api.forms.replies import MadeManifests
 from api.kinds import own
 from api.kinds.own import OwnViewSet
 from api.requests import Request
@@ -36,7 +36,7 @@ from clusterstate.database import arrow
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values.errors import BadRequest, StatusError
 from clusterstate.queries.scheduler import decision_search
-from clusterstate.queries.scheduler.decision_search import Chosen, Found, Page, Search
+from clusterstate.queries.scheduler.decision_search import Chosen, DecisionSummary, Page, Search
 
 EXPORT: Final = "/apis/stowage.dev/v1/decisions/export"
 KIND: Final = Kind(name="Decision", group=own.GROUP)
@@ -115,7 +115,7 @@ class DecisionSearchViewSet(OwnViewSet):
         found = decision_search.search(wanted, limit=limit, before=before)
         metadata = {"continue": str(found.more)} if found.more else {}
         items = [{"metadata": {"name": str(one.id)}, **one.manifest()} for one in found.items]
-        return replies.reply(Made(KIND, items, metadata))
+        return replies.reply(MadeManifests(KIND, items, metadata))
 
 
 # Export ------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class Lines:
 
     media_type = "application/jsonl"
 
-    def page(self, items: Sequence[Found]) -> bytes:
+    def page(self, items: Sequence[DecisionSummary]) -> bytes:
         """Return a line for each decision."""
         return b"".join(_encode(one.manifest()) + b"\n" for one in items)
 
@@ -149,9 +149,9 @@ class Columns:
     media_type = arrow.MEDIA_TYPE
 
     def __init__(self) -> None:
-        self._writer = arrow.Writer(arrow.columns_of(Found))
+        self._writer = arrow.Writer(arrow.columns_of(DecisionSummary))
 
-    def page(self, items: Sequence[Found]) -> bytes:
+    def page(self, items: Sequence[DecisionSummary]) -> bytes:
         """Return a batch."""
         return self._writer.batch([msgspec.structs.astuple(one) for one in items])
 

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from api import clock
 from api.forms import renderers, replies, wire
 from api.forms.pagination import ContinuePagination, Page
-from api.forms.replies import Made
+from api.forms.replies import MadeManifests
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
 from clusterstate.access.rules import Attributes
@@ -94,7 +94,7 @@ class EvictionListViewSet(OwnViewSet):
 
         paginator = self.pagination_class()
         items = [manifest(timer) for timer in paginator.paginate_queryset(read, request, self)]
-        return replies.reply(Made(KIND, items, paginator.metadata))
+        return replies.reply(MadeManifests(KIND, items, paginator.metadata))
 
 
 class EvictionsViewSet(EvictionListViewSet):
@@ -116,7 +116,9 @@ class EvictionsViewSet(EvictionListViewSet):
         item = manifest(found[0])
         if lands:
             item["status"]["landing"] = _landing(namespace, name)
-        return replies.reply(Made(KIND, [item], {"resourceVersion": str(revision)}, alone=True))
+        return replies.reply(
+            MadeManifests(KIND, [item], {"resourceVersion": str(revision)}, alone=True)
+        )
 
 
 def _landing(namespace: str, name: str) -> Manifest:

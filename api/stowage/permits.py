@@ -57,7 +57,7 @@ class WaitingPodsViewSet(OwnViewSet):
         """Return a WaitingPodList."""
         metadata = replies.list_metadata(changes.watermark(), "")
         items = [manifest(one) for one in reservations.waiting(namespace=namespace)]
-        return replies.reply(replies.Made(KIND, items, metadata))
+        return replies.reply(replies.MadeManifests(KIND, items, metadata))
 
     def retrieve(self, request: Request, namespace: str, name: str) -> Response:
         """Return a WaitingPod."""
@@ -65,7 +65,7 @@ class WaitingPodsViewSet(OwnViewSet):
         items = [manifest(one) for one in reservations.waiting(namespace=namespace, name=name)]
         if not items:
             raise actions.not_found(name)
-        return replies.reply(replies.Made(KIND, items, metadata, alone=True))
+        return replies.reply(replies.MadeManifests(KIND, items, metadata, alone=True))
 
     @action(detail=True, methods=["post"])
     def permit(self, request: Request, namespace: str, name: str) -> Response:

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from api import clock
 from api.access import naming, naming_objects, outgoing
 from api.forms import renderers, replies, wire
-from api.forms.replies import Made
+from api.forms.replies import MadeManifests
 from api.kinds import own
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
@@ -107,7 +107,7 @@ class PlansViewSet(OwnViewSet):
         named = naming.reads_all(self.user)
         found = latest_plans(limit=min(limit, _MANY))
         items = [manifest(one, brief=True, named=named, reader=self.user) for one in found]
-        return replies.reply(Made(KIND, items, {}))
+        return replies.reply(MadeManifests(KIND, items, {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
         """Return a plan, and how far it is carried out.
@@ -116,7 +116,7 @@ class PlansViewSet(OwnViewSet):
         """
         named = naming.reads_all(self.user)
         told = manifest(find_plan(name), named=named, reader=self.user)
-        return replies.reply(Made(KIND, [told], {}, alone=True))
+        return replies.reply(MadeManifests(KIND, [told], {}, alone=True))
 
     def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Have an advisor foretell what a new plan does, or one that is to be applied or undone."""
@@ -477,7 +477,7 @@ class BrakesViewSet(OwnViewSet):
     def list(self, request: Request) -> Response:
         """Return a BrakeList."""
         items = [_brake(one) for one in brakes.brakes()]
-        return replies.reply(Made(BRAKE, items, {}))
+        return replies.reply(MadeManifests(BRAKE, items, {}))
 
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, name: str) -> Response:

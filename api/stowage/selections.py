@@ -9,7 +9,7 @@ from typing import Final
 from rest_framework.response import Response
 
 from api.forms import renderers, replies, wire
-from api.forms.replies import Made
+from api.forms.replies import MadeManifests
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
 from clusterstate.change_log import changes
@@ -39,7 +39,7 @@ class SelectionsViewSet(OwnViewSet):
         if not namespace:
             found += runtime_class_selections(at=then)
         items = [manifest(one) for one in found if one.overlapping or not only_overlapping]
-        return replies.reply(Made(KIND, items, metadata))
+        return replies.reply(MadeManifests(KIND, items, metadata))
 
 
 def manifest(one: Selection) -> Manifest:

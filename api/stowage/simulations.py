@@ -77,7 +77,7 @@ class HeadroomViewSet(QuestionViewSet):
         """Return a HeadroomList: the shapes of the settings (``STOWAGE_HEADROOM_SHAPES``)."""
         found = advisor.ask("room", {})
         metadata = replies.list_metadata(found["revision"])
-        return replies.reply(replies.Made(KIND, found["items"], metadata))
+        return replies.reply(replies.MadeManifests(KIND, found["items"], metadata))
 
     def ask(self, document: Any) -> bytes:
         """Return the document with ``status.fits`` and ``status.blockers``."""

@@ -28,7 +28,7 @@ from clusterstate.objects.values.document import format_time
 from clusterstate.objects.values.errors import BadRequest, NotFound
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.past import consequences, provenance, trail
-from clusterstate.queries.past.trail import Step
+from clusterstate.queries.past.trail import TrailEntry
 
 _MANY = 50
 MOST = 500
@@ -183,7 +183,7 @@ def _may_see_node(user: User, name: str) -> bool:
     return authorizer.decide(user, Attributes("get", resource="nodes", name=name)).allowed
 
 
-def _change(step: Step) -> dict[str, Any]:
+def _change(step: TrailEntry) -> dict[str, Any]:
     """Return what any change has as JSON; what is not known is left out."""
     item: dict[str, Any] = {
         "resourceVersion": str(step.revision),
@@ -200,7 +200,7 @@ def _change(step: Step) -> dict[str, Any]:
     return item
 
 
-def _because(step: Step, kind: Kind, namespace: str, name: str, user: User) -> list[Manifest]:
+def _because(step: TrailEntry, kind: Kind, namespace: str, name: str, user: User) -> list[Manifest]:
     """Return what a change followed from, up to the first object that the user may not get.
 
     A plan that was applied, a brake that was approved, or what a controller looked at.
@@ -235,7 +235,7 @@ def wanted_by(cause: str, user: User) -> Manifest | None:
     return item
 
 
-def _item(step: Step, kind: Kind, namespace: str, name: str, user: User) -> Manifest:
+def _item(step: TrailEntry, kind: Kind, namespace: str, name: str, user: User) -> Manifest:
     """Return a change as JSON shows it to a user; what is not known is left out."""
     item = _change(step)
     if step.node:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from api import clock
 from api.forms import renderers, replies, tables, wire
 from api.forms.negotiation import V1
-from api.forms.replies import Made
+from api.forms.replies import MadeManifests
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
 from clusterstate.change_log import changes
@@ -54,7 +54,7 @@ class WaitingTimesViewSet(OwnViewSet):
         return replies.reply(_Report(KIND, [head | found], metadata, alone=True))
 
 
-class _Report(Made, frozen=True, gc=False):
+class _Report(MadeManifests, frozen=True, gc=False):
     """A WaitingTimes, which has many rows as a table: one for each value."""
 
     def table(self, include: str, version: str = V1) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from api import clock
 from api.access import auth
 from api.access.notice_rights import rights_for
 from api.forms import errors, renderers, replies, wire
-from api.forms.replies import Made
+from api.forms.replies import MadeManifests
 from api.kinds import own
 from api.kinds.own import OwnViewSet
 from api.requests import Request
@@ -106,12 +106,12 @@ class WebhooksViewSet(OwnViewSet):
     def list(self, request: Request) -> Response:
         """Return all of them by name."""
         items = [_shown(one, self.user) for one in queries.every()]
-        return replies.reply(Made(KIND, items, {}))
+        return replies.reply(MadeManifests(KIND, items, {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
         """Return one."""
         shown = _shown(webhooks.get(name), self.user)
-        return replies.reply(Made(KIND, [shown], {}, alone=True))
+        return replies.reply(MadeManifests(KIND, [shown], {}, alone=True))
 
     def create(self, request: Request) -> Response:
         """Make one; without a secret it gets one, which only this answer tells."""

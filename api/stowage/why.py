@@ -14,7 +14,7 @@ from django.utils.cache import patch_vary_headers
 from rest_framework.response import Response
 
 from api.forms import renderers, replies, wire
-from api.forms.replies import Made
+from api.forms.replies import MadeManifests
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
 from clusterstate.access import authorizer
@@ -107,13 +107,13 @@ class WaitingGroupsViewSet(CompressedViewSet):
         metadata = replies.list_metadata(found["revision"])
         if found["notExamined"]:
             metadata["podsNotExamined"] = found["notExamined"]
-        return replies.reply(Made(KIND, found["items"], metadata))
+        return replies.reply(MadeManifests(KIND, found["items"], metadata))
 
     def retrieve(self, request: Request, name: str, namespace: str = "") -> Response:
         """Return a WaitingGroup with its remedies and all of its pods."""
         found = _groups(namespace=namespace, name=name, **self.told(namespace))
         metadata = replies.list_metadata(found["revision"])
-        return replies.reply(Made(KIND, found["items"], metadata, alone=True))
+        return replies.reply(MadeManifests(KIND, found["items"], metadata, alone=True))
 
 
 def _groups(**asked: Any) -> Manifest:

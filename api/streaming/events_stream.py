@@ -49,7 +49,7 @@ _KNOWN: Final = frozenset(
 _jitter = random.Random()  # noqa: S311  # spreads reconnects, decides nothing
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class StreamFilters(msgspec.Struct, frozen=True, kw_only=True):
     """The filters of a stream; empty texts do not select."""
 
     types: frozenset[str]
@@ -68,7 +68,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 class Request(msgspec.Struct, frozen=True):
     """A checked request: what is wanted, from which revision on, for how long, by which rights."""
 
-    wanted: Wanted
+    wanted: StreamFilters
     cursor: int
     seconds: float
     needs: tuple[Attributes, ...]
@@ -79,7 +79,7 @@ def _words(text: str) -> list[str]:
     return [word for word in text.split(",") if word]
 
 
-def read(query: dict[str, str]) -> Wanted:
+def read(query: dict[str, str]) -> StreamFilters:
     """Return what the parameters ask for.
 
     Raises:
@@ -104,7 +104,7 @@ def read(query: dict[str, str]) -> Wanted:
         raise BadRequest(f"unable to parse requirement: {error}") from error
     namespace = query.get("namespace", "")
     every = [one.name for one in ALL_KINDS if one.namespaced or not namespace]
-    return Wanted(
+    return StreamFilters(
         types=frozenset(types),
         kinds=frozenset(kinds or (every if CHANGE in types else ())),
         namespace=namespace,
@@ -156,7 +156,7 @@ def _open(scope: Scope) -> Request:
 class Teller:
     """Turns events into the messages of one stream."""
 
-    def __init__(self, wanted: Wanted, source: str) -> None:
+    def __init__(self, wanted: StreamFilters, source: str) -> None:
         self._wanted = wanted
         self._source = source
 

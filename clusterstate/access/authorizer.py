@@ -14,7 +14,7 @@ from typing import Any, Final
 from django.db import connection, transaction
 
 from clusterstate.access import nodes
-from clusterstate.access.policy import DENIED, Decision, Policy
+from clusterstate.access.policy import DENIED, AccessDecision, Policy
 from clusterstate.access.rules import Attributes, Rule
 from clusterstate.admission.request import User
 from clusterstate.change_log import changes
@@ -36,7 +36,7 @@ ROLE_KINDS: Final = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
 _CODES: Final = [KINDS[name].code for name in ROLE_KINDS]
 _NAMES: Final = dict(zip(_CODES, ROLE_KINDS, strict=True))
 
-_ALLOWED: Final = Decision(allowed=True)
+_ALLOWED: Final = AccessDecision(allowed=True)
 _EVERYTHING: Final = (
     Rule(verbs=("*",), groups=("*",), resources=("*",)),
     Rule(verbs=("*",), urls=("*",)),
@@ -58,7 +58,7 @@ class _Memory:
 _memory = _Memory()
 
 
-def decide(user: User, wants: Attributes, policy: Policy | None = None) -> Decision:
+def decide(user: User, wants: Attributes, policy: Policy | None = None) -> AccessDecision:
     """Return whether a user may do that, and by which rule.
 
     Queries when the remembered policy must be compared, and for what the pods of a node refer to,

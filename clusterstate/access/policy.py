@@ -26,14 +26,14 @@ _MOST_REMEMBERED: Final = 4096
 """Subjects, and answers to one subject, that are remembered; then all are forgotten."""
 
 
-class Decision(msgspec.Struct, frozen=True):
+class AccessDecision(msgspec.Struct, frozen=True):
     """Whether something is allowed, and by what; or why it could not be judged."""
 
     allowed: bool
     reason: str = ""
 
 
-DENIED: Final = Decision(allowed=False)
+DENIED: Final = AccessDecision(allowed=False)
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -60,8 +60,8 @@ class Holder(msgspec.Struct, frozen=True):
 class _Answer(msgspec.Struct, frozen=True):
     """What a subject may do, whatever the name of the object, and what for some names."""
 
-    always: Decision
-    named: Mapping[str, Decision]
+    always: AccessDecision
+    named: Mapping[str, AccessDecision]
 
 
 class _Subject:
@@ -77,7 +77,7 @@ class _Subject:
         return hashlib.sha256("\n".join(sorted(given)).encode()).hexdigest()
 
     def answer(self, wants: Attributes) -> _Answer:
-        named: dict[str, Decision] = {}
+        named: dict[str, AccessDecision] = {}
         problems = []
         for grant in self.grants:
             if grant.namespace and grant.namespace != wants.namespace:
@@ -87,13 +87,13 @@ class _Subject:
             for rule in grant.rules:
                 if not rule.reaches(wants):
                     continue
-                decision = Decision(allowed=True, reason=grant.reason)
+                decision = AccessDecision(allowed=True, reason=grant.reason)
                 if not rule.names:
                     return _Answer(decision, {})
                 for name in rule.names:
                     named.setdefault(name, decision)
         reason = f"RBAC: {'; '.join(dict.fromkeys(problems))}" if problems else ""
-        return _Answer(Decision(allowed=False, reason=reason), named)
+        return _Answer(AccessDecision(allowed=False, reason=reason), named)
 
 
 class Policy:
@@ -174,7 +174,7 @@ class Policy:
             for (kind, name, reason), names in sorted(found.items(), key=lambda one: one[0])
         ]
 
-    def decide(self, user: str, groups: tuple[str, ...], wants: Attributes) -> Decision:
+    def decide(self, user: str, groups: tuple[str, ...], wants: Attributes) -> AccessDecision:
         """Return whether a binding allows that to a user with these groups."""
         subject = self._subject(user, groups)
         key = (

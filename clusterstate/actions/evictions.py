@@ -43,7 +43,7 @@ from clusterstate.queries.evictions.eviction_timers import (
 )
 from clusterstate.queries.loops.controllers import stored_state
 from clusterstate.queries.pods import Together
-from clusterstate.queries.pods.stays import BOUND_AT, Place, Stay
+from clusterstate.queries.pods.stays import BOUND_AT, ClassOnNode, Stay
 
 FOLLOWER: Final = "evictions"
 FOLLOWER_OF_LABELS: Final = "evictions-by-labels"
@@ -70,7 +70,7 @@ class Departure(msgspec.Struct, frozen=True, kw_only=True):
     pod of the place, and ``pod_id`` is 0.
     """
 
-    place: Place
+    place: ClassOnNode
     pod_id: int = 0
     started_at: datetime
     due_at: datetime
@@ -439,7 +439,7 @@ def fire_executions(
     *,
     now: datetime,
     limit: int,
-    judge: Callable[[Sequence[Place]], Collection[Place]],
+    judge: Callable[[Sequence[ClassOnNode]], Collection[ClassOnNode]],
     held: HeldBack = NOTHING_HELD,
 ) -> Fired:
     """Evict up to ``limit`` pods whose node no longer matches, one by one, budgets respected.
@@ -478,7 +478,7 @@ def fire_executions(
             uid, namespace, name, *_ = row
             try:
                 with transaction.atomic():
-                    if not judge([Place(row[4], row[3])]):
+                    if not judge([ClassOnNode(row[4], row[3])]):
                         _drop(pod_id)
                         changed += 1
                         continue

@@ -24,7 +24,7 @@ CHANGED_MEANWHILE = (
 _ADDED = "AddedByAdministrator"
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class NodeFormChanges(msgspec.Struct, frozen=True, kw_only=True):
     """The changes to a node that a form asks for; ``None`` leaves a part as it is.
 
     ``seen`` is the fingerprint of the node that the form showed; empty asks nothing.
@@ -98,7 +98,7 @@ def fingerprint(manifest: Manifest) -> str:
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
-def evicting(stored: Manifest, name: str, wanted: Wanted) -> list[tuple[str, str]]:
+def evicting(stored: Manifest, name: str, wanted: NodeFormChanges) -> list[tuple[str, str]]:
     """Return a form's labels and taints as rows of the console's preview, where they may evict.
 
     They may where a NoExecute taint comes, or a label changes while pods are on the node whose
@@ -131,7 +131,7 @@ def _row(taint: Manifest) -> tuple[str, str, str]:
     return taint["key"], taint.get("value") or "", taint["effect"]
 
 
-def write(name: str, wanted: Wanted, *, new: bool, user: User) -> None:
+def write(name: str, wanted: NodeFormChanges, *, new: bool, user: User) -> None:
     """Create or update the node through the action.
 
     Spec and status are two requests, as in the API; the caller's transaction makes them one.
@@ -143,7 +143,7 @@ def write(name: str, wanted: Wanted, *, new: bool, user: User) -> None:
         call()
 
 
-def tried(name: str, wanted: Wanted, *, new: bool, user: User) -> list[tuple[str, str]]:
+def tried(name: str, wanted: NodeFormChanges, *, new: bool, user: User) -> list[tuple[str, str]]:
     """Return everything that speaks against writing this: field path and message each."""
     problems: list[tuple[str, str]] = []
     for call in _requests(name, wanted, new=new, user=user):
@@ -155,7 +155,9 @@ def tried(name: str, wanted: Wanted, *, new: bool, user: User) -> list[tuple[str
     return problems
 
 
-def _requests(name: str, wanted: Wanted, *, new: bool, user: User) -> list[Callable[[], object]]:
+def _requests(
+    name: str, wanted: NodeFormChanges, *, new: bool, user: User
+) -> list[Callable[[], object]]:
     if new:
         # No agent reports for a node that a person adds; it is taken to be ready.
         condition = {

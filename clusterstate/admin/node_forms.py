@@ -11,7 +11,7 @@ from clusterstate.admin.base import (
     ModelForm,
 )
 from clusterstate.admin.forms import MapField, show
-from clusterstate.admin.node_changes import Wanted, fingerprint, tried
+from clusterstate.admin.node_changes import NodeFormChanges, fingerprint, tried
 from clusterstate.admission.request import User
 from clusterstate.models import Node, Taint
 from clusterstate.objects.rules.matching import EFFECTS
@@ -58,10 +58,10 @@ class NodeForm(ModelForm[Node]):
         elif "allocatable" in self.fields:
             self.initial.setdefault("allocatable", {"cpu": "4", "memory": "8Gi", "pods": "110"})
 
-    def wanted(self, taints: list[Manifest] | None) -> Wanted:
+    def wanted(self, taints: list[Manifest] | None) -> NodeFormChanges:
         """Return what the fields ask for, with these taints."""
         submitted = self.cleaned_data
-        return Wanted(
+        return NodeFormChanges(
             labels=submitted["labels"],
             allocatable=submitted["allocatable"],
             unschedulable=submitted["unschedulable"],
@@ -146,7 +146,9 @@ class TaintFormSet(BaseInlineFormSet[Taint, Node, TaintForm]):
         name = "new" if new else self.instance.name
         rows = self.rows()
         others = []
-        for path, message in tried(name, Wanted(taints=self.taints()), new=new, user=self.user):
+        for path, message in tried(
+            name, NodeFormChanges(taints=self.taints()), new=new, user=self.user
+        ):
             match = _TAINT.match(path)
             if match and match[1] and int(match[1]) < len(rows):
                 text = message.removeprefix(match[0]).removeprefix(": ")

@@ -9,7 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from clusterstate.objects.registry.kinds import ALL_KINDS
-from clusterstate.queries.past.trail import Step, trail_of
+from clusterstate.queries.past.trail import TrailEntry, trail_of
 
 _MOST = 200
 _WORDS = {"ADDED": "Created", "MODIFIED": "Changed", "DELETED": "Deleted"}
@@ -18,7 +18,7 @@ _WORDS = {"ADDED": "Created", "MODIFIED": "Changed", "DELETED": "Deleted"}
 class Entry:
     """A change, with what the template of Django's own history asks for."""
 
-    def __init__(self, step: Step, where: tuple[str, str, str]) -> None:
+    def __init__(self, step: TrailEntry, where: tuple[str, str, str]) -> None:
         """Take the change, and the kind, namespace and name of its object."""
         self._step, self._where = step, where
         self.user = self

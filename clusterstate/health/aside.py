@@ -23,7 +23,7 @@ LAG_SECONDS: Final = 30.0
 """A follower lags whose first change that it has not acted on is older."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class FollowersState(msgspec.Struct, frozen=True):
     """How the followers stand.
 
     ``set_aside`` counts objects by follower. ``lag_seconds`` is the age of the first change that a
@@ -45,7 +45,7 @@ WHERE c.name = ANY(%s)
 """
 
 
-def standing(now: datetime, *, patience: float = 5.0) -> Standing:
+def standing(now: datetime, *, patience: float = 5.0) -> FollowersState:
     """Return how the followers stand. Queries once; waits ``patience`` seconds at most."""
     at_work = set(settings.CONTROLLERS)
     idle = {"workloads"} if not at_work else set()
@@ -53,7 +53,7 @@ def standing(now: datetime, *, patience: float = 5.0) -> Standing:
     names = [name for name in FOLLOWERS if name not in idle]
     with sql.patience(patience):
         counts, cursors = sql.fetch_together((_COUNTS, ()), (_LAG, (sql.Texts(names),)))
-    return Standing(
+    return FollowersState(
         set_aside={row[0]: row[1] for row in counts},
         lag_seconds={
             name: 0.0 if at is None else max(0.0, (now - at).total_seconds())

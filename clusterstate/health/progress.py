@@ -25,7 +25,7 @@ _MOST_PATIENCE: Final = 6
 """A loop whose process is slow may be silent this many times as long at most."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class WorkState(msgspec.Struct, frozen=True):
     """How the work stands.
 
     ``silent_seconds`` is the time since a loop reported, by name; a loop that never did is not in
@@ -79,7 +79,7 @@ _LOG = f"""
 """
 
 
-def standing(*, patience: float) -> Standing:
+def standing(*, patience: float) -> WorkState:
     """Return how the loops stand and how long the log is held up. Queries once.
 
     Waits for the database's answer at most ``patience`` seconds.
@@ -88,7 +88,7 @@ def standing(*, patience: float) -> Standing:
     with sql.patience(patience):
         rows, ((held, mark, only_reads, at),) = sql.fetch_together((_LOOPS, ()), (_LOG, ()))
     followed = next((row[2] for row in rows if row[0] == LOOPS[0]), 0)
-    return Standing(
+    return WorkState(
         silent_seconds={row[0]: max(0.0, row[1]) for row in rows},
         patience={row[0]: SILENT_SECONDS * min(row[4], _MOST_PATIENCE) for row in rows},
         ended=frozenset(row[0] for row in rows if row[3]),

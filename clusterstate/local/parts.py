@@ -61,7 +61,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class PartOptions:
     """How many there are of those parts that may be several, and where the web servers listen.
 
     Where a scheduler stands by, so does a process for the timers. ``console`` is the socket of the
@@ -79,7 +79,7 @@ class Wanted:
     schedulers: int = 2
 
 
-def parts(wanted: Wanted) -> Iterator[Part]:
+def parts(wanted: PartOptions) -> Iterator[Part]:
     """Return every process, in the order in which they start."""
     web = (*_UVICORN, "--workers", str(wanted.web_workers))
     yield _part(

@@ -34,7 +34,7 @@ from clusterstate.objects.values.pod import Pod
 from clusterstate.queries.evictions.eviction_timers import DURING_EXECUTION, TAINT
 from clusterstate.queries.nodes import evicting_nodes, no_execute_taints, node_labels
 from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
-from clusterstate.queries.pods.stays import Place, class_specs, executing_places, stays_on
+from clusterstate.queries.pods.stays import ClassOnNode, class_specs, executing_places, stays_on
 
 Progress = Callable[[str, int], object]
 """Gets what is being compared, and how many rows of it were."""
@@ -380,7 +380,7 @@ def _due(fresh: set[int], fresh_nodes: set[str]) -> Iterator[tuple[int, str, tup
         taints = no_execute_taints(part)
         stays = [one for one in stays_on(part) if one.pod_id not in fresh]
         learn(stay.class_id for stay in stays)
-        counted: dict[Place, tuple[eviction.Countdown, ...]] = {}
+        counted: dict[ClassOnNode, tuple[eviction.Countdown, ...]] = {}
         for stay in stays:
             if stay.class_id not in rules:
                 continue

@@ -15,7 +15,7 @@ from clusterstate.objects.values.document import format_time, parse_time
 from clusterstate.objects.values.errors import INVALID, REQUIRED, FieldError, Invalid, StatusError
 from clusterstate.objects.values.meta import Manifest
 from scheduling.answers import recorded
-from scheduling.answers.live import World
+from scheduling.answers.live import LiveWorld
 from scheduling.framework.binding_points import Meter
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import ConfigurationError
@@ -97,7 +97,7 @@ class Stopwatch:
         ]
 
 
-def comparison(world: World, document: object) -> Manifest:
+def comparison(world: LiveWorld, document: object) -> Manifest:
     """Return what the last hours would have been under other configurations.
 
     ``status``: ``since``, ``until``, ``runs`` (figures and plugins of each), ``figures`` side by
@@ -126,7 +126,7 @@ def comparison(world: World, document: object) -> Manifest:
 
 
 def compared(
-    world: World,
+    world: LiveWorld,
     script: Script,
     chosen: Sequence[tuple[str, KubeSchedulerConfiguration]],
     *,
@@ -175,7 +175,7 @@ def compared(
     return status
 
 
-def _progress_of(world: World, title: str, number: int, runs: int) -> Progress:
+def _progress_of(world: LiveWorld, title: str, number: int, runs: int) -> Progress:
     """Return a callback that reports the progress of run ``number`` and stops it when overdue."""
 
     def progress(_now: float, came: int, will_come: int) -> None:

@@ -37,7 +37,7 @@ class Use(msgspec.Struct, frozen=True):
     origin: str
 
 
-class Row(msgspec.Struct, frozen=True):
+class PluginRow(msgspec.Struct, frozen=True):
     """A plugin of a profile: its uses in the order of ``POINTS``, and its arguments."""
 
     plugin: str
@@ -55,7 +55,7 @@ class EffectiveProfile(msgspec.Struct, frozen=True):
     """A profile as it acts; ``disabled``: default plugins that act nowhere."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[PluginRow, ...]
     disabled: tuple[str, ...]
     percentage: int
 
@@ -94,7 +94,7 @@ def _profile(profile: Profile, given: Manifest) -> EffectiveProfile:
     for name in acting:
         uses = tuple(_use(profile, point, name, enabled, disabled) for point in POINTS)
         origin = _MULTI if name in enabled[_MULTI] else DEFAULT if name in defaults else "points"
-        rows.append(Row(name, origin, uses, args.get(name, {})))
+        rows.append(PluginRow(name, origin, uses, args.get(name, {})))
     gone = tuple(name for name in defaults if name not in acting)
     return EffectiveProfile(
         profile.scheduler_name, tuple(rows), gone, profile.percentage_of_nodes_to_score

@@ -1,11 +1,11 @@
 """The live world as questions see it: a mirror that this process keeps up with the change log.
 
 ``Live`` owns the mirror. In an advisor its loop calls ``follow`` all the time, so that a question
-finds little news; in another process the first question loads it. A question gets a ``World``: the
-cluster as of one revision, which is at or above everything that anybody was told before the
-question was asked (``changes.settled``), so an asker sees its own writes. What a question works on
-is a copy, so that questions do not wait for each other and nothing touches the mirror. Throw the
-mirror away at any moment: the next question loads it again.
+finds little news; in another process the first question loads it. A question gets a ``LiveWorld``:
+the cluster as of one revision, which is at or above all that anybody was told before the question
+was asked (``changes.settled``), so an asker sees its own writes. What a question works on is a
+copy, so that questions do not wait for each other and nothing touches the mirror. Throw the mirror
+away at any moment: the next question loads it again.
 """
 
 import threading
@@ -134,7 +134,7 @@ def follow() -> int:
     return _live.follow()
 
 
-class World:
+class LiveWorld:
     """The live world for one question, looked up when it is first asked for.
 
     ``revision``: of the change log, up to which the answer has read it; 0 before it looked.
@@ -192,7 +192,7 @@ class TimedBase(Base):
 
     def __init__(
         self,
-        world: World,
+        world: LiveWorld,
         *,
         settings: AdmissionSettings,
         configuration: KubeSchedulerConfiguration,
@@ -211,7 +211,7 @@ class LiveBase(TimedBase):
 
     open_namespaces = False
 
-    def __init__(self, world: World, snapshot: Snapshot | None = None) -> None:
+    def __init__(self, world: LiveWorld, snapshot: Snapshot | None = None) -> None:
         super().__init__(
             world,
             snapshot=world.snapshot() if snapshot is None else snapshot,
@@ -252,7 +252,7 @@ class LiveBase(TimedBase):
         return {id_: f"{pod.namespace}/{pod.name}" for id_, pod in pods_by_id(ids).items()}
 
 
-def empty_base(world: World) -> TimedBase:
+def empty_base(world: LiveWorld) -> TimedBase:
     """Return the empty world with this service's rules of admission. Queries."""
     return TimedBase(
         world, settings=catalogue.admission_settings(), configuration=profiles.in_force()[1]

@@ -18,7 +18,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.quantity import QuantityError, value
 from clusterstate.queries.pods.waiting import Waiting, waiting
-from scheduling.answers.live import World
+from scheduling.answers.live import LiveWorld
 from scheduling.answers.present import Present
 from scheduling.framework.configuration import reading
 from scheduling.framework.outcomes import PluginFailed
@@ -53,7 +53,7 @@ class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     nominate: bool = True
 
 
-def node_advice(world: World, document: object) -> Manifest:
+def node_advice(world: LiveWorld, document: object) -> Manifest:
     """Return the cheapest nodes found with which the most waiting pods find room.
 
     ``status``: ``nodes`` (``name``, ``count``, ``price``), ``price``, ``pods`` (that find room with

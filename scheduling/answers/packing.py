@@ -4,13 +4,13 @@ from collections.abc import Hashable
 
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.pods.waiting import waiting
-from scheduling.answers.live import LiveBase, World, empty_base
+from scheduling.answers.live import LiveBase, LiveWorld, empty_base
 from scheduling.answers.present import Present
 from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.simulation.packing import MOST_PODS, read_packing, run_packing
 
 
-def packing(world: World, document: object) -> Manifest:
+def packing(world: LiveWorld, document: object) -> Manifest:
     """Return where pods go; of the live world those that wait, before those of the document.
 
     Queries some times.

@@ -11,12 +11,12 @@ from scheduling.answers.plan_leavers import BY_STEPS, Leavers
 from scheduling.answers.plan_nodes import Nodes
 from scheduling.simulation import plan_undo
 from scheduling.simulation.document import API_VERSION
-from scheduling.simulation.foresight import Foresight, Landed, Leaver, Left
-from scheduling.simulation.plan_document import KIND, Plan
+from scheduling.simulation.foresight import Foresight, Landed, Leaver, LeavingPod
+from scheduling.simulation.plan_document import KIND, PlanDocument
 
 
 def with_status(
-    asked: Plan,
+    asked: PlanDocument,
     future: Foresight,
     nodes: Nodes,
     leavers: Leavers,
@@ -148,7 +148,9 @@ def _known(leaver: Leaver, leavers: Leavers) -> StayingPod | None:
     return leavers.pods.get(leaver.key) if isinstance(leaver.key, int) else None
 
 
-def _left(left: Left, landed: Landed | None, pod: StayingPod | None, now: datetime) -> Manifest:
+def _left(
+    left: LeavingPod, landed: Landed | None, pod: StayingPod | None, now: datetime
+) -> Manifest:
     leaver = left.leaver
     found: Manifest = {
         "pod": leaver.title,

@@ -16,7 +16,7 @@ from clusterstate.objects.values.errors import NOT_FOUND, FieldError, Invalid
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.nodes import evicting_nodes, no_execute_taints
 from clusterstate.queries.pods import leaving_together
-from clusterstate.queries.pods.stays import Place, executing_places, stays_on
+from clusterstate.queries.pods.stays import ClassOnNode, executing_places, stays_on
 from clusterstate.queries.pods.terminating import nodes_with_agents
 from clusterstate.queries.scheduler.planning import (
     StayingPod,
@@ -33,7 +33,7 @@ from scheduling.framework.types import PodRecord
 from scheduling.simulation import plan_document
 from scheduling.simulation.document import GROUP
 from scheduling.simulation.foresight import AT_ONCE, NEVER, TAINTED, WHEN_GONE, Leaver
-from scheduling.simulation.plan_document import KIND, Change
+from scheduling.simulation.plan_document import KIND, PlanChange
 
 RELABELLED, DRAINED, DELETED = "NodeLabels", "Drain", "NodeDeleted"
 EVICTED: Final = "Eviction"
@@ -57,7 +57,7 @@ class Leavers:
     ``staying``: pods that a drain leaves where they are, as they are told.
     """
 
-    def __init__(self, changes: Sequence[Change], now: datetime) -> None:
+    def __init__(self, changes: Sequence[PlanChange], now: datetime) -> None:
         self._changes = changes
         self._now = now
         self._agents = nodes_with_agents()
@@ -247,7 +247,7 @@ class Leavers:
         )
         turn = 0
         for pod in self._on(sorted({place.node_name for place in hit})):
-            if Place(pod.node_name, pod.class_id) not in hit or pod.deletion_at is not None:
+            if ClassOnNode(pod.node_name, pod.class_id) not in hit or pod.deletion_at is not None:
                 continue
             wait = max(0.0, (turn + 1 - max(1.0, rate)) / rate) if rate > 0 else 0.0
             turn += 1
@@ -335,7 +335,7 @@ def _grace(seconds: int | None) -> float:
     return float(seconds) if seconds >= 0 else 1.0
 
 
-def stays_when_drained(pod: StayingPod, change: Change) -> str:
+def stays_when_drained(pod: StayingPod, change: PlanChange) -> str:
     """Return why a drain does not evict a pod, empty if it does (kubectl's rules)."""
     if pod.is_mirror:
         return "a static pod: its node's agent would make it again"

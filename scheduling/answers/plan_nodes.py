@@ -19,13 +19,13 @@ from clusterstate.queries.scheduler.planning import nodes_by_name
 from scheduling.engine.snapshot import Snapshot
 from scheduling.simulation import plan_document
 from scheduling.simulation.cluster import VirtualCluster
-from scheduling.simulation.plan_document import Change
+from scheduling.simulation.plan_document import PlanChange
 
 
 class Nodes:
     """The nodes that the plan names: what they are, and what they become."""
 
-    def __init__(self, changes: Sequence[Change], now: datetime) -> None:
+    def __init__(self, changes: Sequence[PlanChange], now: datetime) -> None:
         self._now = now
         self.errors: list[FieldError] = []
         self.warnings: list[str] = []
@@ -41,7 +41,7 @@ class Nodes:
             if change.path in self.chosen:
                 self._edit(change, changes)
 
-    def _names(self, change: Change) -> tuple[str, ...]:
+    def _names(self, change: PlanChange) -> tuple[str, ...]:
         found = list(change.nodes)
         if change.selector is not None:
             page = list_page("Node", label_selector=change.selector)
@@ -51,7 +51,7 @@ class Nodes:
             found += chosen
         return tuple(dict.fromkeys(found))
 
-    def _edit(self, change: Change, changes: Sequence[Change]) -> None:
+    def _edit(self, change: PlanChange, changes: Sequence[PlanChange]) -> None:
         for name in self.chosen[change.path]:
             node = self.after.get(name)
             if node is None:
@@ -76,7 +76,7 @@ class Nodes:
                 edited, node, self._now, is_cloud=settings.EXTERNAL_CLOUD_PROVIDER
             )
 
-    def _deleted(self, name: str, changes: Sequence[Change]) -> bool:
+    def _deleted(self, name: str, changes: Sequence[PlanChange]) -> bool:
         return any(
             one.what == plan_document.DELETE and name in self.chosen[one.path] for one in changes
         )

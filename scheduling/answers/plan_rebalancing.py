@@ -18,7 +18,7 @@ import msgspec
 from clusterstate.objects.values.errors import NOT_FOUND, FieldError, Invalid
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.pods.waiting import waiting
-from scheduling.answers.live import LiveBase, World
+from scheduling.answers.live import LiveBase, LiveWorld
 from scheduling.answers.present import Present
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.runtime import Framework
@@ -27,7 +27,7 @@ from scheduling.simulation import making_room, packing, plan_document
 from scheduling.simulation.document import GROUP
 from scheduling.simulation.foresight import NEVER
 from scheduling.simulation.packing import Prices
-from scheduling.simulation.plan_document import Change, Plan
+from scheduling.simulation.plan_document import PlanChange, PlanDocument
 
 _TRIES: Final = 12
 """Plans that are foretold for one answer, at most."""
@@ -35,7 +35,9 @@ _WORTH: Final = 1000.0
 """Emptying a node is worth so many moves."""
 
 
-def settled(world: World, asked: Plan, foretold: Callable[[Plan], Manifest]) -> Plan:
+def settled(
+    world: LiveWorld, asked: PlanDocument, foretold: Callable[[PlanDocument], Manifest]
+) -> PlanDocument:
     """Return the plan with what its ``rebalance`` comes to; without a change where that is nothing.
 
     Args:
@@ -73,8 +75,11 @@ def settled(world: World, asked: Plan, foretold: Callable[[Plan], Manifest]) -> 
 
 
 def _making_room(
-    world: World, asked: Plan, change: Change, foretold: Callable[[Plan], Manifest]
-) -> Plan:
+    world: LiveWorld,
+    asked: PlanDocument,
+    change: PlanChange,
+    foretold: Callable[[PlanDocument], Manifest],
+) -> PlanDocument:
     """Return the plan that evicts the pods which must move so that the waiting pod finds room."""
     ((namespace, name),) = change.pods
     title = f"{namespace}/{name}"
@@ -92,7 +97,7 @@ def _making_room(
         names = base.pod_names(keys)
         parts = (names[key].partition("/") for key in keys if key in names)
         pods = tuple((namespace, name) for namespace, _, name in parts)
-        moving = Change(what=plan_document.EVICT, path=change.path, pods=pods)
+        moving = PlanChange(what=plan_document.EVICT, path=change.path, pods=pods)
         plan = msgspec.structs.replace(asked, changes=(moving,))
         status = foretold(plan)
         is_placed = any(one["pod"] == title for one in status["placed"])
@@ -105,7 +110,7 @@ def _frameworks(base: LiveBase) -> dict[str, Framework]:
     return {one.scheduler_name: build_framework(one) for one in base.configuration().profiles}
 
 
-def _proposed(world: World, change: Change, names: set[str]) -> list[str]:
+def _proposed(world: LiveWorld, change: PlanChange, names: set[str]) -> list[str]:
     """Return the nodes that the packer would empty, those with the fewest pods first."""
     snapshot = world.snapshot()
     prices = None
@@ -126,7 +131,7 @@ def _proposed(world: World, change: Change, names: set[str]) -> list[str]:
     return sorted(emptied, key=lambda name: (pods[name], name))[: change.most]
 
 
-def _eligible(snapshot: Snapshot, change: Change) -> Iterable[str]:
+def _eligible(snapshot: Snapshot, change: PlanChange) -> Iterable[str]:
     """Yield the nodes that may be emptied: open, chosen, with a pod."""
     for row in snapshot.rows().tolist():
         labels = snapshot.node(row).metadata.labels
@@ -141,8 +146,8 @@ def _emptiest(snapshot: Snapshot, names: set[str]) -> list[str]:
     return sorted(names, key=lambda name: (int(snapshot.pod_count[rows[name]]), name))
 
 
-def _draining(asked: Plan, change: Change, nodes: list[str]) -> Plan:
-    drain = Change(what=plan_document.DRAIN, path=change.path, nodes=tuple(nodes))
+def _draining(asked: PlanDocument, change: PlanChange, nodes: list[str]) -> PlanDocument:
+    drain = PlanChange(what=plan_document.DRAIN, path=change.path, nodes=tuple(nodes))
     return msgspec.structs.replace(asked, changes=(drain,) if nodes else ())
 
 

@@ -16,9 +16,9 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.numbers import natural
 from scheduling.controllers.workloads.control import pod_of
 from scheduling.controllers.workloads.pods import OwnedPod, surplus
-from scheduling.controllers.workloads.world import World
+from scheduling.controllers.workloads.world import NamespaceState
 from scheduling.simulation.document import GROUP
-from scheduling.simulation.plan_document import KIND, Change
+from scheduling.simulation.plan_document import KIND, PlanChange
 
 _REVISION: Final = "deployment.kubernetes.io/revision"
 
@@ -37,14 +37,14 @@ class Scaling(msgspec.Struct, frozen=True):
     warning: str = ""
 
 
-def scaling(change: Change, now: datetime) -> Scaling:
+def scaling(change: PlanChange, now: datetime) -> Scaling:
     """Return what a change of replicas does. Queries some times, reads one namespace.
 
     Raises:
         Invalid: there is no such workload.
     """
     kind, namespace, name = change.workload
-    world = World(namespace, ("Deployment", "ReplicaSet", "StatefulSet"))
+    world = NamespaceState(namespace, ("Deployment", "ReplicaSet", "StatefulSet"))
     owner = _named(world.owners[kind], name)
     if owner is None:
         error = FieldError(NOT_FOUND, f"{change.path}.name", f"{namespace}/{name}")
@@ -73,7 +73,7 @@ def _named(owners: Sequence[Manifest], name: str) -> Manifest | None:
     return next((one for one in owners if one["metadata"]["name"] == name), None)
 
 
-def _sets_of(world: World, deployment: Manifest) -> list[Manifest]:
+def _sets_of(world: NamespaceState, deployment: Manifest) -> list[Manifest]:
     """Return the ReplicaSets of a Deployment, the newest first."""
     uid = deployment["metadata"]["uid"]
     mine = [one for one in world.owners["ReplicaSet"] if is_controlled_by(one, uid)]
@@ -84,7 +84,7 @@ def _revision(owner: Manifest) -> int:
     return natural((owner["metadata"].get("annotations") or {}).get(_REVISION, "")) or 0
 
 
-def _active(world: World, owner: Manifest) -> list[OwnedPod]:
+def _active(world: NamespaceState, owner: Manifest) -> list[OwnedPod]:
     return [pod for pod in world.pods_of(owner) if pod.is_active]
 
 

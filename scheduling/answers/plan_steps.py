@@ -22,7 +22,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.scheduler.planning import StayingPod
 from scheduling.simulation import plan_document
 from scheduling.simulation.foresight import Leaver
-from scheduling.simulation.plan_document import Change
+from scheduling.simulation.plan_document import PlanChange
 
 Step = dict[str, Any]
 REMOVED: Final = "PodDeleted"
@@ -30,7 +30,7 @@ REMOVED: Final = "PodDeleted"
 
 
 def steps(
-    changes: Sequence[Change],
+    changes: Sequence[PlanChange],
     chosen: Mapping[str, Sequence[str]],
     evicted: Sequence[tuple[StayingPod, Leaver]],
 ) -> Iterator[Step]:
@@ -101,7 +101,7 @@ def _creation(manifest: Manifest) -> Step:
     }
 
 
-def _entry(change: Change, names: Sequence[str]) -> Manifest:
+def _entry(change: PlanChange, names: Sequence[str]) -> Manifest:
     """Return a change of some nodes as an entry of ``spec.changes``."""
     found: Manifest = {"nodes": list(names)}
     if change.taints:

@@ -33,7 +33,7 @@ from clusterstate.processes import steady_clock
 from clusterstate.queries.pods.queue import load_waiting
 from scheduling import simulation
 from scheduling.answers import plan_answer, plan_brakes, plan_queue, plan_rebalancing
-from scheduling.answers.live import LiveBase, World
+from scheduling.answers.live import LiveBase, LiveWorld
 from scheduling.answers.plan_leavers import COUNTED, Leavers, comes_again, made_again
 from scheduling.answers.plan_nodes import Nodes, node_change, room
 from scheduling.engine.snapshot import Snapshot
@@ -44,12 +44,12 @@ from scheduling.simulation import plan_document
 from scheduling.simulation.cluster import VirtualCluster
 from scheduling.simulation.document import GROUP, Given
 from scheduling.simulation.foresight import Foresight, Leaver, Waiter
-from scheduling.simulation.plan_document import KIND, Plan
-from scheduling.simulation.preparing import Preparer, Ready, Refused, Set
+from scheduling.simulation.plan_document import KIND, PlanDocument
+from scheduling.simulation.preparing import Preparer, Ready, Set, UnplacedStatus
 from scheduling.worker import profiles
 
 
-def plan(world: World, document: object) -> Manifest:
+def plan(world: LiveWorld, document: object) -> Manifest:
     """Return a ``Plan`` document with ``status``: what will happen if it is carried out now.
 
     Of a plan that rebalances the status has ``changes``: what that comes to, and what is to be kept
@@ -97,7 +97,7 @@ def plan(world: World, document: object) -> Manifest:
 class _Planning:
     """One plan: gathers what the future begins with, plays it, and makes the answer of it."""
 
-    def __init__(self, world: World, asked: Plan) -> None:
+    def __init__(self, world: LiveWorld, asked: PlanDocument) -> None:
         self._world, self._asked = world, asked
         self._now = steady_clock.now()
         self._leavers = Leavers(asked.changes, self._now)
@@ -250,7 +250,7 @@ class _Planning:
         self._world.go_on()
 
     def _come(
-        self, future: Foresight, ready: Ready | Set | Refused, path: str, manifest: Manifest
+        self, future: Foresight, ready: Ready | Set | UnplacedStatus, path: str, manifest: Manifest
     ) -> None:
         """Let a pod of the plan wait, or say why it does not.
 
@@ -276,7 +276,7 @@ class _Planning:
             self._warnings.append(f"{ready.title}: {ready.message}")
 
 
-def _refusals(ready: Refused, path: str) -> list[FieldError]:
+def _refusals(ready: UnplacedStatus, path: str) -> list[FieldError]:
     """Return why admission does not let a pod in, as what is wrong with the pod at ``path``."""
     found = [
         FieldError(one.type, f"{path}.{one.field}", one.bad_value, one.detail)

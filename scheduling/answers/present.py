@@ -13,7 +13,7 @@ from clusterstate.objects.values.errors import NotFound
 from clusterstate.queries.loops.loading import load_classes
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods.waiting import Waiting, waiting
-from scheduling.answers.live import World
+from scheduling.answers.live import LiveWorld
 from scheduling.engine.queue.pending import aged_sort
 from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.engine.snapshot.requirements import from_stored_class
@@ -32,7 +32,7 @@ _HIGHEST_OF_USERS: Final = 1_000_000_000
 class Present:
     """A copy of the live cluster, and what decides about the pods that wait."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: LiveWorld) -> None:
         self.world = world
         self.snapshot = world.snapshot()
         self._configuration: KubeSchedulerConfiguration = profiles.in_force()[1]

@@ -1,7 +1,7 @@
 """Questions that the API asks of scheduling: simulations, headroom, decisions, configuration.
 
-The functions that take a ``World`` are questions to an advisor (``registry``); the others look into
-rows and are for any process.
+The functions that take a ``LiveWorld`` are questions to an advisor (``registry``); the others look
+into rows and are for any process.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ from clusterstate.queries.pods import find_pod_id, find_pods
 from clusterstate.queries.scheduler import decision_checks, decisions
 from scheduling import simulation
 from scheduling.answers import replay
-from scheduling.answers.live import LiveBase, World, empty_base
+from scheduling.answers.live import LiveBase, LiveWorld, empty_base
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.configuration.documents import default_configuration, parse
 from scheduling.framework.runtime import ConfigurationError
@@ -53,11 +53,11 @@ def configuration() -> KubeSchedulerConfiguration:
     return profiles.in_force()[1]
 
 
-def _base(asked: Simulation, world: World) -> Base:
+def _base(asked: Simulation, world: LiveWorld) -> Base:
     return LiveBase(world) if asked.live else empty_base(world)
 
 
-def simulate(world: World, document: object) -> Manifest:
+def simulate(world: LiveWorld, document: object) -> Manifest:
     """Return the answer to a ``Simulation`` document; without ``spec.base`` the world is live.
 
     Raises:
@@ -68,7 +68,7 @@ def simulate(world: World, document: object) -> Manifest:
     return simulation.run(asked, _base(asked, world))
 
 
-def headroom(world: World, document: object) -> Manifest:
+def headroom(world: LiveWorld, document: object) -> Manifest:
     """Return how many more of a pod fit and what blocks the next one (a ``Headroom`` document).
 
     Raises:
@@ -116,7 +116,7 @@ _decode_node = msgspec.json.Decoder(Node).decode
 _KEPT = ("name", "namespace", "labels", "annotations", "ownerReferences")
 
 
-def landings(world: World, keys: Sequence[tuple[str, str]]) -> list[Manifest]:
+def landings(world: LiveWorld, keys: Sequence[tuple[str, str]]) -> list[Manifest]:
     """Return where pods (namespace, name) would go if they left together and came again now.
 
     ``status``, and ``nodeName`` or the ``message`` why nowhere. A simulation of the live cluster
@@ -156,7 +156,7 @@ def landings(world: World, keys: Sequence[tuple[str, str]]) -> list[Manifest]:
     return kept
 
 
-def landings_of(world: World, document: object) -> list[Manifest]:
+def landings_of(world: LiveWorld, document: object) -> list[Manifest]:
     """Return ``landings`` of the pods in the document: ``[[namespace, name], ...]``."""
     return landings(world, msgspec.convert(document, list[tuple[str, str]]))
 
@@ -228,7 +228,7 @@ def decision(namespace: str, name: str, decision_id: int, *, full: bool) -> Mani
     return replay.explain(record) if full else replay.describe(record)
 
 
-def decision_explained(world: World, document: object) -> Manifest:
+def decision_explained(world: LiveWorld, document: object) -> Manifest:
     """Return ``decision`` in full, for a document with ``namespace``, ``name`` and ``id``."""
     asked = msgspec.convert(document, _Decision)
     return decision(asked.namespace, asked.name, asked.id, full=True)

@@ -58,13 +58,13 @@ def answer(
         name: one of ``QUESTIONS``.
         document: decoded JSON.
         until: when it must be there, in monotonic seconds.
-        tell: is told how far it is (``World.tell``).
+        tell: is told how far it is (``LiveWorld.tell``).
 
     Raises:
         StatusError: as the question says.
     """
-    from scheduling.answers.live import World
+    from scheduling.answers.live import LiveWorld
 
     module, _, function = QUESTIONS[name].place.partition(":")
-    found: Any = getattr(import_module(module), function)(World(until, tell), document)
+    found: Any = getattr(import_module(module), function)(LiveWorld(until, tell), document)
     return found if isinstance(found, bytes) else msgspec.json.encode(found)

@@ -11,7 +11,7 @@ from clusterstate.admission.defaults import set_defaults
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import Pod
-from scheduling.answers.live import World
+from scheduling.answers.live import LiveWorld
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.copying import copy_snapshot
 from scheduling.engine.snapshot.requirements import from_pod
@@ -22,7 +22,7 @@ from scheduling.simulation.headroom import KIND, headroom_of
 from scheduling.worker import profiles
 
 
-def room_left(world: World, document: object) -> Manifest:
+def room_left(world: LiveWorld, document: object) -> Manifest:
     """Return ``items``, a Headroom for each shape in the settings, and the ``revision``.
 
     ``document`` is not read. Queries five times at most.
@@ -32,7 +32,7 @@ def room_left(world: World, document: object) -> Manifest:
     return {"items": items, "revision": world.revision}
 
 
-def _counted(snapshot: Snapshot, world: World) -> list[Manifest]:
+def _counted(snapshot: Snapshot, world: LiveWorld) -> list[Manifest]:
     items = []
     configuration = profiles.in_force()[1]
     for shape in settings.HEADROOM_SHAPES:

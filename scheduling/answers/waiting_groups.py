@@ -10,7 +10,7 @@ from clusterstate.objects.values.errors import NotFound
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod_group import GroupKey
 from clusterstate.queries.pods.waiting import Waiting, waiting
-from scheduling.answers.live import World
+from scheduling.answers.live import LiveWorld
 from scheduling.answers.present import IN_FLIGHT, Present, priorities
 from scheduling.answers.why import described, moving, stored_pod
 from scheduling.engine.reference.cycle import PodToPlace
@@ -31,7 +31,7 @@ _MOST_HELPED: Final = 10
 """Groups of a list that remedies are sought for, the largest."""
 
 
-class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WaitingGroupsQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which groups: of one namespace or of all, one by its name or all, with remedies or without.
 
     One alone comes with its remedies and with the names of all its pods. ``patches``: whether who
@@ -44,16 +44,16 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patches: bool = True
 
 
-def waiting_groups(world: World, document: object) -> Manifest:
+def waiting_groups(world: LiveWorld, document: object) -> Manifest:
     """Return ``items``, the largest group first, the ``revision``, and pods ``notExamined``.
 
     Pods that have a node and wait on Permit are not among them. Queries four times and more.
-    ``document``: an ``Asked``.
+    ``document``: an ``WaitingGroupsQuestion``.
 
     Raises:
         NotFound: no pods wait for just these reasons any more.
     """
-    asked = msgspec.convert(document, Asked)
+    asked = msgspec.convert(document, WaitingGroupsQuestion)
     present = Present(world)
     pods = [
         one

@@ -29,7 +29,7 @@ from clusterstate.queries.pods.waiting import Subject, subject
 from clusterstate.queries.scheduler import decisions
 from clusterstate.queries.scheduler.decisions import Record
 from scheduling.answers import replay
-from scheduling.answers.live import World
+from scheduling.answers.live import LiveWorld
 from scheduling.answers.present import Present, priorities
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_pod
 from scheduling.engine.reference.decision import Decision
@@ -68,7 +68,7 @@ def _forget() -> None:
 memory.when_replaced(_forget)
 
 
-class Asked(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class WhyQuestion(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The question ``why`` as JSON.
 
     ``world``: ``now``, ``then`` (the latest decision about the pod), or empty for what fits.
@@ -88,18 +88,18 @@ class Asked(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     patches: bool = True
 
 
-def why(world: World, document: object) -> Manifest:
+def why(world: LiveWorld, document: object) -> Manifest:
     """Return an ``Explanation`` of a pod with one page of the nodes. Queries four times and more.
 
     What a page before was cut from is kept for a while in this process; where it is not, the rest
-    is told of the present. ``document``: an ``Asked``.
+    is told of the present. ``document``: an ``WhyQuestion``.
 
     Raises:
         NotFound: there is no such pod, or ``then`` and no decision about it.
         Expired: ``then``, and history no longer reaches back so far.
         BadRequest: the token was not given out here.
     """
-    asked = msgspec.convert(document, Asked)
+    asked = msgspec.convert(document, WhyQuestion)
     key, offset = _read(asked.token)
     with _lock:
         known = _kept.get(key)
@@ -126,7 +126,7 @@ def _named(whole: Manifest) -> tuple[str, str]:
     return whole["metadata"]["namespace"], whole["metadata"]["name"]
 
 
-def _explained(world: World, asked: Asked) -> tuple[Manifest, Explained]:
+def _explained(world: LiveWorld, asked: WhyQuestion) -> tuple[Manifest, Explained]:
     """Return the explanation without its nodes, and the nodes."""
     namespace, name = asked.namespace, asked.name
     pod = subject(namespace, name)
@@ -151,7 +151,7 @@ def _explained(world: World, asked: Asked) -> tuple[Manifest, Explained]:
         raise StatusError(failure.status.message) from failure
 
 
-def _now(present: Present, pod: Subject, asked: Asked) -> tuple[Manifest, Explained]:
+def _now(present: Present, pod: Subject, asked: WhyQuestion) -> tuple[Manifest, Explained]:
     snapshot, info = present.snapshot, present.info(pod.class_id)
     framework = present.framework(pod.scheduler_name)
     if framework is None:

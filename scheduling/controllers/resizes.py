@@ -18,7 +18,7 @@ from clusterstate.health.aside import objects as objects_aside
 from clusterstate.objects.rules import resizing
 from clusterstate.queries.loops.controllers import PendingWork
 from clusterstate.queries.pods import resizes
-from clusterstate.queries.pods.resizes import OnNode, Waiting
+from clusterstate.queries.pods.resizes import OnNode, WaitingResize
 
 logger = structlog.get_logger(__name__)
 
@@ -63,7 +63,7 @@ def follow(now: datetime) -> int:
     return total
 
 
-def _may_change(one: Waiting, node: OnNode | None) -> bool:
+def _may_change(one: WaitingResize, node: OnNode | None) -> bool:
     """Return whether the decision would differ now. Takes no lock."""
     if node is None:
         return False

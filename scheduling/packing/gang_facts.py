@@ -17,7 +17,7 @@ from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.interface import CycleState
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo
-from scheduling.packing.gangs import MOST_CELLS, Apart, Beside, GangAnswer, GangProblem
+from scheduling.packing.gangs import MOST_CELLS, Apart, GangAffinity, GangAnswer, GangProblem
 
 _HARD: Final = "DoNotSchedule"
 
@@ -83,7 +83,9 @@ def gang_problem(
             at = domains(term.topology_key)
             served = {at[place_of[one.row]] for one in snapshot.pods_of(known)} - {-1}
             beside.append(
-                Beside(cls, others, at, sorted(served), first_may=cls in others and not served)
+                GangAffinity(
+                    cls, others, at, sorted(served), first_may=cls in others and not served
+                )
             )
     return GangProblem(
         counts=counts.tolist(),

@@ -40,7 +40,7 @@ class Apart(msgspec.Struct, frozen=True):
     domains: list[int]
 
 
-class Beside(msgspec.Struct, frozen=True):
+class GangAffinity(msgspec.Struct, frozen=True):
     """A required pod affinity of the class ``cls``.
 
     Its pods may go only to a domain that has a pod of a class in ``others``, or that is in
@@ -70,7 +70,7 @@ class GangProblem(msgspec.Struct, frozen=True):
     allowed: list[list[int]]
     one_of: list[int] = []
     apart: list[Apart] = []
-    beside: list[Beside] = []
+    beside: list[GangAffinity] = []
 
 
 class GangAnswer(msgspec.Struct, frozen=True):

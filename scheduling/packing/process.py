@@ -250,7 +250,7 @@ class _Frames:
         return found
 
 
-class _Asked(msgspec.Struct):
+class _PackingQuestion(msgspec.Struct):
     """The question to the child."""
 
     work: float
@@ -277,7 +277,7 @@ def main() -> None:
         if not waiting and time.monotonic() - idle_since > _IDLE_SECONDS:
             return
         while waiting:
-            asked = msgspec.msgpack.decode(waiting.pop(0), type=_Asked, dec_hook=_decoded)
+            asked = msgspec.msgpack.decode(waiting.pop(0), type=_PackingQuestion, dec_hook=_decoded)
             limits = {"work": asked.work, "seconds": asked.seconds}
             if asked.needs is not None:
                 from scheduling.packing import purchase

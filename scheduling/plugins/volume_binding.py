@@ -49,7 +49,7 @@ TAKEN = f"{NAME}/taken"
 """The note of what is bound and made for a reserved pod: ``Assumed`` as JSON."""
 
 
-class _Found:
+class _BindingsByRow:
     """The bindings found for each row that passed."""
 
     def __init__(self, claims: PodVolumeClaims) -> None:
@@ -125,7 +125,7 @@ class VolumeBinding:
             return None, error(str(failed))
         if claims.immediate:
             return None, unresolvable(UNBOUND_IMMEDIATE)
-        state.write(_FOUND, _Found(claims))
+        state.write(_FOUND, _BindingsByRow(claims))
         return None, SUCCESS
 
     def _problem(self, pod: PodInfo, snapshot: NodeTable) -> str:
@@ -161,7 +161,7 @@ class VolumeBinding:
 
         Nodes that are alike in the labels that decide are judged once.
         """
-        found = state.get(_FOUND, _Found)
+        found = state.get(_FOUND, _BindingsByRow)
         if found is None:
             return None
         table = snapshot.volumes
@@ -202,12 +202,12 @@ class VolumeBinding:
         multiplicity: object,
     ) -> Status:
         """Skip unless storage is scored: by default it is not."""
-        scores = bool(self._shape) and state.get(_FOUND, _Found) is not None
+        scores = bool(self._shape) and state.get(_FOUND, _BindingsByRow) is not None
         return SUCCESS if scores else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
         """Return how well the volumes suit what is asked of each class."""
-        found = state.get(_FOUND, _Found)
+        found = state.get(_FOUND, _BindingsByRow)
         scores = np.zeros(len(rows), np.int64)
         if found is None or not self._shape:
             return scores

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from scheduling.scenarios.outcome import Fate, Outcome
+from scheduling.scenarios.outcome import Outcome, PodTimeline
 
 MOST_SHOWN: Final = 200
 """So many pods that differ are listed; the numbers count all."""
@@ -107,9 +107,9 @@ def compare(outcomes: Sequence[Outcome]) -> Comparison:
     )
 
 
-def _by_pod(outcome: Outcome) -> dict[str, Fate]:
+def _by_pod(outcome: Outcome) -> dict[str, PodTimeline]:
     """Return the first fate of each pod by name."""
-    found: dict[str, Fate] = {}
+    found: dict[str, PodTimeline] = {}
     for fate in outcome.fates:
         found.setdefault(fate.pod, fate)
     return found
@@ -118,17 +118,17 @@ def _by_pod(outcome: Outcome) -> dict[str, Fate]:
 _NEVER: Final = 1e18
 
 
-def _gap(one: Fate, other: Fate) -> float:
+def _gap(one: PodTimeline, other: PodTimeline) -> float:
     """Return how many seconds longer the other waited; one that was never bound waited longest."""
     waits = [_NEVER if fate.waited is None else fate.waited for fate in (one, other)]
     return waits[1] - waits[0]
 
 
-def _pods(by_pod: Sequence[dict[str, Fate]]) -> list[PodDifference]:
+def _pods(by_pod: Sequence[dict[str, PodTimeline]]) -> list[PodDifference]:
     """Return the pods that differ most: those bound here and not there, then by waiting time."""
     if len(by_pod) < 2:
         return []
-    ranked: list[tuple[float, str, list[Fate]]] = []
+    ranked: list[tuple[float, str, list[PodTimeline]]] = []
     for pod, fate in by_pod[0].items():
         fates = [fate, *(other[pod] for other in by_pod[1:] if pod in other)]
         if len(fates) < len(by_pod):

@@ -9,7 +9,7 @@ import msgspec
 from clusterstate.objects.values.meta import Manifest
 
 
-class Left(StrEnum):
+class PodEnd(StrEnum):
     """How a pod ended."""
 
     STAYS = ""
@@ -20,11 +20,11 @@ class Left(StrEnum):
     LOST = "lost"
 
 
-MOVED = frozenset({Left.PREEMPTED, Left.EVICTED, Left.LOST})
+MOVED = frozenset({PodEnd.PREEMPTED, PodEnd.EVICTED, PodEnd.LOST})
 """Ends that neither the pod nor its script asked for."""
 
 
-class Fate(msgspec.Struct, gc=False):
+class PodTimeline(msgspec.Struct, gc=False):
     """A pod's way: seconds from the beginning, ``None`` for never.
 
     ``status``: why it was not placed, if it was not. ``by``: the pod that took its place, or the
@@ -37,7 +37,7 @@ class Fate(msgspec.Struct, gc=False):
     bound_at: float | None = None
     node: str = ""
     left_at: float | None = None
-    left: Left = Left.STAYS
+    left: PodEnd = PodEnd.STAYS
     by: str = ""
     attempts: int = 0
     status: str = "pending"
@@ -66,7 +66,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """Of one configuration. ``pods_on``: how many pods each node holds in the end."""
 
     title: str
-    fates: Sequence[Fate]
+    fates: Sequence[PodTimeline]
     samples: Sequence[Sample]
     seconds: float
     pods_on: dict[str, int]
@@ -85,7 +85,7 @@ class Outcome(msgspec.Struct, frozen=True):
         came = [fate for fate in self.fates if not fate.given]
         bound = [fate for fate in came if fate.bound_at is not None]
         waits = sorted(fate.waited or 0.0 for fate in bound)
-        ends = {left: sum(fate.left is left for fate in self.fates) for left in Left}
+        ends = {left: sum(fate.left is left for fate in self.fates) for left in PodEnd}
         found: Manifest = {
             "pods": len(came),
             "bound": len(bound),
@@ -95,9 +95,9 @@ class Outcome(msgspec.Struct, frozen=True):
             "waitP90": quantile(waits, 0.9),
             "waitP99": quantile(waits, 0.99),
             "waitMost": waits[-1] if waits else 0.0,
-            "preempted": ends[Left.PREEMPTED],
-            "evicted": ends[Left.EVICTED],
-            "lost": ends[Left.LOST],
+            "preempted": ends[PodEnd.PREEMPTED],
+            "evicted": ends[PodEnd.EVICTED],
+            "lost": ends[PodEnd.LOST],
             "moved": sum(ends[left] for left in MOVED),
         }
         names = sorted({name for sample in self.samples for name in sample.used})

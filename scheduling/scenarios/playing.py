@@ -23,12 +23,12 @@ from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.scenarios import manifests
 from scheduling.scenarios.measuring import Measure
-from scheduling.scenarios.outcome import Fate, Left, Outcome, Sample
+from scheduling.scenarios.outcome import Outcome, PodEnd, PodTimeline, Sample
 from scheduling.scenarios.script import Arrival, NodeChange, Script, Step
 from scheduling.simulation.cluster import VirtualCluster
 from scheduling.simulation.document import Given
 from scheduling.simulation.leaving import count_against_budgets
-from scheduling.simulation.preparing import Preparer, Ready, Refused, Set
+from scheduling.simulation.preparing import Preparer, Ready, Set, UnplacedStatus
 from scheduling.simulation.running import build_frameworks
 from scheduling.simulation.world import Base, World, name_of
 
@@ -51,7 +51,7 @@ _LONGEST_QUIET = 7 * 86400.0
 class _Running(msgspec.Struct, gc=False):
     """A pod that the script brought: ``generation`` counts how often it came back."""
 
-    fate: Fate
+    fate: PodTimeline
     arrival: Arrival
     info: PodInfo | None
     key: Hashable
@@ -102,7 +102,7 @@ class Player:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._pods: dict[Hashable, _Running] = {}
-        self._fates: list[Fate] = []
+        self._fates: list[PodTimeline] = []
         self._came = 0
         self._pending: set[Hashable] = set()
         self._running: set[Hashable] = set()
@@ -233,7 +233,9 @@ class Player:
         if key is None or record is None:
             return
         now = self._now
-        fate = Fate(f"{namespace}/{name}", now, bound_at=now, node=manifest["spec"]["nodeName"])
+        fate = PodTimeline(
+            f"{namespace}/{name}", now, bound_at=now, node=manifest["spec"]["nodeName"]
+        )
         fate.status, fate.given = "scheduled", True
         running = _Running(fate, self._arrival(manifest), record.info, key, name, namespace)
         self._note(running)
@@ -326,21 +328,21 @@ class Player:
                 return
             for record in self._cluster.remove_node(name):
                 self._cluster.leave(record.key)
-                self._left(record.key, Left.LOST, f"node {name} was deleted")
+                self._left(record.key, PodEnd.LOST, f"node {name} was deleted")
         elif kind == "Pod":
             key = self._world.key(namespace, name)
             title = f"{namespace}/{name}"
             found = key if key in self._pods else self._find(title)
             if found is not None:
                 self._cluster.leave(found)
-                self._left(found, Left.DELETED, "")
+                self._left(found, PodEnd.DELETED, "")
             else:
                 self._warn(f"there is no pod {title} to delete")
         else:
             if kind == "Namespace":
                 for key in [key for key, pod in self._pods.items() if pod.namespace == name]:
                     self._cluster.leave(key)
-                    self._left(key, Left.DELETED, f"namespace {name} was deleted")
+                    self._left(key, PodEnd.DELETED, f"namespace {name} was deleted")
             self._world.remove(kind, namespace, name)
             self._preparer = Preparer(self._world, self._frameworks)
             self._cluster.wake_all()
@@ -359,10 +361,10 @@ class Player:
             manifest = {**manifest, "metadata": {**manifest["metadata"], "name": name}}
         self._came += generation == 0
         pod = self._preparer.prepare(manifest, self._came)
-        fate = Fate(pod.title, self._now)
+        fate = PodTimeline(pod.title, self._now)
         self._fates.append(fate)
         follows = self._follows
-        if isinstance(pod, Refused):
+        if isinstance(pod, UnplacedStatus):
             fate.status, fate.message = pod.status, pod.message
             if not fate.message and pod.errors:
                 fate.message = f"{pod.errors[0].field}: {pod.errors[0].message()}"
@@ -449,18 +451,18 @@ class Player:
         """Let the victims leave, after the grace of the script."""
         by = self._pods[pod_id].fate.pod
         for victim in victims:
-            self._evict(victim, Left.PREEMPTED, by)
+            self._evict(victim, PodEnd.PREEMPTED, by)
 
-    def _evict(self, record: PodRecord, how: Left, by: str) -> None:
+    def _evict(self, record: PodRecord, how: PodEnd, by: str) -> None:
         if record.terminating:
             return
-        if how is Left.PREEMPTED:
+        if how is PodEnd.PREEMPTED:
             count_against_budgets(self._world.snapshot, record)
         if not self._script.grace:
             self._cluster.leave(record.key)
             self._left(record.key, how, by)
             return
-        self._cluster.terminate(record, preempted=how is Left.PREEMPTED)
+        self._cluster.terminate(record, preempted=how is PodEnd.PREEMPTED)
 
         def gone() -> None:
             if self._world.snapshot.knows(record.key):
@@ -472,9 +474,9 @@ class Player:
     def _finish(self, key: Hashable) -> None:
         if key in self._running and self._world.snapshot.knows(key):
             self._cluster.leave(key)
-            self._left(key, Left.FINISHED, "")
+            self._left(key, PodEnd.FINISHED, "")
 
-    def _left(self, key: Hashable, how: Left, by: str) -> None:
+    def _left(self, key: Hashable, how: PodEnd, by: str) -> None:
         """Note that a pod is gone, and let its owner replace it."""
         self._changed_at = self._now
         pod = self._pods.pop(key, None)
@@ -490,7 +492,7 @@ class Player:
         pod.fate.left_at, pod.fate.left, pod.fate.by = self._now, how, by
         if pod.fate.bound_at is None:
             pod.fate.status = "deleted"
-        if pod.arrival.comes_back and how in (Left.PREEMPTED, Left.EVICTED, Left.LOST):
+        if pod.arrival.comes_back and how in (PodEnd.PREEMPTED, PodEnd.EVICTED, PodEnd.LOST):
             generation = pod.generation + 1
             first = name_of(pod.arrival.manifest)[1]
             arrival = msgspec.structs.replace(
@@ -521,7 +523,7 @@ class Player:
             if again is None:
                 return
             if again[0] <= self._now:
-                self._evict(now_there, Left.EVICTED, f"taint {again[1]}")
+                self._evict(now_there, PodEnd.EVICTED, f"taint {again[1]}")
             else:
                 self._watch_taints(key, now_there)
 

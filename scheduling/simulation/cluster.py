@@ -16,7 +16,7 @@ from scheduling.engine.groups import lets_in, runs, schedule_group, with_members
 from scheduling.engine.queue.pending import Backoff, PendingPod, QueuePlace, Stage, by_profile
 from scheduling.engine.queue.plugins import QueuePlugins
 from scheduling.engine.queue.scheduling_queue import PriorityQueue
-from scheduling.engine.queue.waking import Standing, Waking
+from scheduling.engine.queue.waking import PodState, Waking
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.reference.decision import ERROR, Decision, Decisions
 from scheduling.engine.snapshot import Snapshot
@@ -132,7 +132,7 @@ class VirtualCluster(Waking):
         self.node_changed(old, None, self.now)
         return lost
 
-    def pod_came(self, key: Hashable, before: Standing | None = None) -> None:
+    def pod_came(self, key: Hashable, before: PodState | None = None) -> None:
         """Wake the pods that waited for a pod which was put on a node, or replaced there."""
         self.pod_changed(before, self.standing(key), self.now)
 
@@ -196,7 +196,7 @@ class VirtualCluster(Waking):
         if not batch:
             return 0
         self.cycles += 1
-        before: dict[int, Standing | None] = {}
+        before: dict[int, PodState | None] = {}
         if self.snapshot.has_any_nomination:
             before = {pod.pod_id: self.standing(pod.pod_id) for pod in batch}
         decisions = Decisions()
@@ -253,7 +253,7 @@ class VirtualCluster(Waking):
             decider = self._deciders[name] = Decider(self.snapshot, self.frameworks[name])
         return decider
 
-    def _settle(self, decisions: Decisions, before: Mapping[int, Standing | None]) -> None:
+    def _settle(self, decisions: Decisions, before: Mapping[int, PodState | None]) -> None:
         """Bind what was placed, put back what was refused, and let victims leave.
 
         ``before``: where the pods stood when they were decided; who is not nominated any more for
@@ -287,11 +287,11 @@ class VirtualCluster(Waking):
         for decision in refused:
             pod_id = cast("int", decision.key)
             if (stood := before.get(pod_id)) is not None:
-                stands = self.standing(pod_id) or Standing(pod=stood.pod)
+                stands = self.standing(pod_id) or PodState(pod=stood.pod)
                 self.pod_changed(stood, stands, self.now)
         if queue.has_waiting:
             for info in classes.values():
-                now_on = Standing(pod=info.pod, on_node=True)
+                now_on = PodState(pod=info.pod, on_node=True)
                 self.pod_changed(None, now_on, self.now, seen=True)
         for decision in refused:
             nomination = decision.nomination
@@ -311,7 +311,7 @@ class VirtualCluster(Waking):
             self.snapshot.devices.remove("ResourceClaim", meta["namespace"], meta["name"])
 
     def _displaced(
-        self, node_name: str, keys: Sequence[Hashable], before: Mapping[int, Standing | None]
+        self, node_name: str, keys: Sequence[Hashable], before: Mapping[int, PodState | None]
     ) -> None:
         """Wake the pods that lost their nomination for a node, and the pods that they kept off it.
 
@@ -321,5 +321,5 @@ class VirtualCluster(Waking):
         for key in keys:
             if isinstance(key, int) and key in self.queue and key not in before:
                 pod = self.snapshot.classes[self.queue.pod(key).class_id].pod
-                claimed = Standing(pod=pod, nominated=node_name)
-                self.pod_changed(claimed, Standing(pod=pod), self.now)
+                claimed = PodState(pod=pod, nominated=node_name)
+                self.pod_changed(claimed, PodState(pod=pod), self.now)

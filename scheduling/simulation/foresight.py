@@ -74,7 +74,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
 
 
-class Left(msgspec.Struct, kw_only=True):
+class LeavingPod(msgspec.Struct, kw_only=True):
     """A pod that leaves: ``at`` seconds, ``None`` if it is held back by ``blocked_by``."""
 
     leaver: Leaver
@@ -164,7 +164,7 @@ class Foresight:
         self._version = 0
         self._tried: dict[Hashable, int] = {}
         self._repeated = 0
-        self.left: list[Left] = []
+        self.left: list[LeavingPod] = []
         self.landed: dict[int, Landed] = {}
 
     def leave(self, leavers: Iterable[Leaver]) -> None:
@@ -261,7 +261,7 @@ class Foresight:
         if record is None or leaver.key in self._leaving:
             return False
         node_name = self._snapshot.node_of(leaver.key) or ""
-        left = Left(leaver=leaver, node_name=node_name, by=by)
+        left = LeavingPod(leaver=leaver, node_name=node_name, by=by)
         self.left.append(left)
         if leaver.held_by_budgets:
             left.blocked_by = self._refusal(record)
@@ -285,7 +285,7 @@ class Foresight:
     def _withdraw(self, now: float, leaver: Leaver) -> None:
         """Let a pod go that holds no room, but what it was nominated for."""
         info, node_name = self._without_room.pop(leaver.key)
-        self.left.append(Left(leaver=leaver, node_name=node_name, at=now, gone_at=now))
+        self.left.append(LeavingPod(leaver=leaver, node_name=node_name, at=now, gone_at=now))
         self.cluster.leave(leaver.key)
         self._changed()
         if info is not None and leaver.comes_again != NEVER:

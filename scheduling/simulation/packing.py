@@ -36,7 +36,7 @@ from scheduling.packing import facts, process
 from scheduling.packing.facts import Facts, Seeker
 from scheduling.packing.problem import Packed, Problem
 from scheduling.simulation.document import API_VERSION, GROUP, Simulation, read_world, without
-from scheduling.simulation.preparing import Preparer, Ready, Refused
+from scheduling.simulation.preparing import Preparer, Ready, UnplacedStatus
 from scheduling.simulation.running import frameworks_of, world_of
 from scheduling.simulation.world import Base
 
@@ -92,7 +92,7 @@ class Move(msgspec.Struct, frozen=True):
     wave: int = 0
 
 
-class Left(msgspec.Struct, frozen=True):
+class UnplacedPod(msgspec.Struct, frozen=True):
     """A pod that finds no node; ``impossible``: however the others are placed."""
 
     key: Hashable
@@ -109,7 +109,7 @@ class Packing(msgspec.Struct, frozen=True):
 
     placed: dict[Hashable, str]
     moves: list[Move]
-    left: list[Left]
+    left: list[UnplacedPod]
     alone: int
     held: int
     emptied: list[str]
@@ -227,7 +227,7 @@ def run_packing(
         found = preparer.prepare(given.manifest, number)
         if isinstance(found, Ready):
             pods.append(Seeker(found.title, found.info, found.framework))
-        elif isinstance(found, Refused):
+        elif isinstance(found, UnplacedStatus):
             refused.append({"pod": found.title, "message": found.message})
         else:
             world.place(found.manifest, found.title, found.info)
@@ -479,7 +479,7 @@ class _Packer:
             placed=placed,
             moves=moved,
             left=[
-                Left(pod.key, self._messages.get(pod.key, ""), pod.key in hopeless)
+                UnplacedPod(pod.key, self._messages.get(pod.key, ""), pod.key in hopeless)
                 for pod in self._pods
                 if pod.key not in placed
             ],

@@ -83,7 +83,7 @@ _MOST_AMOUNT: Final = 2**60
 _LONGEST_HORIZON: Final = 10 * 365 * 86400
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of ``spec.changes``.
 
     ``nodes`` are names, ``selector`` chooses more; ``objects`` are manifests, ``places`` their
@@ -113,21 +113,21 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     most: int = 0
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A document that was read; ``horizon``: this many seconds are foreseen.
 
     ``seed``: ``None`` for that of the live scheduler.
     """
 
     metadata: Manifest
-    changes: tuple[Change, ...]
+    changes: tuple[PlanChange, ...]
     seed: int | None
     horizon: float
     configuration: KubeSchedulerConfiguration | None
     warnings: tuple[str, ...] = ()
 
 
-def read(document: object) -> Plan:
+def read(document: object) -> PlanDocument:
     """Return what a ``Plan`` document asks about.
 
     Raises:
@@ -153,7 +153,7 @@ def read(document: object) -> Plan:
     if not 0 <= horizon <= _LONGEST_HORIZON:
         spec.error("horizonSeconds", None, "must be between 0 and ten years")
         horizon = 0
-    found = Plan(
+    found = PlanDocument(
         metadata=head.metadata,
         changes=tuple(changes),
         seed=spec.integer("seed", 0) if spec.has("seed") else None,
@@ -168,7 +168,7 @@ def read(document: object) -> Plan:
     return found
 
 
-def change_of(entry: Manifest) -> Change:
+def change_of(entry: Manifest) -> PlanChange:
     """Return one entry of ``spec.changes``.
 
     Raises:
@@ -177,7 +177,7 @@ def change_of(entry: Manifest) -> Change:
     return read({"spec": {"changes": [entry]}}).changes[0]
 
 
-def edited(change: Change, node: Manifest) -> Manifest:
+def edited(change: PlanChange, node: Manifest) -> Manifest:
     """Return what a change makes of a node."""
     if change.what in (CORDON, UNCORDON, DRAIN):
         return node_edits.cordon(node, closed=change.what != UNCORDON)
@@ -198,7 +198,7 @@ def _configuration(given: Manifest) -> KubeSchedulerConfiguration | None:
         return None
 
 
-def _changes(entry: Field) -> Sequence[Change]:
+def _changes(entry: Field) -> Sequence[PlanChange]:
     """Return what one entry asks for: one change, or the parts of an import."""
     named = [name for name in KNOWN if entry.has(name)]
     if len(named) != 1:
@@ -216,7 +216,7 @@ def _changes(entry: Field) -> Sequence[Change]:
     return found
 
 
-def _imported(body: Field) -> list[Change]:
+def _imported(body: Field) -> list[PlanChange]:
     """Return the parts of an import: other objects, nodes, pods."""
     objects = list(_objects(body, ("Node", "Pod", *_OTHERS)))
     order = {kind: number for number, kind in enumerate(_OTHERS)}
@@ -229,8 +229,8 @@ def _imported(body: Field) -> list[Change]:
     return [_of_objects(what, body.path, part) for what, part in parts if part]
 
 
-def _of_objects(what: str, path: str, found: Sequence[tuple[str, Manifest]]) -> Change:
-    return Change(
+def _of_objects(what: str, path: str, found: Sequence[tuple[str, Manifest]]) -> PlanChange:
+    return PlanChange(
         what=what,
         path=path,
         objects=tuple(manifest for _, manifest in found),
@@ -238,7 +238,7 @@ def _of_objects(what: str, path: str, found: Sequence[tuple[str, Manifest]]) -> 
     )
 
 
-def _read(what: str, body: Field) -> Change:
+def _read(what: str, body: Field) -> PlanChange:
     if what == CONFIGURATION:
         given = body.rest()
         try:
@@ -247,14 +247,14 @@ def _read(what: str, body: Field) -> Change:
             for error in invalid.errors:
                 path = f"{body.path}.{error.field}" if error.field else body.path
                 body.errors.append(FieldError(error.type, path, error.bad_value, error.detail))
-        return Change(what=what, path=body.path, configuration=given)
+        return PlanChange(what=what, path=body.path, configuration=given)
     if what in (ADD, PODS):
         kind = "Node" if what == ADD else "Pod"
         return _of_objects(what, body.path, list(_objects(body, (kind,))))
     if what == SCALE:
         return _scaled(body)
     if what == EVICT:
-        return Change(
+        return PlanChange(
             what=what,
             path=body.path,
             pods=tuple(_named_pods(body)),
@@ -266,13 +266,13 @@ def _read(what: str, body: Field) -> Change:
     nodes, selector = _chosen(body)
     if what in (TAINT, UNTAINT):
         taints = tuple(_taints(body, exact=what == TAINT))
-        return Change(what=what, path=body.path, nodes=nodes, selector=selector, taints=taints)
+        return PlanChange(what=what, path=body.path, nodes=nodes, selector=selector, taints=taints)
     if what == LABEL:
         wanted = _texts(body, "set")
         gone = tuple(body.texts("remove"))
         if not wanted and not gone:
             body.errors.append(FieldError(REQUIRED, body.child("set")))
-        return Change(
+        return PlanChange(
             what=what, path=body.path, nodes=nodes, selector=selector, labels=wanted, gone=gone
         )
     if what == RESIZE:
@@ -281,9 +281,11 @@ def _read(what: str, body: Field) -> Change:
             _check_amount(body, name, amount)
         if not amounts:
             body.errors.append(FieldError(REQUIRED, body.child("amounts")))
-        return Change(what=what, path=body.path, nodes=nodes, selector=selector, amounts=amounts)
+        return PlanChange(
+            what=what, path=body.path, nodes=nodes, selector=selector, amounts=amounts
+        )
     if what == DRAIN:
-        return Change(
+        return PlanChange(
             what=what,
             path=body.path,
             nodes=nodes,
@@ -292,10 +294,10 @@ def _read(what: str, body: Field) -> Change:
             delete_local_data=body.boolean("deleteEmptyDirData", default=False),
             grace_seconds=_grace(body),
         )
-    return Change(what=what, path=body.path, nodes=nodes, selector=selector)
+    return PlanChange(what=what, path=body.path, nodes=nodes, selector=selector)
 
 
-def _scaled(body: Field) -> Change:
+def _scaled(body: Field) -> PlanChange:
     kind, namespace = body.text("kind", SCALED[0]), body.text("namespace", "default")
     name, replicas = body.text("name"), body.integer("replicas", -1)
     if kind not in SCALED:
@@ -308,20 +310,22 @@ def _scaled(body: Field) -> Change:
         body.errors.append(FieldError(REQUIRED, body.child("replicas")))
     elif not 0 <= replicas <= _MOST_REPLICAS:
         body.error("replicas", replicas, f"must be between 0 and {_MOST_REPLICAS}")
-    return Change(what=SCALE, path=body.path, workload=(kind, namespace, name), replicas=replicas)
+    return PlanChange(
+        what=SCALE, path=body.path, workload=(kind, namespace, name), replicas=replicas
+    )
 
 
-def _rebalanced(body: Field) -> Change:
+def _rebalanced(body: Field) -> PlanChange:
     if body.has("roomFor"):
         text = body.text("roomFor")
         namespace, _, name = text.partition("/")
         if not namespace or not name or "/" in name:
             body.error("roomFor", text, "must be a namespace and a name: default/web-1")
-        return Change(what=REBALANCE, path=body.path, pods=((namespace, name),))
+        return PlanChange(what=REBALANCE, path=body.path, pods=((namespace, name),))
     most = body.integer("mostNodes", _MOST_EMPTIED)
     if not 1 <= most <= _MOST_EMPTIED:
         body.error("mostNodes", most, f"must be between 1 and {_MOST_EMPTIED}")
-    return Change(
+    return PlanChange(
         what=REBALANCE, path=body.path, selector=_selector(body, body.text("selector")), most=most
     )
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from clusterstate.objects.values.meta import Manifest
 from scheduling.simulation import plan_document
-from scheduling.simulation.plan_document import Change
+from scheduling.simulation.plan_document import PlanChange
 
 
 def undo(
-    changes: Sequence[Change],
+    changes: Sequence[PlanChange],
     chosen: Mapping[str, Sequence[str]],
     before: Mapping[str, Manifest],
 ) -> list[Manifest]:
@@ -45,7 +45,7 @@ _EDITS = (
 )
 
 
-def back(change: Change, name: str, node: Manifest) -> Iterator[Manifest]:
+def back(change: PlanChange, name: str, node: Manifest) -> Iterator[Manifest]:
     """Yield what makes of the changed node the one that it was."""
     spec = node.get("spec") or {}
     closed = bool(spec.get("unschedulable"))

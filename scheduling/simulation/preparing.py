@@ -58,7 +58,7 @@ class Set(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class Refused(msgspec.Struct, frozen=True):
+class UnplacedStatus(msgspec.Struct, frozen=True):
     """A pod that is not placed: ``status`` as results have it.
 
     ``place``: namespace and name of one that is valid.
@@ -90,7 +90,7 @@ class Preparer:
         self._remembers = remembers
         self._known: dict[bytes, Ready] = {}
 
-    def prepare(self, manifest: Manifest, number: int) -> Ready | Set | Refused:
+    def prepare(self, manifest: Manifest, number: int) -> Ready | Set | UnplacedStatus:
         """Return the fate of the pod at place ``number`` of the document."""
         key = self._shape(manifest) if self._remembers else b""
         if key:
@@ -124,12 +124,12 @@ class Preparer:
             return b""
         return b"" if _DEPENDS_ON_NAME.search(text) else text
 
-    def _prepared(self, manifest: Manifest, number: int) -> Ready | Set | Refused:
+    def _prepared(self, manifest: Manifest, number: int) -> Ready | Set | UnplacedStatus:
         warnings: list[str] = []
         if not is_plain("Pod", manifest):
             problem = type_error("Pod", manifest)
             if problem is not None:
-                return Refused(display(manifest, number), "invalid", errors=(problem,))
+                return UnplacedStatus(display(manifest, number), "invalid", errors=(problem,))
             warnings += [f"{field}: unknown field" for field in unknown_fields("Pod", manifest)]
         manifest = _named(manifest, number)
         title = display(manifest, number)
@@ -137,31 +137,31 @@ class Preparer:
             manifest = with_claims(admitted(manifest, self._world, warnings), self._world)
             info = self._world.intern(manifest)
         except Invalid as invalid:
-            return Refused(title, "invalid", invalid.message, tuple(invalid.errors))
+            return UnplacedStatus(title, "invalid", invalid.message, tuple(invalid.errors))
         except StatusError as error:
             refusal = FieldError(error.reason, "", None, error.message)
-            return Refused(title, "invalid", error.message, (refusal,))
+            return UnplacedStatus(title, "invalid", error.message, (refusal,))
         except QuantityError as error:
             refusal = FieldError(INVALID, "spec", None, str(error))
-            return Refused(title, "invalid", str(error), (refusal,))
+            return UnplacedStatus(title, "invalid", str(error), (refusal,))
         meta, status = manifest.get("metadata") or {}, manifest.get("status") or {}
         namespace, name = meta.get("namespace") or "default", meta.get("name") or ""
         place, told = (namespace, name), tuple(warnings)
         if node_name := manifest["spec"].get("nodeName") or "":
             return Set(namespace, name, title, info, manifest, node_name, told)
         if status.get("phase") in FINISHED:
-            return Refused(title, "skipped", "the pod is finished", (), told, place)
+            return UnplacedStatus(title, "skipped", "the pod is finished", (), told, place)
         framework = self._frameworks.get(info.scheduler_name)
         if framework is None:
             text = f'no profile is named "{info.scheduler_name}": the pod is left alone'
-            return Refused(title, "skipped", text, (), told, place)
+            return UnplacedStatus(title, "skipped", text, (), told, place)
         try:
             gate = framework.pre_enqueue(info)
         except PluginFailed as failure:
-            return Refused(title, "error", failure.status.message, (), told, place)
+            return UnplacedStatus(title, "error", failure.status.message, (), told, place)
         if not gate.ok:
             outcome = "gated" if gate.code.rejects else "error"
-            return Refused(title, outcome, gate.message, (), told, place)
+            return UnplacedStatus(title, outcome, gate.message, (), told, place)
         nominated = status.get("nominatedNodeName") or ""
         return Ready(namespace, name, title, info, framework, nominated, manifest, told)
 

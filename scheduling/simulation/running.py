@@ -18,7 +18,7 @@ from scheduling.plugins.catalogue import build_framework
 from scheduling.simulation import causes, claims
 from scheduling.simulation.document import API_VERSION, FULL, GROUP, KIND, NONE, Simulation
 from scheduling.simulation.leaving import leave
-from scheduling.simulation.preparing import Preparer, Ready, Refused, Set
+from scheduling.simulation.preparing import Preparer, Ready, Set, UnplacedStatus
 from scheduling.simulation.world import Base, World
 
 
@@ -163,7 +163,7 @@ class _Run:
             place: tuple[str, str] | None = (pod.namespace, pod.name)
         else:
             self._decide_waiting()
-            place = pod.place if isinstance(pod, Refused) else (pod.namespace, pod.name)
+            place = pod.place if isinstance(pod, UnplacedStatus) else (pod.namespace, pod.name)
         if place is not None and (
             place in self._names
             # One that waits may take the place of the pod that has this name now.
@@ -175,7 +175,7 @@ class _Run:
             taken = FieldError(DUPLICATE, "metadata.name", place[1])
             text = f'pods "{place[1]}" already exists'
             self._note(number, self._result(pod.title, "invalid", text, errors=[taken]), pod)
-        elif isinstance(pod, Refused):
+        elif isinstance(pod, UnplacedStatus):
             found = self._result(pod.title, pod.status, pod.message, errors=pod.errors)
             self._note(number, found, pod)
         elif isinstance(pod, Set):
@@ -196,7 +196,7 @@ class _Run:
             self._waiting.append((number, pod))
             self._names.add((pod.namespace, pod.name))
 
-    def _note(self, number: int, result: Manifest, pod: Ready | Set | Refused) -> None:
+    def _note(self, number: int, result: Manifest, pod: Ready | Set | UnplacedStatus) -> None:
         if pod.warnings:
             result["warnings"] = list(pod.warnings)
         self._results[number] = result

@@ -29,7 +29,7 @@ Shared = MutableMapping[Hashable, Filtered]
 """What filters that look at nodes alone said, by plugin and aspect; see ``judge``."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class FilterFunnel(msgspec.Struct, frozen=True):
     """A filter's part in the funnel.
 
     ``rejected``: nodes that it is the first to reject; ``left``: those that are left then.
@@ -93,7 +93,7 @@ class Verdicts(msgspec.Struct, frozen=True):
         found: Mask = self.verdict[self.plugins.index(plugin)] != 0
         return found
 
-    def funnel(self) -> list[Step]:
+    def funnel(self) -> list[FilterFunnel]:
         """Return how many nodes each filter leaves, in the order in which they are asked."""
         if not len(self.plugins):
             return []
@@ -105,7 +105,7 @@ class Verdicts(msgspec.Struct, frozen=True):
         for plugin, mine, rejected in zip(self.plugins, rejects, stopped, strict=True):
             left -= rejected
             steps.append(
-                Step(
+                FilterFunnel(
                     plugin,
                     rejected=rejected,
                     left=left,

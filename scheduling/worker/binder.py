@@ -34,7 +34,7 @@ import structlog
 from django.db import connection
 
 from clusterstate.actions.loops import progress
-from clusterstate.actions.pods.bind import Beside, Binding, BindResult, Refused
+from clusterstate.actions.pods.bind import Binding, BindRefusal, BindResult, OtherSchedulers
 from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.pods.status import nominate
@@ -97,7 +97,7 @@ class Binder:
         self.refused = UnwrittenRefusals()
         # A name of its own for each warm state: the row tells whether another process bound since.
         self._name = shards.holder(shard, str(uuid.uuid4()))
-        self.beside: Beside | None = None
+        self.beside: OtherSchedulers | None = None
         """What this scheduler knows as it decides the next batch; ``None``: it works alone."""
         self.was_overtaken = False
         """Whether a bind was refused because of what another scheduler did."""
@@ -107,7 +107,7 @@ class Binder:
         self._closed = False
         self._underway: Future[BindResult] | None = None
         self._batch: list[Binding] = []
-        self._decided_at: tuple[int, datetime, Beside | None] = (
+        self._decided_at: tuple[int, datetime, OtherSchedulers | None] = (
             0, datetime.fromtimestamp(0, UTC), None,
         )  # fmt: skip
         self._began = self._submitted = time.perf_counter()
@@ -206,7 +206,7 @@ class Binder:
 
     @acts_as(KUBE_SCHEDULER)
     def _bind(
-        self, bindings: list[Binding], revision: int, now: datetime, beside: Beside | None
+        self, bindings: list[Binding], revision: int, now: datetime, beside: OtherSchedulers | None
     ) -> BindResult:
         began = time.perf_counter()
         with wake.without_scheduler():
@@ -221,7 +221,7 @@ class Binder:
         return result
 
     def _bind_apart(
-        self, bindings: list[Binding], revision: int, now: datetime, beside: Beside | None
+        self, bindings: list[Binding], revision: int, now: datetime, beside: OtherSchedulers | None
     ) -> BindResult:
         sql.drop_dead_connection()
         result = self._bind(bindings, revision, now, beside)
@@ -289,7 +289,7 @@ class Binder:
         if 2 * len(result.refused) < len(batch):
             self.at_once = min(2 * self.at_once, _MOST_BESIDE)
         if result.refused:
-            overtaken = sum(why is Refused.OVERTAKEN for why in result.refused.values())
+            overtaken = sum(why is BindRefusal.OVERTAKEN for why in result.refused.values())
             if overtaken and self.beside is not None:
                 self.was_overtaken = True
                 measuring.overtaken(self.shard, overtaken)

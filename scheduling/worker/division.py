@@ -104,7 +104,7 @@ class Division:
         self.shard = shard
         self.at_work: frozenset[int] = frozenset()
         self.reach = -1
-        """Up to which count of classes with rules this scheduler knows them (``bind.Beside``)."""
+        """The count of classes with rules that this scheduler knows (``OtherSchedulers``)."""
         self._frameworks: Mapping[str, Framework] = {}
         self._all_common = False
         self._rules = Rules()

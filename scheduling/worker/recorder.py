@@ -15,8 +15,8 @@ import numpy as np
 import structlog
 
 from clusterstate.actions.scheduler.decisions import (
-    Made,
     MadeMany,
+    NewDecision,
     begin_epoch,
     record_columns,
     record_many,
@@ -40,7 +40,7 @@ _TABLES_AT_ONCE = 32
 _TABLES_KEPT = 256
 """Full tables of earlier batches, for refusals that still hold (``engine.reference.refusals``)."""
 
-_Noted = tuple[datetime, int, Decision | Made | Run]
+_Noted = tuple[datetime, int, Decision | NewDecision | Run]
 _Identity = tuple[int, int, int]
 
 
@@ -155,7 +155,7 @@ class Recorder:
         if noted and not self._epoch:
             self._epoch = begin_epoch(self._scheduler)
         written = 0
-        several: list[Made] = []
+        several: list[NewDecision] = []
         for moment, revision, one in noted:
             if isinstance(one, Run):
                 written += record_many(several, self._turn(len(several)))
@@ -236,9 +236,9 @@ def _made(
     taken_back: int | None = None,
     table: bytes | None = None,
     body: bytes | None = None,
-) -> Made:
+) -> NewDecision:
     nodes = decision.node_count
-    return Made(
+    return NewDecision(
         pod_id=cast(int, decision.key),
         at=moment,
         class_id=class_id_of(decision.class_digest),

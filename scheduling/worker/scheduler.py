@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from clusterstate.actions.loops import progress
-from clusterstate.actions.pods.bind import Beside, Binding
+from clusterstate.actions.pods.bind import Binding, OtherSchedulers
 from clusterstate.actions.scheduler import scheduler_configuration
 from clusterstate.database import sql
 from clusterstate.health import heartbeats
@@ -282,7 +282,7 @@ class Scheduler:
             )
         else:
             self.mirror.take_from_others(now)
-        self.binder.beside = Beside(division.reach)
+        self.binder.beside = OtherSchedulers(division.reach)
 
     @property
     def may_move_up(self) -> bool:

@@ -26,7 +26,7 @@ _REFRESH_SECONDS: Final = 1.0
 _NODES_SHOWN: Final = 20
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ServiceOptions(msgspec.Struct, frozen=True):
     """Which service: the options of the whole command."""
 
     kubeconfig: str = ""
@@ -86,7 +86,7 @@ def _objects(found: Sequence[Any], file: str) -> Iterator[Manifest]:
 @output.option
 @click.pass_obj
 def submit(
-    wanted: Wanted,
+    wanted: ServiceOptions,
     files: Sequence[str],
     namespace: str,
     wait: bool,
@@ -167,7 +167,7 @@ class _Kinds:
 @namespaced
 @output.option
 @click.pass_obj
-def why(wanted: Wanted, pod: str, namespace: str, form: str) -> None:
+def why(wanted: ServiceOptions, pod: str, namespace: str, form: str) -> None:
     """Say why a pod is where it is, or why it waits and what would help."""
     space, _, name = pod.rpartition("/")
     with wanted.client() as client:
@@ -228,7 +228,7 @@ def plan() -> None:
 @output.option
 @click.pass_obj
 def drain(
-    wanted: Wanted, nodes: Sequence[str], force: bool, delete_emptydir_data: bool, form: str
+    wanted: ServiceOptions, nodes: Sequence[str], force: bool, delete_emptydir_data: bool, form: str
 ) -> None:
     """Say who leaves when nodes are drained, and where each pod lands. Changes nothing."""
     change = {"nodes": list(nodes), "force": force, "deleteEmptyDirData": delete_emptydir_data}
@@ -267,7 +267,7 @@ def drain(
 @output.option
 @click.pass_obj
 def decisions(
-    wanted: Wanted, namespace: str, pod: str, node: str, outcome: str | None, reason: str,
+    wanted: ServiceOptions, namespace: str, pod: str, node: str, outcome: str | None, reason: str,
     since: str, limit: int, as_csv: bool, form: str,
 ) -> None:  # fmt: skip
     """List what the scheduler decided, the newest first."""
@@ -313,7 +313,7 @@ def decisions(
 @click.option("--rows", default=_NODES_SHOWN, show_default=True, help="Nodes that are shown.")
 @output.option
 @click.pass_obj
-def top(wanted: Wanted, once: bool, rows: int, form: str) -> None:
+def top(wanted: ServiceOptions, once: bool, rows: int, form: str) -> None:
     """Show the fleet: what the fullest nodes have left, and how many pods wait. Live."""
     fleet = Fleet()
     live = not once and form in ("table", "wide") and output.is_terminal()
@@ -425,7 +425,7 @@ class Fleet:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where --http listens.")
 @click.option("--write", is_flag=True, help="Have tools that submit pods and apply plans, too.")
 @click.pass_obj
-def mcp(wanted: Wanted, port: int | None, host: str, write: bool) -> None:
+def mcp(wanted: ServiceOptions, port: int | None, host: str, write: bool) -> None:
     """Serve AI agents by the Model Context Protocol: over stdio, or over HTTP.
 
     Over HTTP each client shows a token of the service and has its rights.

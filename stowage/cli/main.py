@@ -46,7 +46,7 @@ def _fail(text: str, code: int) -> None:
 @click.pass_context
 def main(context: click.Context, kubeconfig: str, context_name: str) -> None:
     """Decide like Kubernetes' scheduler; keep and explain every decision."""
-    context.obj = cluster.Wanted(kubeconfig=kubeconfig, context=context_name)
+    context.obj = cluster.ServiceOptions(kubeconfig=kubeconfig, context=context_name)
 
 
 for _command in (*cluster.COMMANDS, *policies.COMMANDS, *machine.COMMANDS):

@@ -9,7 +9,7 @@ import yaml
 
 from stowage import _product
 from stowage.cli import cluster, output
-from stowage.cli.cluster import Wanted
+from stowage.cli.cluster import ServiceOptions
 from stowage.client.exchange import Manifest
 from stowage.client.questions import OWN
 
@@ -26,7 +26,7 @@ def config() -> None:
 @click.option("--at", default="", help="The one in force then: a time, or how long ago (2h).")
 @output.option
 @click.pass_obj
-def get(wanted: Wanted, at: str, form: str) -> None:
+def get(wanted: ServiceOptions, at: str, form: str) -> None:
     """Print the configuration in force."""
     with wanted.client() as client:
         found = client.get(_PATH, at=at)
@@ -37,7 +37,7 @@ def get(wanted: Wanted, at: str, form: str) -> None:
 @click.argument("file", required=False)
 @output.option
 @click.pass_obj
-def effective(wanted: Wanted, file: str | None, form: str) -> None:
+def effective(wanted: ServiceOptions, file: str | None, form: str) -> None:
     """Say which plugins act where, with which weight and why; of FILE, else of what is in force."""
     profiles = _effective(_of_file(file) if file else _in_force(wanted))
     rows = [
@@ -61,7 +61,7 @@ def effective(wanted: Wanted, file: str | None, form: str) -> None:
 @click.option("--dry-run", is_flag=True, help="Check it, and change nothing.")
 @output.option
 @click.pass_obj
-def put(wanted: Wanted, file: str, dry_run: bool, form: str) -> None:
+def put(wanted: ServiceOptions, file: str, dry_run: bool, form: str) -> None:
     """Put the configuration of FILE in force; it takes effect within a second."""
     document = _of_file(file)
     with wanted.client() as client:
@@ -77,7 +77,7 @@ def put(wanted: Wanted, file: str, dry_run: bool, form: str) -> None:
 @click.argument("file")
 @output.option
 @click.pass_obj
-def diff(wanted: Wanted, file: str, form: str) -> None:
+def diff(wanted: ServiceOptions, file: str, form: str) -> None:
     """Say what would act otherwise if FILE were in force."""
     before, after = _in_force(wanted), _of_file(file)
     found = _product.module("scheduling.answers.effective").differences(
@@ -95,7 +95,7 @@ def _effective(document: Manifest) -> Any:
     return _product.module("scheduling.answers.effective").effective(document)
 
 
-def _in_force(wanted: Wanted) -> Manifest:
+def _in_force(wanted: ServiceOptions) -> Manifest:
     with wanted.client() as client:
         found = client.configuration()
     return {name: value for name, value in found.items() if name not in ("metadata", "status")}
@@ -131,7 +131,7 @@ def _show(form: str, items: list[Manifest], document: object) -> None:
 @canary.command("list")
 @output.option
 @click.pass_obj
-def list_canaries(wanted: Wanted, form: str) -> None:
+def list_canaries(wanted: ServiceOptions, form: str) -> None:
     """Show all."""
     with wanted.client() as client:
         found = client.get(_CANARIES)
@@ -144,7 +144,7 @@ def list_canaries(wanted: Wanted, form: str) -> None:
 @click.option("--guard", default=600, show_default=True, help="Seconds for which it is guarded.")
 @output.option
 @click.pass_obj
-def create(wanted: Wanted, file: str, name: str, guard: int, form: str) -> None:
+def create(wanted: ServiceOptions, file: str, name: str, guard: int, form: str) -> None:
     """Keep the configuration of FILE on trial."""
     body = {
         "apiVersion": "stowage.dev/v1",
@@ -162,7 +162,7 @@ def _step(verb: str, text: str) -> click.Command:
     @click.argument("name")
     @output.option
     @click.pass_obj
-    def step(wanted: Wanted, name: str, form: str) -> None:
+    def step(wanted: ServiceOptions, name: str, form: str) -> None:
         with wanted.client() as client:
             found = client.request("POST", f"{_CANARIES}/{name}/{verb}")
         _show(form, [found], found)
@@ -183,7 +183,7 @@ for _verb, _text in (
 @click.option("--html", metavar="FILE", help="Write the report as a page as well.")
 @output.option
 @click.pass_obj
-def report(wanted: Wanted, name: str, html: str | None, form: str) -> None:
+def report(wanted: ServiceOptions, name: str, html: str | None, form: str) -> None:
     """Say what it would have made of all that came since."""
     with wanted.client() as client:
         found = client.get(f"{_CANARIES}/{name}/report")

@@ -9,7 +9,7 @@ from django.urls import reverse
 from clusterstate.access.rules import Attributes
 from clusterstate.actions import objects
 from clusterstate.actions.past import audit_log
-from clusterstate.actions.past.audit_log import Line
+from clusterstate.actions.past.audit_log import AuditLine
 from clusterstate.database import sql
 from clusterstate.middleware import DID
 from clusterstate.objects.values import actor
@@ -26,7 +26,11 @@ def written(number: int, user: str, verb: str, code: int, name: str) -> None:
         "sourceIPs": [f"10.0.0.{number}"],
     }
     audit_log.append(
-        [Line(NOW, uuid.UUID(int=number), user, verb, "nodes", "", name, code, json.dumps(event))]
+        [
+            AuditLine(
+                NOW, uuid.UUID(int=number), user, verb, "nodes", "", name, code, json.dumps(event)
+            )
+        ]
     )
 
 

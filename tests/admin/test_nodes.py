@@ -195,7 +195,11 @@ def test_a_save_over_somebody_elses_is_refused_with_a_sentence(administrator: Cl
     labelled()
     data = form_data(administrator, node_page("n1"))
     objects.update(
-        "Node", "", "n1", node_changes.Wanted(labels={"theirs": "yes"}).applied_to, now=LATER
+        "Node",
+        "",
+        "n1",
+        node_changes.NodeFormChanges(labels={"theirs": "yes"}).applied_to,
+        now=LATER,
     )
     data["labels"] = "mine=yes"
     answer = administrator.post(node_page("n1"), data)
@@ -225,7 +229,7 @@ def test_a_refusal_after_the_check_writes_nothing_and_says_so(
 
     def tried_then_overtaken(*args: Any, **options: Any) -> Any:
         found = attempted(*args, **options)
-        theirs = node_changes.Wanted(labels={"theirs": "yes"})
+        theirs = node_changes.NodeFormChanges(labels={"theirs": "yes"})
         objects.update("Node", "", "n1", theirs.applied_to, now=LATER)
         return found
 
@@ -373,7 +377,7 @@ def test_the_fingerprint_is_of_what_the_form_edits() -> None:
     same = {"metadata": {"name": "n", "resourceVersion": "2", "labels": {}}}
     assert node_changes.fingerprint(node) == node_changes.fingerprint(same)
     with pytest.raises(Conflict):
-        node_changes.Wanted(labels={"a": "b"}, seen="other").applied_to(node)
+        node_changes.NodeFormChanges(labels={"a": "b"}, seen="other").applied_to(node)
 
 
 def test_deleting_is_the_last_of_the_actions(administrator: Client) -> None:

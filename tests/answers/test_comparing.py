@@ -8,7 +8,7 @@ import pytest
 from clusterstate.objects.values.errors import Invalid, TooLarge
 from clusterstate.objects.values.meta import Manifest
 from scheduling.answers.comparing import comparison
-from scheduling.answers.live import World
+from scheduling.answers.live import LiveWorld
 from tests.clock import NOW
 from tests.controllers.support import bind, make_node, make_pod
 from tests.plugins.extender_service import serving
@@ -30,7 +30,7 @@ def _past() -> None:
 
 
 def asked(**spec: object) -> Manifest:
-    found: Manifest = comparison(World(), {"spec": spec})["status"]
+    found: Manifest = comparison(LiveWorld(), {"spec": spec})["status"]
     return found
 
 
@@ -92,20 +92,22 @@ def test_a_configuration_of_ones_own_is_played_and_its_plugins_are_watched() -> 
 def test_what_is_wrong_is_named(spec: Manifest, field: str) -> None:
     _past()
     with pytest.raises(Invalid) as refused:
-        comparison(World(), {"spec": spec})
+        comparison(LiveWorld(), {"spec": spec})
     assert field in [error.field for error in refused.value.errors]
 
 
 def test_it_ends_where_the_answer_takes_too_long() -> None:
     _past()
     with pytest.raises(TooLarge):
-        comparison(World(until=time.monotonic() - 1), {"spec": {"policies": [{"name": "default"}]}})
+        comparison(
+            LiveWorld(until=time.monotonic() - 1), {"spec": {"policies": [{"name": "default"}]}}
+        )
 
 
 def test_it_says_how_far_it_is() -> None:
     _past()
     told: list[tuple[str, float]] = []
-    world = World(tell=lambda doing, share: told.append((doing, share)))
+    world = LiveWorld(tell=lambda doing, share: told.append((doing, share)))
     comparison(world, {"spec": {"policies": [{"name": "packing"}]}})
     assert [*dict.fromkeys(doing for doing, _ in told)] == [
         "reading what happened", "playing what happened", "playing packing"

@@ -6,7 +6,7 @@ import pytest
 
 from clusterstate.actions.pods.status import nominate
 from clusterstate.actions.scheduler import scheduler_configuration
-from scheduling.answers.live import Live, World
+from scheduling.answers.live import Live, LiveWorld
 from tests.clock import NOW, after
 from tests.controllers.support import bind, make_node, make_pod
 
@@ -14,11 +14,11 @@ pytestmark = pytest.mark.django_db
 
 
 def nominated(pod_id):
-    return World().snapshot().nominated_node_of(pod_id)
+    return LiveWorld().snapshot().nominated_node_of(pod_id)
 
 
 def waiting():
-    return World().look(lambda mirror: [place.pod_id for place in mirror.queue.places()])
+    return LiveWorld().look(lambda mirror: [place.pod_id for place in mirror.queue.places()])
 
 
 @pytest.mark.parametrize("others", [0, 200], ids=["few changes", "many changes"])
@@ -63,7 +63,7 @@ def test_equal_pods_stand_in_the_same_order_for_every_mirror():
     """Whoever was decided first, and whichever came first to a mirror."""
     make_node("n1")
     first, second, third = (make_pod(name) for name in ("a", "b", "c"))
-    World().snapshot()
+    LiveWorld().snapshot()
     for pod_id in (third, first, second):
         bind(pod_id, "n1", now=NOW)
 
@@ -71,18 +71,18 @@ def test_equal_pods_stand_in_the_same_order_for_every_mirror():
         return [pod.key for pod in sorted(snapshot.pods_on(0), key=lambda pod: pod.order)]
 
     fresh = Live()
-    assert order(World().snapshot()) == [first, second, third]
+    assert order(LiveWorld().snapshot()) == [first, second, third]
     assert fresh.look(lambda mirror, _: order(mirror.snapshot)) == [first, second, third]
 
 
 def test_what_is_kept_holds_for_one_revision():
     make_node("n1")
-    world, again = World(), World()
+    world, again = LiveWorld(), LiveWorld()
     assert world.snapshot().node_count == again.snapshot().node_count == 1
     assert world.revision == again.revision > 0
     assert world.keep("count", lambda: [1]) is again.keep("count", lambda: [2])
     make_node("n2")
-    later = World()
+    later = LiveWorld()
     assert later.snapshot().node_count == 2
     assert later.revision > world.revision
     assert later.keep("count", lambda: [3]) == [3]

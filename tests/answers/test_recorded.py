@@ -13,7 +13,7 @@ from clusterstate.queries.pods import find_pod_id
 from scheduling.answers import recorded
 from scheduling.engine import deciding
 from scheduling.scenarios import policies
-from scheduling.scenarios.outcome import Left
+from scheduling.scenarios.outcome import PodEnd
 from scheduling.scenarios.playing import play
 from tests.clock import NOW
 from tests.controllers.support import (
@@ -58,8 +58,8 @@ def test_what_happened_is_played_as_it_was() -> None:
     assert abs(script.until - 3600) < 1
     found = {fate.pod: fate for fate in recorded.outcome(script).fates}
     old, job = found["default/old"], found["default/job"]
-    assert (old.node, old.bound_at, old.left) == ("a", 0.0, Left.STAYS)
-    assert (job.node, job.left) == ("b", Left.FINISHED)
+    assert (old.node, old.bound_at, old.left) == ("a", 0.0, PodEnd.STAYS)
+    assert (job.node, job.left) == ("b", PodEnd.FINISHED)
     assert job.waited == pytest.approx(60)
     assert job.left_at == pytest.approx(40 * 60, abs=1)
     assert found["default/waits"].bound_at is None

@@ -258,9 +258,9 @@ def test_a_full_log_drops_and_counts_or_refuses_as_it_was_told(
     api.get(f"{PODS}/lost").fails(404, "NotFound")
 
 
-def a_line(number: int) -> audit_log.Line:
+def a_line(number: int) -> audit_log.AuditLine:
     text = json.dumps({"n": number, "stageTimestamp": "2026-01-01T00:00:00.000000Z"})
-    return audit_log.Line(NOW, uuid.UUID(int=number), "ann", "get", "pods", "", "", 200, text)
+    return audit_log.AuditLine(NOW, uuid.UUID(int=number), "ann", "get", "pods", "", "", 200, text)
 
 
 def test_a_line_that_was_changed_removed_or_put_in_is_found(settings: Any) -> None:
@@ -313,7 +313,7 @@ def test_a_line_that_the_table_refuses_is_left_out_and_counted(
     audit.log.flush()
     made = audit.line_of
 
-    def spoilt(entry: Any) -> audit_log.Line:
+    def spoilt(entry: Any) -> audit_log.AuditLine:
         line = made(entry)
         refused = line.name in ("p2", "p5")
         return msgspec.structs.replace(line, username="\0") if refused else line

@@ -186,7 +186,7 @@ def test_a_scheduler_that_hangs_in_a_plugin_is_seen_from_outside(
     loop = shards.loop(hangs)
 
     def standing(silent, ended=()):
-        found = progress.Standing(
+        found = progress.WorkState(
             {"timers": 100.0, loop: silent}, {}, frozenset(ended), 0, 0.0, only_reads=False, at=0.0
         )
         monkeypatch.setattr(progress, "standing", lambda patience: found)

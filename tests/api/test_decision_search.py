@@ -40,7 +40,7 @@ def make_pod(name: str, namespace: str = "ns", by: str = "ann", **metadata: Any)
 
 
 def decide(pod_id: int, node: str = "", *, minutes: int = 0, profile: str = "default") -> None:
-    made = decisions.Made(
+    made = decisions.NewDecision(
         pod_id=pod_id, at=NOW + timedelta(minutes=minutes), class_id=1, snapshot_revision=7,
         profile=profile, profile_revision=0, seed=1, draw=0, start=0,
         outcome="scheduled" if node else "unschedulable", node_name=node, total=9 if node else 0,

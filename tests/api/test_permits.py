@@ -618,7 +618,7 @@ def test_who_fails_goes_back_to_the_queue_and_is_tried_again(api, start, journal
     assert message_of(api, "p") == expected
     before = journal.points
     assert before[-1] == "unreserve"
-    assert live.World().snapshot().pod_total == 0, "nothing is set aside"
+    assert live.LiveWorld().snapshot().pod_total == 0, "nothing is set aside"
     create(api, "another")  # an event for those whom a plugin rejected
     runner.turn(11)
     runner.work()
@@ -767,11 +767,11 @@ def test_what_is_set_aside_is_not_free_for_simulations(api, start):
     runner = start(Gang={"size": 2})
     create(api, "waits", cpu="800m", gang="red")
     runner.turn()
-    assert live.World().snapshot().pod_total == 1
+    assert live.LiveWorld().snapshot().pod_total == 1
     reject = {"plugin": "Gang", "decision": "Reject"}
     api.post(f"{BASE}/pods/waits/permit", reject).ok(201)
     runner.turn()
-    assert live.World().snapshot().pod_total == 0
+    assert live.LiveWorld().snapshot().pod_total == 0
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_a_pod_that_was_refused_often_asks_no_more_often_for_its_victims(
     api.post(PODS, POD).ok(201)
     pod_id = find_pod_id("ns", "strong")
     assert pod_id is not None
-    refusal = decisions.Made(
+    refusal = decisions.NewDecision(
         pod_id=pod_id, at=NOW, class_id=1, snapshot_revision=1, profile="default-scheduler",
         profile_revision=0, seed=1, draw=0, start=0, outcome="unschedulable", node_name="",
         total=0, margin=None, ties=0, node_count=1, evaluated=1, feasible=0, message="", body=b"x",

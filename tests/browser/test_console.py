@@ -581,7 +581,7 @@ def decided() -> str:
     )
     pod_id = find_pod_id("default", "web-0")
     assert pod_id is not None
-    made = decisions.Made(
+    made = decisions.NewDecision(
         pod_id=pod_id, at=NOW, class_id=1, snapshot_revision=1, profile="default-scheduler",
         profile_revision=0, seed=1, draw=0, start=0, outcome="scheduled", node_name="node-01",
         total=391, margin=11, ties=1, node_count=60, evaluated=60, feasible=56, message="",

@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 
 from clusterstate.actions import objects
-from clusterstate.actions.pods.bind import Binding, BindResult, Refused, bind_pod, bind_pods
+from clusterstate.actions.pods.bind import Binding, BindRefusal, BindResult, bind_pod, bind_pods
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.pods.status import fail_pods, nominate
 from clusterstate.change_log import changes
@@ -88,11 +88,11 @@ def test_bound_terminating_finished_and_vanished_pods_and_nodes_are_stale() -> N
     result = bind_all(everything, changes.watermark())
     assert result.bound == []
     assert result.refused == {
-        bound: Refused.PLACED,
-        gone: Refused.GONE,
-        terminating: Refused.GONE,
-        failed: Refused.PLACED,
-        free: Refused.NO_NODE,
+        bound: BindRefusal.PLACED,
+        gone: BindRefusal.GONE,
+        terminating: BindRefusal.GONE,
+        failed: BindRefusal.PLACED,
+        free: BindRefusal.NO_NODE,
     }
 
 
@@ -101,7 +101,7 @@ def test_a_node_that_changed_its_offer_since_the_snapshot_refuses() -> None:
     pod_id = new_pod("a")
     snapshot = changes.watermark()
     objects.update("Node", "", "n1", lambda m: {**m, "spec": {"unschedulable": True}}, now=NOW)
-    assert bind_all([(pod_id, "n1")], snapshot).refused == {pod_id: Refused.NODE_CHANGED}
+    assert bind_all([(pod_id, "n1")], snapshot).refused == {pod_id: BindRefusal.NODE_CHANGED}
     assert bind_all([(pod_id, "n1")], changes.watermark()).refused == {}
 
 
@@ -158,7 +158,7 @@ def test_a_bind_waits_for_a_foreign_placement_and_then_refuses(how: str) -> None
     assert binder.is_alive(), "the bind did not wait"
     go_on.set()
     stranger.result()
-    why = Refused.NO_NODE if how == "deletion" else Refused.NODE_CHANGED
+    why = BindRefusal.NO_NODE if how == "deletion" else BindRefusal.NODE_CHANGED
     assert binder.result().refused == {pod_id: why}
 
 
@@ -168,7 +168,7 @@ def test_a_second_binder_must_know_the_first_ones_last_bind() -> None:
     snapshot = changes.watermark()
     assert bind_all([(first, "n1")], snapshot, "one").bound
     assert bind_all([(second, "n1")], snapshot, "one").bound
-    assert bind_all([(third, "n1")], snapshot, "two").refused == {third: Refused.OVERTAKEN}
+    assert bind_all([(third, "n1")], snapshot, "two").refused == {third: BindRefusal.OVERTAKEN}
     assert bind_all([(third, "n1")], changes.watermark(), "two").bound
 
 
@@ -277,7 +277,7 @@ def test_a_pod_that_leans_on_the_batch_is_bound_with_all_of_it_or_not_at_all() -
     cordon("n1")
     result = bind_pods(batch, snapshot_revision=start, now=NOW)
     assert [pod_id for pod_id, _ in result.bound] == [ids[1]]
-    assert result.refused == {ids[3]: Refused.NODE_CHANGED}
+    assert result.refused == {ids[3]: BindRefusal.NODE_CHANGED}
     assert sorted(result.held) == sorted([ids[0], ids[2]])
 
     again = [batch[1], batch[3]]
@@ -307,7 +307,11 @@ def test_a_leaning_batch_waits_for_who_writes_its_pods_and_then_looks_again(gone
         until(lambda: blocked() > 0)
     result = worker.result()
     if gone == "deleted":
-        assert (result.bound, result.refused, result.held) == ([], {first: Refused.GONE}, [second])
+        assert (result.bound, result.refused, result.held) == (
+            [],
+            {first: BindRefusal.GONE},
+            [second],
+        )
     else:
         assert [pod_id for pod_id, _ in result.bound] == [first, second]
         revisions = [c.revision for c in everything_since(start) if c.object_id == first]
@@ -390,7 +394,7 @@ def test_a_nomination_that_comes_while_a_batch_waits_for_its_writer_is_decided_a
         until(lambda: blocked() > 0)
     result = worker.result()
     assert [pod_id for pod_id, _ in result.bound] == [second]
-    assert result.refused == {first: Refused.OVERTAKEN}
+    assert result.refused == {first: BindRefusal.OVERTAKEN}
     assert manifest("Pod", "default", "p0")["status"]["nominatedNodeName"] == "n1"
     assert bind_pods(batch[:1], snapshot_revision=changes.watermark(), now=NOW).bound
     assert "nominatedNodeName" not in manifest("Pod", "default", "p0")["status"]
@@ -421,7 +425,7 @@ def test_groups_are_bound_whole_or_not_at_all_each_for_itself() -> None:
     cordon("n1")
     result = bind_pods(batch, snapshot_revision=start, now=NOW)
     assert [pod_id for pod_id, _ in result.bound] == [ids[1], ids[3]]
-    assert result.refused == {ids[0]: Refused.NODE_CHANGED, ids[4]: Refused.NODE_CHANGED}
+    assert result.refused == {ids[0]: BindRefusal.NODE_CHANGED, ids[4]: BindRefusal.NODE_CHANGED}
     assert result.held == [ids[2]]
 
 
@@ -439,8 +443,8 @@ def test_a_pod_of_another_class_than_it_was_decided_as_is_not_bound() -> None:
     objects.update("Pod", "default", "p0", label, now=NOW)
     result = bind_pods(batch, snapshot_revision=changes.watermark(), now=NOW)
     assert [pod_id for pod_id, _ in result.bound] == [same]
-    assert result.refused == {other: Refused.CHANGED}
+    assert result.refused == {other: BindRefusal.CHANGED}
     leaning = [msgspec.structs.replace(batch[1], leans=True), Binding(new_pod("late"), "n1")]
     result = bind_pods(leaning, snapshot_revision=changes.watermark(), now=NOW)
-    assert result.refused == {other: Refused.CHANGED}
+    assert result.refused == {other: BindRefusal.CHANGED}
     assert len(result.bound) == 1

@@ -7,7 +7,13 @@ import pytest
 from django.db import transaction
 
 from clusterstate.actions import objects
-from clusterstate.actions.pods.bind import Beside, Binding, BindResult, Refused, bind_pods
+from clusterstate.actions.pods.bind import (
+    Binding,
+    BindRefusal,
+    BindResult,
+    OtherSchedulers,
+    bind_pods,
+)
 from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.objects.rules.footprint import Footprint
@@ -64,7 +70,7 @@ def beside(
         snapshot_revision=snapshot,
         now=NOW,
         binder=binder,
-        beside=Beside(reach() if known is None else known),
+        beside=OtherSchedulers(reach() if known is None else known),
     )
 
 
@@ -91,13 +97,13 @@ def test_a_decision_for_a_node_has_to_know_the_others_last_bind_there(leans: boo
     snapshot = changes.watermark()
     assert beside("one", (ids[0], "n1"), (ids[1], "n1"), snapshot=snapshot, leans=leans).bound
     found = beside("two", (ids[2], "n1"), (ids[3], "n2"), snapshot=snapshot, leans=leans)
-    assert found.refused == {ids[2]: Refused.OVERTAKEN}
+    assert found.refused == {ids[2]: BindRefusal.OVERTAKEN}
     assert found.held == ([ids[3]] if leans else [])
     assert len(found.bound) == (0 if leans else 1)
     # Now the other one has bound to n2 last, which the first one has to know in its turn.
     assert beside("two", (ids[2], "n1"), snapshot=changes.watermark()).bound
     found = beside("one", (new_pod("late"), "n1"), snapshot=snapshot)
-    assert set(found.refused.values()) == {Refused.OVERTAKEN}
+    assert set(found.refused.values()) == {BindRefusal.OVERTAKEN}
 
 
 def test_common_pods_are_bound_by_who_knows_all_binds_of_common_pods() -> None:
@@ -107,7 +113,7 @@ def test_common_pods_are_bound_by_who_knows_all_binds_of_common_pods() -> None:
     snapshot = changes.watermark()
     assert beside("one", (ids[0], "n1"), snapshot=snapshot, common=True).bound
     refused = beside("two", (ids[1], "n2"), snapshot=snapshot, common=True).refused
-    assert refused == {ids[1]: Refused.OVERTAKEN}
+    assert refused == {ids[1]: BindRefusal.OVERTAKEN}
     assert beside("two", (ids[1], "n2"), snapshot=snapshot).bound  # of itself it touches nobody
     assert beside("one", (ids[2], "n3"), snapshot=snapshot, common=True).bound
     assert beside("two", (ids[3], "n2"), snapshot=changes.watermark(), common=True).bound
@@ -121,10 +127,10 @@ def test_one_alone_and_several_know_each_others_last_bind() -> None:
     snapshot = changes.watermark()
     assert alone("one", (ids[0], "n1"), snapshot=snapshot).bound
     refused = beside("two", (ids[1], "n2"), snapshot=snapshot).refused
-    assert refused == {ids[1]: Refused.OVERTAKEN}
+    assert refused == {ids[1]: BindRefusal.OVERTAKEN}
     assert beside("two", (ids[1], "n2"), snapshot=changes.watermark()).bound
     refused = alone("one", (ids[2], "n1"), snapshot=snapshot).refused
-    assert refused == {ids[2]: Refused.OVERTAKEN}
+    assert refused == {ids[2]: BindRefusal.OVERTAKEN}
     assert alone("one", (ids[2], "n1"), snapshot=changes.watermark()).bound
 
 
@@ -137,10 +143,10 @@ def test_a_bind_by_one_alone_has_to_be_known_after_another_bound_beside_others()
     assert alone("one", (ids[0], "n1"), snapshot=snapshot).bound
     assert beside("two", (ids[1], "n2"), snapshot=changes.watermark()).bound
     refused = beside("three", (ids[2], "n1"), snapshot=snapshot).refused
-    assert refused == {ids[2]: Refused.OVERTAKEN}
+    assert refused == {ids[2]: BindRefusal.OVERTAKEN}
     assert beside("two", (ids[3], "n2"), snapshot=changes.watermark()).bound
     refused = beside("three", (ids[2], "n1"), snapshot=snapshot).refused
-    assert refused == {ids[2]: Refused.OVERTAKEN}
+    assert refused == {ids[2]: BindRefusal.OVERTAKEN}
     assert beside("three", (ids[2], "n1"), snapshot=changes.watermark()).bound
 
 
@@ -164,7 +170,7 @@ def test_a_pod_that_is_not_common_is_bound_by_who_knows_all_rules_about_other_po
     snapshot, known = changes.watermark(), reach()
     new_pod("apart", **APART)
     refused = beside("one", (plain, "n1"), snapshot=snapshot, known=known).refused
-    assert refused == {plain: Refused.OVERTAKEN}
+    assert refused == {plain: BindRefusal.OVERTAKEN}
     assert beside("one", (common, "n1"), snapshot=snapshot, known=known, common=True).bound
     assert beside("one", (plain, "n1"), snapshot=snapshot).bound
 
@@ -192,7 +198,7 @@ def test_a_bind_waits_for_a_class_with_such_rules_that_is_being_stored() -> None
     assert reader.is_alive(), "whoever reads the classes did not wait"
     go_on.set()
     creator.result()
-    assert binder.result().refused == {plain: Refused.OVERTAKEN}
+    assert binder.result().refused == {plain: BindRefusal.OVERTAKEN}
     assert reader.result()[0] == known + 1
 
 

@@ -43,7 +43,7 @@ def schedule(seed=7):
 
 
 def a_decision(pod_id, node="a"):
-    return actions.Made(
+    return actions.NewDecision(
         pod_id=pod_id, at=NOW, class_id=1, snapshot_revision=1, profile="p", profile_revision=0,
         seed=1, draw=0, start=0, outcome="scheduled", node_name=node, total=1, margin=None, ties=1,
         node_count=2, evaluated=2, feasible=2, message="", body=b"",

@@ -15,7 +15,7 @@ from clusterstate.objects.values.document import Eviction, Overlay
 from clusterstate.queries.evictions.eviction_timers import TAINT, due_taints
 from clusterstate.queries.objects import decode_object, get_manifest
 from clusterstate.queries.objects.lists import list_page
-from clusterstate.queries.pods.stays import Place
+from clusterstate.queries.pods.stays import ClassOnNode
 from tests.clock import NOW, moment
 from tests.clusterstate import support
 
@@ -137,7 +137,7 @@ def test_an_evicted_pod_has_its_own_grace_period(spec, labels, seconds):
     sql.run("UPDATE document SET text = %s WHERE id = (SELECT document_id FROM pod)", (text,))
     (row,) = sql.fetch("SELECT id, class_id FROM pod")
     departure = evictions.Departure(
-        pod_id=row[0], place=Place("n", row[1]), started_at=AT, due_at=AT
+        pod_id=row[0], place=ClassOnNode("n", row[1]), started_at=AT, due_at=AT
     )
     evictions.restate(TAINT, [departure], node_names=["n"])
     (timer,) = due_taints(AT, limit=9)
@@ -161,7 +161,7 @@ def test_lists_watches_and_later_versions_all_tell_of_the_eviction():
     first = list_page("Pod", "default", limit=1)
     with transaction.atomic():
         (row,) = sql.fetch("SELECT DISTINCT class_id FROM pod")
-        place = Place("n", row[0])
+        place = ClassOnNode("n", row[0])
         departures = [
             evictions.Departure(pod_id=pod_id, place=place, started_at=AT, due_at=AT)
             for pod_id in ids

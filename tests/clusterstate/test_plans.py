@@ -98,8 +98,8 @@ def bind(ids: Sequence[int]) -> None:
         assert len(done.bound) == len(part)
 
 
-def decided(pod_id: int) -> decisions.Made:
-    return decisions.Made(
+def decided(pod_id: int) -> decisions.NewDecision:
+    return decisions.NewDecision(
         pod_id=pod_id, at=NOW, class_id=1, snapshot_revision=1, profile="default-scheduler",
         profile_revision=0, seed=1, draw=0, start=0, outcome="scheduled", node_name="n1", total=1,
         margin=None, ties=1, node_count=10, evaluated=10, feasible=10, message="", body=b"",

@@ -13,7 +13,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def standing() -> progress.Standing:
+def standing() -> progress.WorkState:
     return progress.standing(patience=5)
 
 

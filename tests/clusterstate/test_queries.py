@@ -26,7 +26,7 @@ from clusterstate.queries.objects import lists
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.people.tokens import TokenUser, token_user
 from clusterstate.queries.pods import find_pod_id
-from clusterstate.queries.pods.stays import Place
+from clusterstate.queries.pods.stays import ClassOnNode
 from tests.clusterstate.support import (
     LATER,
     NOW,
@@ -198,7 +198,7 @@ def test_a_list_that_is_kept_is_what_the_rows_say() -> None:
     def evict() -> None:
         (row,) = sql.fetch("SELECT id, class_id FROM pod WHERE id = %s", (ids["p0"],))
         departure = evictions.Departure(
-            pod_id=row[0], place=Place("n", row[1]), started_at=NOW, due_at=NOW
+            pod_id=row[0], place=ClassOnNode("n", row[1]), started_at=NOW, due_at=NOW
         )
         evictions.restate(TAINT, [departure], node_names=["n"])
         with transaction.atomic():

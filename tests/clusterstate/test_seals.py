@@ -24,7 +24,7 @@ def decide(count: int, *, at: datetime = NOW) -> None:
     rows = sql.fetch("SELECT id FROM pod WHERE name = 'p'")
     pod_id = rows[0][0] if rows else new_pod("p")
     made = [
-        decisions.Made(
+        decisions.NewDecision(
             pod_id=pod_id, at=at, class_id=1, snapshot_revision=1, profile="default-scheduler",
             profile_revision=0, seed=1, draw=number, start=0, outcome="unschedulable",
             node_name="", total=0, margin=None, ties=0, node_count=1, evaluated=1, feasible=0,
@@ -201,7 +201,7 @@ def test_decisions_that_are_dropped_while_the_chain_is_verified_are_no_break(
 
 
 def test_an_audit_log_that_says_too_much_was_dropped_is_found() -> None:
-    line = audit_log.Line(NOW, uuid.uuid4(), "ann", "get", "pods", "", "", 200, "{}")
+    line = audit_log.AuditLine(NOW, uuid.uuid4(), "ann", "get", "pods", "", "", 200, "{}")
     audit_log.append([line, line])
     assert verified()
     sql.run(

@@ -42,7 +42,7 @@ def test_forms_say_what_they_do_and_pages_nothing(operator: Client, viewer: Clie
 
 def written(policy: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Return the lines of a form that applies a plan, under a policy."""
-    lines: list[audit_events.Entry] = []
+    lines: list[audit_events.AuditedRequest] = []
     monkeypatch.setattr(settings, "AUDIT_KEEP_HOURS", 168)
     monkeypatch.setattr(audit.log, "policy", audit_policy.parse(HEAD + policy))
     monkeypatch.setattr(audit.log, "put", lines.append)

@@ -12,7 +12,7 @@ from django.test import Client
 
 from clusterstate.actions import objects
 from clusterstate.actions.past import audit_log
-from clusterstate.actions.past.audit_log import Line
+from clusterstate.actions.past.audit_log import AuditLine
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.queries.past import trail
 from tests.clock import NOW, moment
@@ -89,7 +89,7 @@ def line(number: int, address: str, **about: str) -> None:
     name, space = about.get("name", "").replace("\0", "\ufffd"), about.get("namespace", "")
     audit_log.append(
         [
-            Line(
+            AuditLine(
                 at,
                 uuid.UUID(int=number),
                 "ann",
@@ -140,7 +140,7 @@ def test_sign_ins_that_failed_are_told_with_the_name_that_was_tried(operator: Cl
     notes = {"stowage.dev/sign-in": "failed", "stowage.dev/username": "mallory"}
     event = {"requestURI": "/console/sign-in", "annotations": notes, "verb": "post"}
     written = msgspec.json.encode({**event, "responseStatus": {"code": 200}}).decode()
-    audit_log.append([Line(NOW, uuid.UUID(int=7), "", "post", "", "", "", 200, written)])
+    audit_log.append([AuditLine(NOW, uuid.UUID(int=7), "", "post", "", "", "", 200, written)])
     page = text(operator.get(AUDIT))
     assert re.search(r"<td>mallory <span[^>]*>not signed in</span></td>", page)
     assert '<span class="bad">sign-in failed</span>' in page

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.console.fleet import fleet_map
-from api.console.page.outcomes import fates, places
+from api.console.page.outcomes import outcome_counts, zone_counts
 from api.console.page.reasons_text import Hindrance, hindrances
 from clusterstate.actions import objects
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
@@ -144,7 +144,7 @@ def test_each_pod_that_leaves_has_one_fate_however_many_there_are() -> None:
         {"pod": "a/stuck", "landing": {"nodeName": "", "message": "0/3 nodes are available"}},
         {"pod": "a/later"},
     ]
-    found = {one.kind: one.pods for one in fates(leaving)}
+    found = {one.kind: one.pods for one in outcome_counts(leaving)}
     assert found == {"lands": 900, "unknown": 1, "held": 1, "nowhere": 1, "lost": 1}
-    zones = places(leaving, {"n0": "a", "n1": "b", "n2": "b"})
+    zones = zone_counts(leaving, {"n0": "a", "n1": "b", "n2": "b"})
     assert [(one.zone, one.pods, one.nodes) for one in zones] == [("b", 600, 2), ("a", 300, 1)]

@@ -19,7 +19,7 @@ from api.console.fleet import node_list
 from api.console.live import shared_answers
 from clusterstate.actions import brakes, objects
 from clusterstate.actions.past import audit_log
-from clusterstate.actions.past.audit_log import Line
+from clusterstate.actions.past.audit_log import AuditLine
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.scheduler import canaries, decisions, scheduler_configuration
 from clusterstate.actions.scheduler.decisions import Turn
@@ -129,8 +129,8 @@ def fill(numbers: range) -> None:
         objects.create("ClusterRole", "", role, now=NOW)
         event = {"auditID": str(uuid.UUID(int=number)), "requestURI": "/", "sourceIPs": ["::1"]}
         line = (NOW, uuid.UUID(int=number), "ann", "get", "nodes", "", name, 200, json.dumps(event))
-        audit_log.append([Line(*line)])
-        made = decisions.Made(
+        audit_log.append([AuditLine(*line)])
+        made = decisions.NewDecision(
             pod_id=pod, at=NOW, class_id=1, snapshot_revision=7, profile="default",
             profile_revision=0, seed=1, draw=0, start=0, outcome="scheduled", node_name="n1",
             total=9, margin=None, ties=1, node_count=3, evaluated=3, feasible=1, message="",

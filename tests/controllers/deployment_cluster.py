@@ -1,6 +1,6 @@
 """A Deployment in memory: the rules of Deployments and ReplicaSets without a database.
 
-``Cluster`` plays what carries the plans out, and the agents that report pods ready.
+``Cluster`` plays what carries the writes out, and the agents that report pods ready.
 """
 
 import datetime as dt
@@ -104,44 +104,44 @@ class Cluster:
     def later(self, seconds: float) -> None:
         self.now += dt.timedelta(seconds=seconds)
 
-    def plan(self) -> rules.Plan:
+    def reconcile(self) -> rules.DeploymentWrites:
         busy = {uid for uid, pods in self.pods.items() if any(_lives(pod) for pod in pods)}
-        return rules.plan(
+        return rules.reconcile(
             self.deployment,
             map(records.replica_set_of, self.sets.values()),
             busy=busy,
             now=self.now,
         )
 
-    def step(self) -> rules.Plan:
+    def step(self) -> rules.DeploymentWrites:
         """Let the ReplicaSets see their pods, the Deployment act once, and its ReplicaSets."""
         for name in self.sets:
             self._sync(name)
-        plan = self.plan()
-        if plan.created is not None:
+        actions = self.reconcile()
+        if actions.created is not None:
             self._number += 1
             metadata = {
-                **plan.created["metadata"],
+                **actions.created["metadata"],
                 "uid": f"rs{self._number}",
                 "generation": 1,
                 "creationTimestamp": document.format_time(NOW + dt.timedelta(seconds=self._number)),
             }
-            self.sets[metadata["name"]] = {**plan.created, "metadata": metadata}
+            self.sets[metadata["name"]] = {**actions.created, "metadata": metadata}
             self.pods[metadata["uid"]] = []
-        for one in plan.changed:
+        for one in actions.changed:
             stored = self.sets[one.name]
             stored["spec"]["replicas"] = one.replicas
             stored["spec"]["minReadySeconds"] = one.min_ready_seconds
             stored["metadata"]["annotations"] = one.annotations
-        for one in plan.deleted:
+        for one in actions.deleted:
             del self.pods[self.sets.pop(one.name)["metadata"]["uid"]]
-        self.events += [message for _, _, message in plan.events]
-        if plan.revision is not None:
-            self.annotations[records.REVISION] = plan.revision
-        self.deployment["status"] = plan.status
+        self.events += [message for _, _, message in actions.events]
+        if actions.revision is not None:
+            self.annotations[records.REVISION] = actions.revision
+        self.deployment["status"] = actions.status
         for name in self.sets:
             self._sync(name)
-        return plan
+        return actions
 
     def _sync(self, name: str) -> None:
         one = self.sets[name]

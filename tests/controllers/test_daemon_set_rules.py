@@ -50,17 +50,19 @@ def daemon(node, hash_=NEW, *, ready=True, bound=True, **fields):
 
 
 def manage(verdicts, pods, *, resting=(), **options):
-    plan = rules.manage(daemon_set(**options), verdicts, pods, hash_=NEW, resting=resting, now=NOW)
-    return sorted(plan.create), sorted(one.name for one in plan.delete)
+    actions = rules.manage(
+        daemon_set(**options), verdicts, pods, hash_=NEW, resting=resting, now=NOW
+    )
+    return sorted(actions.create), sorted(one.name for one in actions.delete)
 
 
 def roll(pods, *, verdicts=None, managed=None, **options):
-    plan = rules.roll(
+    actions = rules.roll(
         daemon_set(**options), verdicts or {rules.place_of(one): RUNS for one in pods}, pods,
         hash_=NEW, now=NOW,
-        managed=managed or rules.Plan(create=[], delete=[], events=[], failed=[]),
+        managed=managed or rules.DaemonSetActions(create=[], delete=[], events=[], failed=[]),
     )  # fmt: skip
-    return sorted(plan.create), sorted(one.name for one in plan.delete)
+    return sorted(actions.create), sorted(one.name for one in actions.delete)
 
 
 # Where it belongs -----------------------------------------------------------------------------
@@ -204,7 +206,7 @@ def test_a_rolling_update_replaces_so_many_at_a_time(unavailable, pods, expected
 
 def test_nodes_that_change_anyway_count_as_unavailable():
     pods = [daemon("a", OLD), daemon("b", OLD)]
-    managed = rules.Plan(create=["c"], delete=[], events=[], failed=[])
+    managed = rules.DaemonSetActions(create=["c"], delete=[], events=[], failed=[])
     verdicts = dict.fromkeys("abc", RUNS)
     assert roll(pods, verdicts=verdicts, managed=managed) == ([], [])
     more = roll(pods, verdicts=verdicts, managed=managed, strategy=rolling(2))

@@ -10,7 +10,7 @@ from scheduling.controllers.evictions import timers
 from scheduling.controllers.workloads import daemon_sets, follower, promptly
 from scheduling.controllers.workloads.control import NamespaceControl
 from scheduling.controllers.workloads.revisions import trace
-from scheduling.controllers.workloads.world import World
+from scheduling.controllers.workloads.world import NamespaceState
 from tests.controllers.agents import make_agent, pods, report
 from tests.controllers.support import (
     NOW,
@@ -302,7 +302,7 @@ def test_a_revision_that_was_made_since_the_pass_began_is_no_collision():
     make_daemon_set()
     settle()
     roll_to("agent:2")
-    control = NamespaceControl(World("default", ["DaemonSet", "ControllerRevision"]), NOW)
+    control = NamespaceControl(NamespaceState("default", ["DaemonSet", "ControllerRevision"]), NOW)
     promptly.make_revision("DaemonSet", "default", "ds", NOW)
     history = trace(control, get())
     assert revisions()[history.current["metadata"]["name"]] == 2
@@ -312,7 +312,7 @@ def test_a_revision_that_was_made_since_the_pass_began_is_no_collision():
     taken = {**other, "data": {"spec": {"template": {"spec": "another"}}}}
     taken["metadata"] = {"name": other["metadata"]["name"]}
     objects.create("ControllerRevision", "default", taken, now=NOW)
-    control = NamespaceControl(World("default", ["DaemonSet", "ControllerRevision"]), NOW)
+    control = NamespaceControl(NamespaceState("default", ["DaemonSet", "ControllerRevision"]), NOW)
     assert trace(control, get()) is None
     assert get()["status"]["collisionCount"] == 1
 
@@ -324,7 +324,7 @@ def test_a_revision_stays_while_a_pod_could_not_be_given_the_hash_of_the_one_tha
     settle()
     (before,) = pods()
     name = copy_revision()
-    control = NamespaceControl(World("default", ["DaemonSet", "ControllerRevision"]), NOW)
+    control = NamespaceControl(NamespaceState("default", ["DaemonSet", "ControllerRevision"]), NOW)
     options = {"gracePeriodSeconds": 0}
     objects.delete("Pod", "default", before["metadata"]["name"], options, now=NOW)
     metadata = {key: before["metadata"][key] for key in ("name", "labels")}

@@ -39,8 +39,8 @@ def test_fenceposts(replicas, surge, unavailable, expected):
 
 def test_a_new_deployment_gets_one_replica_set_with_all_replicas():
     cluster = Cluster(deployment(3))
-    plan = cluster.step()
-    created = plan.created
+    actions = cluster.step()
+    created = actions.created
     assert created is not None
     labels = created["metadata"]["labels"]
     assert created["metadata"]["name"] == f"web-{labels['pod-template-hash']}"
@@ -71,7 +71,7 @@ def test_a_rollout_is_complete_when_all_are_updated_and_available():
     }
     assert cluster.condition("Available") == ("True", "MinimumReplicasAvailable")
     assert cluster.condition("Progressing") == ("True", "NewReplicaSetAvailable")
-    assert cluster.plan().due_at is None
+    assert cluster.reconcile().due_at is None
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_rollout_without_progress_runs_into_its_deadline_and_recovers():
     cluster.roll_to(NEW)
     for _ in range(4):
         cluster.step()
-    due_at = cluster.plan().due_at
+    due_at = cluster.reconcile().due_at
     assert due_at is not None
     assert (due_at - cluster.now).total_seconds() == 100
     cluster.later(60)
@@ -305,25 +305,25 @@ def test_a_replica_set_that_cannot_make_pods_is_told():
         "message": "no",
     }
     one["status"]["conditions"] = [failure]
-    status = cluster.plan().status
+    status = cluster.reconcile().status
     found = deployment_status.condition(status, "ReplicaFailure")
     assert found is not None
     assert (found["reason"], found["message"]) == ("FailedCreate", "no")
     one["status"]["conditions"] = []
     cluster.deployment["status"] = status
-    assert deployment_status.condition(cluster.plan().status, "ReplicaFailure") is None
+    assert deployment_status.condition(cluster.reconcile().status, "ReplicaFailure") is None
 
 
 def test_the_explanation_stands_behind_the_message():
     cluster = settled(deployment(1))
-    plan = rules.plan(
+    actions = rules.reconcile(
         cluster.deployment,
         map(records.replica_set_of, cluster.sets.values()),
         busy=set(),
         now=cluster.now,
         note="Pods: 1 without a node.",
     )
-    found = deployment_status.condition(plan.status, "Available")
+    found = deployment_status.condition(actions.status, "Available")
     assert found is not None
     assert found["message"] == "Deployment has minimum availability. Pods: 1 without a node."
 

@@ -22,16 +22,16 @@ def target(number, **fields):
     return Target(uid=f"u{number}", name=f"p{number}", **{**facts, **fields})
 
 
-def carried_out(plan, present=(), of=None):
-    """Return the slices that are there once a plan is carried out."""
-    gone = {one["metadata"]["uid"] for one in plan.delete}
-    changed = {one["metadata"]["uid"]: made for one, made in plan.update}
+def carried_out(actions, present=(), of=None):
+    """Return the slices that are there once the writes are carried out."""
+    gone = {one["metadata"]["uid"] for one in actions.delete}
+    changed = {one["metadata"]["uid"]: made for one, made in actions.update}
     left = [
         {**one, **changed.get(one["metadata"]["uid"], {})}
         for one in present
         if one["metadata"]["uid"] not in gone
     ]
-    for number, made in enumerate(plan.create):
+    for number, made in enumerate(actions.create):
         new = slices.new_slice("ns", slices.marks_of(of or service()), "IPv4", made)
         new["metadata"]["uid"] = f"new{len(present)}-{number}"
         left.append(new)
@@ -43,16 +43,16 @@ def carried_out(plan, present=(), of=None):
     return left
 
 
-def planned(present, targets, of=None):
-    return slices.plan(of or service(), present, targets, ZONES, "IPv4")
+def reconciled(present, targets, of=None):
+    return slices.reconcile(of or service(), present, targets, ZONES, "IPv4")
 
 
-def is_nothing(plan):
-    return not (plan.create or plan.update or plan.delete)
+def is_nothing(actions):
+    return not (actions.create or actions.update or actions.delete)
 
 
 def test_an_endpoint_says_where_its_pod_is_and_how_it_is():
-    (made,) = planned([], [target(1, node_name="n2")]).create
+    (made,) = reconciled([], [target(1, node_name="n2")]).create
     assert made["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP"}]
     assert made["endpoints"] == [
         {
@@ -76,7 +76,9 @@ def test_an_endpoint_says_where_its_pod_is_and_how_it_is():
     ],
 )
 def test_ready_is_who_serves_and_does_not_leave(fields, publishes, conditions):
-    (made,) = planned([], [target(1, **fields)], service(publishNotReadyAddresses=publishes)).create
+    (made,) = reconciled(
+        [], [target(1, **fields)], service(publishNotReadyAddresses=publishes)
+    ).create
     found = made["endpoints"][0]["conditions"]
     assert tuple(found[one] for one in ("ready", "serving", "terminating")) == conditions
 
@@ -86,12 +88,12 @@ def test_ready_is_who_serves_and_does_not_leave(fields, publishes, conditions):
                {"node_name": "gone"}],
 )  # fmt: skip
 def test_who_is_no_endpoint_leaves_an_empty_slice(fields):
-    plan = planned([], [target(1, **fields)])
-    assert plan.create == [{"endpoints": [], "ports": []}]
-    there = carried_out(plan)
-    assert is_nothing(planned(there, [target(1, **fields)]))
+    actions = reconciled([], [target(1, **fields)])
+    assert actions.create == [{"endpoints": [], "ports": []}]
+    there = carried_out(actions)
+    assert is_nothing(reconciled(there, [target(1, **fields)]))
     # The first endpoint takes the place of the empty slice.
-    first = planned(there, [target(2)])
+    first = reconciled(there, [target(2)])
     assert [len(made["endpoints"]) for _, made in first.update] == [1]
     assert not first.create
     assert not first.delete
@@ -104,43 +106,43 @@ def test_a_named_port_is_the_containers_own():
         target(2, ports=(PodPort("web", "TCP", 8002),)),
         target(3, ports=(PodPort("web", "UDP", 8003),)),
     ]
-    made = planned([], pods, service(ports=ports)).create
+    made = reconciled([], pods, service(ports=ports)).create
     found = {tuple(port["port"] for port in one["ports"]): len(one["endpoints"]) for one in made}
     assert found == {(): 1, (8001,): 1, (8002,): 1}
 
 
 def test_a_hundred_endpoints_fill_a_slice_and_few_slices_change():
     pods = [target(number) for number in range(250)]
-    there = carried_out(planned([], pods))
+    there = carried_out(reconciled([], pods))
     assert [len(one["endpoints"]) for one in there] == [100, 100, 50]
-    assert is_nothing(planned(there, pods))
+    assert is_nothing(reconciled(there, pods))
     # Two that go and two that come: the slices they leave take those who come.
     others = [*pods[1:150], *pods[151:], target(300), target(301)]
-    plan = planned(there, others)
-    assert not plan.create
-    assert not plan.delete
-    assert len(plan.update) == 2
-    there = carried_out(plan, there)
+    actions = reconciled(there, others)
+    assert not actions.create
+    assert not actions.delete
+    assert len(actions.update) == 2
+    there = carried_out(actions, there)
     assert sum(len(one["endpoints"]) for one in there) == 250
     assert max(len(one["endpoints"]) for one in there) == 100
-    assert is_nothing(planned(there, others))
+    assert is_nothing(reconciled(there, others))
     # One more goes where there is room, and only there.
-    plan = planned(there, [*others, target(302)])
-    assert [len(made["endpoints"]) for _, made in plan.update] == [51]
+    actions = reconciled(there, [*others, target(302)])
+    assert [len(made["endpoints"]) for _, made in actions.update] == [51]
     # All but one go: empty slices go, too.
-    plan = planned(there, others[-1:])
-    assert len(carried_out(plan, there)) == 1
+    actions = reconciled(there, others[-1:])
+    assert len(carried_out(actions, there)) == 1
 
 
 def test_labels_of_the_service_are_those_of_its_slices():
     labelled = service(labels={"team": "a", slices.SERVICE_NAME: "other"})
-    there = carried_out(planned([], [target(1)], labelled), of=labelled)
+    there = carried_out(reconciled([], [target(1)], labelled), of=labelled)
     assert there[0]["metadata"]["labels"] == {
         "team": "a", slices.SERVICE_NAME: "web", slices.MANAGED_BY: slices.CONTROLLER,
     }  # fmt: skip
     headless = service(clusterIP="None")
-    plan = planned(there, [target(1)], headless)
-    assert [one["metadata"]["uid"] for one, _ in plan.update] == ["new0-0"]
+    actions = reconciled(there, [target(1)], headless)
+    assert [one["metadata"]["uid"] for one, _ in actions.update] == ["new0-0"]
     assert slices.marks_of(headless).labels[slices.HEADLESS] == ""
 
 
@@ -155,7 +157,7 @@ def test_labels_of_the_service_are_those_of_its_slices():
 )
 def test_hints_say_from_where_an_endpoint_is_preferred(distribution, hints):
     asked = service(trafficDistribution=distribution) if distribution else service()
-    (made,) = planned([], [target(1), target(2, is_ready=False)], asked).create
+    (made,) = reconciled([], [target(1), target(2, is_ready=False)], asked).create
     assert [one.get("hints") for one in made["endpoints"]] == [hints, None]
 
 
@@ -181,7 +183,7 @@ def test_endpoints_beyond_a_thousand_are_cut_and_said_to_be():
 def test_a_host_has_a_name_in_the_domain_of_its_service():
     named = target(1, hostname="web-0", subdomain="web")
     stranger = target(2, hostname="web-1", subdomain="db")
-    (made,) = planned([], [named, stranger]).create
+    (made,) = reconciled([], [named, stranger]).create
     assert [one.get("hostname") for one in made["endpoints"]] == ["web-0", None]
 
 
@@ -201,10 +203,10 @@ def subset(*addresses, waiting=(), port=80):
     }
 
 
-def shown(plan):
+def shown(actions):
     return [
         (one["addresses"][0], one["conditions"]["ready"], made["ports"][0]["port"])
-        for made in plan.create
+        for made in actions.create
         for one in made["endpoints"]
     ]
 
@@ -213,9 +215,13 @@ def test_each_subset_is_shown_with_its_ports_and_each_family_by_itself():
     written = by_hand(
         subset("10.0.0.1", "fd00::1", waiting=["10.0.0.2"]), subset("10.0.0.3", port=81)
     )
-    plan = mirrors.plan(written, [], "IPv4")
-    assert shown(plan) == [("10.0.0.1", True, 80), ("10.0.0.2", False, 80), ("10.0.0.3", True, 81)]
-    assert shown(mirrors.plan(written, [], "IPv6")) == [("fd00::1", True, 80)]
+    actions = mirrors.reconcile(written, [], "IPv4")
+    assert shown(actions) == [
+        ("10.0.0.1", True, 80),
+        ("10.0.0.2", False, 80),
+        ("10.0.0.3", True, 81),
+    ]
+    assert shown(mirrors.reconcile(written, [], "IPv6")) == [("fd00::1", True, 80)]
 
 
 def test_slices_of_endpoints_have_their_labels_and_annotations():
@@ -223,7 +229,7 @@ def test_slices_of_endpoints_have_their_labels_and_annotations():
         subset("10.0.0.1"), labels={"team": "a"},
         annotations={"why": "so", "endpoints.kubernetes.io/last-change-trigger-time": "t"},
     )  # fmt: skip
-    (made,) = mirrors.plan(written, [], "IPv4").create
+    (made,) = mirrors.reconcile(written, [], "IPv4").create
     metadata = slices.new_slice("ns", mirrors.marks_of(written), "IPv4", made)["metadata"]
     assert metadata["labels"] == {
         "team": "a", slices.SERVICE_NAME: "web", slices.MANAGED_BY: mirrors.CONTROLLER,
@@ -239,8 +245,8 @@ def test_a_thousand_addresses_of_a_subset_are_shown():
     written = by_hand(
         subset(*(f"10.0.{n // 250}.{n % 250 + 1}" for n in range(1100)), waiting=["10.9.9.9"])
     )
-    plan = mirrors.plan(written, [], "IPv4")
-    assert [len(made["endpoints"]) for made in plan.create] == [100] * 10
+    actions = mirrors.reconcile(written, [], "IPv4")
+    assert [len(made["endpoints"]) for made in actions.create] == [100] * 10
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from scheduling.controllers.workloads import job_policy_rules as policies
 from scheduling.controllers.workloads.job_policy_rules import FAILURES, IGNORED, INDEX
-from tests.controllers.test_job_rules import job, outcome, plan, pod
+from tests.controllers.test_job_rules import job, outcome, pod, reconcile
 
 BY_CODE = {
     "rules": [
@@ -52,7 +52,7 @@ def test_the_first_rule_that_matches_says_what_a_failure_means(ended, wanted):
 
 def test_a_job_that_its_policy_fails_says_by_which_pod_and_rule():
     one = failed(("main", 42))
-    found = plan(job(podFailurePolicy=BY_CODE), [one, pod()])
+    found = reconcile(job(podFailurePolicy=BY_CODE), [one, pod()])
     assert outcome(found) == {"FailureTarget": "PodFailurePolicy"}
     (condition,) = found.status["conditions"]
     assert condition["message"] == (
@@ -60,14 +60,14 @@ def test_a_job_that_its_policy_fails_says_by_which_pod_and_rule():
         "matching FailJob rule at index 0"
     )
     assert len(found.delete) == 1
-    assert outcome(plan(job(podFailurePolicy=BY_CODE, status=found.status), []))["Failed"] == (
+    assert outcome(reconcile(job(podFailurePolicy=BY_CODE, status=found.status), []))["Failed"] == (
         "PodFailurePolicy"
     )
 
 
 def test_a_failure_that_is_ignored_is_let_go_and_not_counted():
     spec = job(podFailurePolicy=BY_CODE, backoffLimit=0)
-    found = plan(spec, [failed(conditions=[("DisruptionTarget", "True")])], seconds=100)
+    found = reconcile(spec, [failed(conditions=[("DisruptionTarget", "True")])], seconds=100)
     assert len(found.count) == 1
     assert found.status.get("failed") is None
     assert outcome(found) == {}
@@ -75,7 +75,7 @@ def test_a_failure_that_is_ignored_is_let_go_and_not_counted():
 
 
 def test_with_a_policy_a_deleted_pod_is_awaited_until_it_ended():
-    found = plan(job(podFailurePolicy=BY_CODE, parallelism=1), [pod(is_leaving=True)])
+    found = reconcile(job(podFailurePolicy=BY_CODE, parallelism=1), [pod(is_leaving=True)])
     assert (found.count, found.create) == ([], [])
     assert found.status["terminating"] == 1
 
@@ -89,13 +89,13 @@ PER_INDEX = {
 def test_each_index_counts_its_own_failures_on_its_next_pod():
     one = failed(index=1, failures=0)
     others = [pod(index=0), pod(index=2)]
-    early = plan(job(**PER_INDEX), [one, *others], seconds=5)
+    early = reconcile(job(**PER_INDEX), [one, *others], seconds=5)
     assert (early.create, early.count) == ([], [])  # it rests, and its pod carries the count
     assert early.due_at is not None
-    found = plan(job(**PER_INDEX), [one, *others], seconds=11)
+    found = reconcile(job(**PER_INDEX), [one, *others], seconds=11)
     assert found.create == [1]
     assert found.failures == {1: (1, 0)}
-    later = plan(job(**PER_INDEX), [one, pod(index=1, at=11), *others], seconds=12)
+    later = reconcile(job(**PER_INDEX), [one, pod(index=1, at=11), *others], seconds=12)
     assert [each.id for each in later.count] == [one.id]
     assert later.status["failed"] == 1
     assert later.status["failedIndexes"] == ""
@@ -107,11 +107,11 @@ def test_counts_that_nobody_can_read_are_none():
 
 
 def test_an_index_beyond_its_limit_fails_and_the_others_go_on():
-    found = plan(job(**PER_INDEX), [failed(index=1, failures=1), pod(index=0)], seconds=100)
+    found = reconcile(job(**PER_INDEX), [failed(index=1, failures=1), pod(index=0)], seconds=100)
     assert found.status["failedIndexes"] == "1"
     assert found.create == [2]
     assert outcome(found) == {}
-    over = plan(
+    over = reconcile(
         job(**PER_INDEX, status=found.status),
         [pod("Succeeded", index=0), pod("Succeeded", index=2)],
     )
@@ -122,10 +122,12 @@ def test_an_index_beyond_its_limit_fails_and_the_others_go_on():
 def test_a_policy_fails_an_index_at_once_or_does_not_count_for_it():
     spec = job(**PER_INDEX, podFailurePolicy=BY_CODE)
     running = [pod(index=0), pod(index=2)]
-    at_once = plan(spec, [failed(("main", 7), index=1, failures=0), *running], seconds=100)
+    at_once = reconcile(spec, [failed(("main", 7), index=1, failures=0), *running], seconds=100)
     assert at_once.status["failedIndexes"] == "1"
     target = [("DisruptionTarget", "True")]
-    ignored = plan(spec, [failed(conditions=target, index=1, failures=1), *running], seconds=100)
+    ignored = reconcile(
+        spec, [failed(conditions=target, index=1, failures=1), *running], seconds=100
+    )
     assert ignored.create == [1]
     assert ignored.failures == {1: (1, 1)}
 
@@ -133,7 +135,7 @@ def test_a_policy_fails_an_index_at_once_or_does_not_count_for_it():
 def test_too_many_failed_indexes_fail_the_job():
     spec = job(**PER_INDEX, maxFailedIndexes=1)
     pods = [failed(index=index, failures=1) for index in (0, 1)]
-    found = plan(spec, [*pods, pod(index=2)], seconds=100)
+    found = reconcile(spec, [*pods, pod(index=2)], seconds=100)
     assert outcome(found) == {"FailureTarget": "MaxFailedIndexesExceeded"}
     assert len(found.delete) == 1
 
@@ -157,12 +159,12 @@ def test_enough_indexes_make_the_job_a_success(rules, succeeded, enough):
         "completionMode": "Indexed", "completions": 5, "parallelism": 5,
         "successPolicy": {"rules": rules},
     }  # fmt: skip
-    found = plan(job(**spec, status={"completedIndexes": succeeded}), [pod(index=4)])
+    found = reconcile(job(**spec, status={"completedIndexes": succeeded}), [pod(index=4)])
     wanted = {"SuccessCriteriaMet": "SuccessPolicy"} if enough else {}
     assert outcome(found) == wanted
     if enough:
         assert len(found.delete) == 1
-        over = plan(job(**spec, status=found.status), [])
+        over = reconcile(job(**spec, status=found.status), [])
         assert outcome(over)["Complete"] == "SuccessPolicy"
 
 
@@ -171,5 +173,5 @@ def test_an_index_is_not_taken_twice_while_its_pod_is_leaving():
         completionMode="Indexed", completions=3, parallelism=3, podReplacementPolicy="Failed"
     )
     pods = [pod(index=0), pod(index=1, is_leaving=True)]
-    assert plan(spec, pods).create == [2]
+    assert reconcile(spec, pods).create == [2]
     assert pods[0].annotations == {INDEX: "0"}

@@ -35,8 +35,8 @@ def pod(phase="Running", *, counted=False, index=None, at=0.0, **fields):
     )  # fmt: skip
 
 
-def plan(manifest, pods, seconds=0.0):
-    return rules.plan(manifest, pods, now=after(seconds))
+def reconcile(manifest, pods, seconds=0.0):
+    return rules.reconcile(manifest, pods, now=after(seconds))
 
 
 def outcome(found):
@@ -61,7 +61,7 @@ def outcome(found):
     ],
 )
 def test_how_many_are_started(spec, succeeded, running, created):
-    found = plan(job(status={"succeeded": succeeded}, **spec), [pod() for _ in range(running)])
+    found = reconcile(job(status={"succeeded": succeeded}, **spec), [pod() for _ in range(running)])
     assert len(found.create) == created
     assert found.status.get("active", 0) == running + created
     assert not found.delete
@@ -69,7 +69,7 @@ def test_how_many_are_started(spec, succeeded, running, created):
 
 def test_too_many_are_ended():
     pods = [pod() for _ in range(4)]
-    assert len(plan(job(), pods).delete) == 2
+    assert len(reconcile(job(), pods).delete) == 2
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,16 @@ def test_too_many_are_ended():
     [({"suspend": True}, 3), ({"parallelism": 1}, 2), ({"parallelism": 0}, 3)],
 )
 def test_pods_that_are_no_longer_wanted_have_not_failed(spec, gone):
-    found = plan(job(**spec), [pod() for _ in range(3)])
+    found = reconcile(job(**spec), [pod() for _ in range(3)])
     assert len(found.delete) == gone
     assert found.count == found.delete, "they lose their mark first"
     assert "failed" not in found.status
     leaving = [pod(counted=True, is_leaving=True) for _ in range(3)]
-    assert "failed" not in plan(job(**spec), leaving).status
+    assert "failed" not in reconcile(job(**spec), leaving).status
 
 
 def test_a_work_queue_that_has_succeeded_keeps_what_runs():
-    found = plan(job(completions=None, status={"succeeded": 1}), [pod() for _ in range(3)])
+    found = reconcile(job(completions=None, status={"succeeded": 1}), [pod() for _ in range(3)])
     assert not found.delete
 
 
@@ -94,11 +94,11 @@ def test_an_indexed_job_gives_up_pods_without_a_place_in_it():
     indexed = job(completionMode="Indexed", completions=3, parallelism=5)
     kept = [pod(index=0), pod(index=1, node_name="n")]
     others = [pod(), pod(index=5), pod(index=1)]
-    found = plan(indexed, [*others, *kept])
+    found = reconcile(indexed, [*others, *kept])
     assert {one.name for one in found.delete} == {one.name for one in others}
     assert not found.create
     beyond = pod("Failed", index=3)
-    found = plan(indexed, [beyond])
+    found = reconcile(indexed, [beyond])
     assert found.count == [beyond]
     assert "failed" not in found.status
 
@@ -107,7 +107,7 @@ def test_an_indexed_job_gives_up_pods_without_a_place_in_it():
 def test_of_a_job_that_failed_all_pods_did_and_of_one_that_succeeded_not(type_, failed):
     status = {"conditions": [{"type": type_, "status": "True", "reason": "r"}]}
     pods = [pod(), pod(is_leaving=True), pod("Failed")]
-    found = plan(job(status=status, podReplacementPolicy="Failed"), pods)
+    found = reconcile(job(status=status, podReplacementPolicy="Failed"), pods)
     assert {one.name for one in found.count} == {one.name for one in pods}
     assert found.status["failed"] == failed
     assert outcome(found) == {type_: "r"}, "the end is said when no pod runs"
@@ -115,20 +115,20 @@ def test_of_a_job_that_failed_all_pods_did_and_of_one_that_succeeded_not(type_, 
 
 def test_each_pod_that_ended_is_counted_once():
     pods = [pod("Succeeded"), pod("Succeeded", counted=True), pod("Failed"), pod()]
-    found = plan(job(status={"succeeded": 1}), pods)
+    found = reconcile(job(status={"succeeded": 1}), pods)
     assert [one.phase for one in found.count] == ["Succeeded", "Failed"]
     assert (found.status["succeeded"], found.status["failed"]) == (2, 1)
 
 
 def test_a_deleted_pod_counts_as_failed():
-    found = plan(job(), [pod(is_leaving=True)])
+    found = reconcile(job(), [pod(is_leaving=True)])
     assert found.status["failed"] == 1
     assert found.status["terminating"] == 1
     assert len(found.create) == 2
 
 
 def test_it_is_complete_when_enough_succeeded():
-    found = plan(job(completions=2), [pod("Succeeded"), pod("Succeeded")])
+    found = reconcile(job(completions=2), [pod("Succeeded"), pod("Succeeded")])
     assert outcome(found) == {
         "SuccessCriteriaMet": "CompletionsReached",
         "Complete": "CompletionsReached",
@@ -139,35 +139,35 @@ def test_it_is_complete_when_enough_succeeded():
 
 def test_a_work_queue_is_complete_when_one_succeeded_and_none_runs():
     queue = job(completions=None)
-    assert outcome(plan(queue, [pod("Succeeded"), pod()])) == {}
-    assert "Complete" in outcome(plan(queue, [pod("Succeeded")]))
+    assert outcome(reconcile(queue, [pod("Succeeded"), pod()])) == {}
+    assert "Complete" in outcome(reconcile(queue, [pod("Succeeded")]))
 
 
 def test_it_fails_beyond_the_backoff_limit():
     pods = [pod("Failed"), pod("Failed")]
-    assert outcome(plan(job(), pods)) == {}
-    found = plan(job(), [*pods, pod("Failed"), pod()])
+    assert outcome(reconcile(job(), pods)) == {}
+    found = reconcile(job(), [*pods, pod("Failed"), pod()])
     assert outcome(found) == {"FailureTarget": "BackoffLimitExceeded"}
     assert len(found.delete) == 1
-    over = plan(job(status=found.status), [])
+    over = reconcile(job(status=found.status), [])
     assert outcome(over)["Failed"] == "BackoffLimitExceeded"
 
 
 def test_restarts_count_where_pods_are_restarted_in_place():
     again = job(restart="OnFailure")
-    assert outcome(plan(again, [pod(restarts=1)])) == {}
-    assert "FailureTarget" in outcome(plan(again, [pod(restarts=1), pod(restarts=1)]))
+    assert outcome(reconcile(again, [pod(restarts=1)])) == {}
+    assert "FailureTarget" in outcome(reconcile(again, [pod(restarts=1), pod(restarts=1)]))
     assert "FailureTarget" in outcome(
-        plan(job(restart="OnFailure", backoffLimit=0), [pod(restarts=1)])
+        reconcile(job(restart="OnFailure", backoffLimit=0), [pod(restarts=1)])
     )
 
 
 def test_it_fails_after_its_deadline():
     short = job(activeDeadlineSeconds=60)
-    found = plan(short, [pod()], seconds=59)
+    found = reconcile(short, [pod()], seconds=59)
     assert outcome(found) == {}
     assert found.due_at == after(60)
-    found = plan(short, [pod()], seconds=60)
+    found = reconcile(short, [pod()], seconds=60)
     assert outcome(found) == {"FailureTarget": "DeadlineExceeded"}
     assert len(found.delete) == 1
 
@@ -176,41 +176,41 @@ def test_it_fails_after_its_deadline():
 def test_failures_are_followed_by_longer_and_longer_waits(failures, wait):
     pods = [pod("Failed", counted=True, at=number / 100) for number in range(failures)]
     patient = job(backoffLimit=100)
-    early = plan(patient, pods, seconds=wait - 1)
+    early = reconcile(patient, pods, seconds=wait - 1)
     assert not early.create
     assert early.due_at == after(wait + (failures - 1) / 100)
-    assert plan(patient, pods, seconds=wait + 1).create
-    assert plan(patient, [*pods, pod("Succeeded", counted=True, at=1)], seconds=2).create
+    assert reconcile(patient, pods, seconds=wait + 1).create
+    assert reconcile(patient, [*pods, pod("Succeeded", counted=True, at=1)], seconds=2).create
 
 
 def test_a_suspended_job_has_no_pods_and_starts_anew():
-    found = plan(job(suspend=True), [pod(), pod()])
+    found = reconcile(job(suspend=True), [pod(), pod()])
     assert len(found.delete) == 2
     assert outcome(found) == {"Suspended": "JobSuspended"}
     assert "startTime" not in found.status
-    resumed = plan(job(status=found.status), [], seconds=100)
+    resumed = reconcile(job(status=found.status), [], seconds=100)
     assert outcome(resumed) == {}
     assert resumed.status["startTime"] == document.format_time(after(100))
     assert len(resumed.create) == 2
 
 
 def test_it_is_deleted_when_its_time_to_live_is_over():
-    over = plan(job(completions=1, ttlSecondsAfterFinished=30), [pod("Succeeded")]).status
+    over = reconcile(job(completions=1, ttlSecondsAfterFinished=30), [pod("Succeeded")]).status
     done = job(completions=1, ttlSecondsAfterFinished=30, status=over)
-    waiting = plan(done, [], seconds=29)
+    waiting = reconcile(done, [], seconds=29)
     assert (waiting.expired, waiting.due_at) == (False, after(30))
-    assert plan(done, [], seconds=30).expired
-    assert not plan(job(completions=1, status=over), [], seconds=10**6).expired
+    assert reconcile(done, [], seconds=30).expired
+    assert not reconcile(job(completions=1, status=over), [], seconds=10**6).expired
 
 
 def test_an_indexed_job_needs_each_index_once():
     indexed = job(completionMode="Indexed", completions=5, parallelism=3)
-    assert plan(indexed, []).create == [0, 1, 2]
+    assert reconcile(indexed, []).create == [0, 1, 2]
     pods = [pod("Succeeded", index=0), pod(index=1), pod("Failed", index=2, at=-100)]
-    found = plan(indexed, pods)
+    found = reconcile(indexed, pods)
     assert found.create == [2, 3]
     assert found.status["completedIndexes"] == "0"
-    again = plan(job(**indexed["spec"], status={"completedIndexes": "0-3", "succeeded": 4}), [
+    again = reconcile(job(**indexed["spec"], status={"completedIndexes": "0-3", "succeeded": 4}), [
         pod("Succeeded", index=0), pod("Succeeded", index=4),
     ])  # fmt: skip
     assert again.status["succeeded"] == 5
@@ -241,7 +241,7 @@ def test_indexes_as_text(text):
 )
 def test_indexes_that_a_client_wrote_into_the_status_stop_no_job(written, meant):
     spec = {"completionMode": "Indexed", "completions": 5, "parallelism": 5}
-    found = plan(job(**spec, status={"completedIndexes": written}), [])
+    found = reconcile(job(**spec, status={"completedIndexes": written}), [])
     assert found.status.get("completedIndexes", "") == meant
 
 

@@ -24,7 +24,7 @@ from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers import garbage
 from scheduling.controllers.endpoints.pods import Pods
 from scheduling.controllers.workloads import follower as workloads
-from scheduling.controllers.workloads.world import World
+from scheduling.controllers.workloads.world import NamespaceState
 from tests.controllers.support import NOW, make_node, make_owner, make_pod
 from tests.controllers.test_endpoints import report
 
@@ -88,7 +88,7 @@ def test_a_workload_has_all_its_pods_at_every_look() -> None:
     assert len(names) == 3
     owner = get_manifest("ReplicaSet", "default", "web")
     with relabelling(names):
-        counts = repeated(lambda: len(World("default", ["ReplicaSet"]).pods_of(owner)))
+        counts = repeated(lambda: len(NamespaceState("default", ["ReplicaSet"]).pods_of(owner)))
     assert set(counts) == {3}
 
 

@@ -13,7 +13,7 @@ from scheduling.controllers import garbage
 from scheduling.controllers.workloads import claims
 from scheduling.controllers.workloads import follower as workloads
 from scheduling.controllers.workloads.control import NamespaceControl
-from scheduling.controllers.workloads.world import World
+from scheduling.controllers.workloads.world import NamespaceState
 from tests.controllers.support import NOW, bind, evict, make_node, make_owner, set_taints, taint
 from tests.creating import create_pod
 
@@ -121,7 +121,7 @@ def test_an_owner_that_is_deleted_meanwhile_adopts_nobody(kind, how):
     spec = {"selector": {"matchLabels": stray["labels"]}, "template": template, "replicas": 0}
     objects.create("ReplicaSet", "default", {"metadata": stray, "spec": spec}, now=NOW)
     create_pod({"metadata": stray, "spec": SPEC}, now=NOW)
-    control = NamespaceControl(World("default", ["ReplicaSet", "Deployment"]), NOW)
+    control = NamespaceControl(NamespaceState("default", ["ReplicaSet", "Deployment"]), NOW)
     (owner,) = (one for one in control.world.owners[kind] if one["metadata"]["name"] == "web")
     objects.delete(kind, "default", "web", {"propagationPolicy": how}, now=NOW)
     if kind == "Deployment":
@@ -135,7 +135,7 @@ def test_an_owner_that_is_deleted_meanwhile_adopts_nobody(kind, how):
 def test_an_owner_that_leaves_keeps_what_it_selects_and_lets_nothing_go():
     make_owner("Deployment", "web", 1)
     settle()
-    control = NamespaceControl(World("default", ["ReplicaSet", "Deployment"]), NOW)
+    control = NamespaceControl(NamespaceState("default", ["ReplicaSet", "Deployment"]), NOW)
     (stored,) = control.world.owners["Deployment"]
     metadata = {**stored["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     leaving = {**stored, "metadata": metadata}

@@ -7,7 +7,7 @@ import pytest
 
 from clusterstate.actions import objects
 from clusterstate.actions.cluster import bootstrap
-from clusterstate.actions.pods.bind import Binding, Refused, bind_pods
+from clusterstate.actions.pods.bind import Binding, BindRefusal, bind_pods
 from clusterstate.actions.writing.stored import Stored
 from clusterstate.actions.writing.transactions import rehearsal
 from clusterstate.change_log import changes
@@ -319,7 +319,7 @@ def test_what_was_decided_before_a_pod_grew_is_not_bound() -> None:
     resize("p", "2")
     done = bind_pods([Binding(waits, "n1")], snapshot_revision=before, now=NOW)
     assert done.bound == []
-    assert done.refused == {waits: Refused.NODE_CHANGED}
+    assert done.refused == {waits: BindRefusal.NODE_CHANGED}
 
 
 def test_what_was_decided_before_a_pod_shrank_is_bound() -> None:
@@ -339,7 +339,7 @@ def test_an_agents_report_by_which_a_pod_counts_for_more_is_seen_by_a_bind_too()
         "p", containerStatuses=[{"name": "main", "allocatedResources": {"cpu": "2", "memory": "1"}}]
     )
     done = bind_pods([Binding(waits, "n1")], snapshot_revision=before, now=NOW)
-    assert done.refused == {waits: Refused.NODE_CHANGED}
+    assert done.refused == {waits: BindRefusal.NODE_CHANGED}
 
 
 def test_a_pod_that_grew_does_not_arrive_again() -> None:

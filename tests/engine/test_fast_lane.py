@@ -18,7 +18,7 @@ from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.workloads import Service
 from scheduling.engine.deciding import Decider
-from scheduling.engine.fast import fast_lane, lines, plans
+from scheduling.engine.fast import fast_lane, lines, sheets
 from scheduling.engine.fast.compiling import Compiled
 from scheduling.engine.fast.run import Run
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
@@ -408,7 +408,7 @@ def test_labels_matter_only_where_terms_look_at_them() -> None:
 
 
 def test_more_kinds_of_selectors_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "_PLAN_BYTES", 1)
+    monkeypatch.setattr(sheets, "_SHEET_BYTES", 1)
     framework = kubernetes_framework()
     decided = []
     for cached in (False, True):

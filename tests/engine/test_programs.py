@@ -314,7 +314,7 @@ def test_programs_that_are_written_together_say_what_each_says_alone(seed: int) 
         before = {name: array[program.number].copy() for name, array in written._arrays.items()}
         alone = compiler.compile(info, stamp)
         assert alone.program is not None
-        assert (alone.plan, alone.key, alone.stamp) == (found.plan, found.key, found.stamp)
+        assert (alone.sheet, alone.key, alone.stamp) == (found.sheet, found.key, found.stamp)
         assert msgspec.structs.asdict(alone.program) == msgspec.structs.asdict(program)
         for name, array in written._arrays.items():
             assert np.array_equal(array[program.number], before[name]), name

@@ -35,7 +35,7 @@ OWN, APART = "own", "apart"
 PROCESSES = {
     part.name: part.process
     for part in parts.parts(
-        parts.Wanted(
+        parts.PartOptions(
             http_port=0, https_port=0, host="", certificate=Path(), key=Path(), console=Path()
         )
     )

@@ -40,7 +40,7 @@ def test_every_fault_of_a_topology_is_drawn(number: int, only: set[str]) -> None
 
 def test_every_process_of_the_supervisor_is_killed_stopped_and_cut_off() -> None:
     """A process that is added to the supervisor's list is harmed without another word."""
-    wanted = parts.Wanted(
+    wanted = parts.PartOptions(
         http_port=1, https_port=2, host="h", certificate=Path("c"), key=Path("k"), console=Path("s")
     )
     names = {part.name for part in parts.parts(wanted)}

@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from clusterstate.objects.rules import audit_policy
-from clusterstate.objects.rules.audit_policy import PolicyError, Wanted
+from clusterstate.objects.rules.audit_policy import PolicyError, RequestAttributes
 
 HEAD = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 
 
-def of(verb: str, resource: str = "", **more: str) -> Wanted:
+def of(verb: str, resource: str = "", **more: str) -> RequestAttributes:
     resource, _, subresource = resource.partition("/")
     path = more.pop("path", f"/api/v1/{resource}")
-    return Wanted(verb, path, resource=resource, subresource=subresource, **more)
+    return RequestAttributes(verb, path, resource=resource, subresource=subresource, **more)
 
 
-def level(policy: str, wanted: Wanted, user: str = "ann", *groups: str) -> str:
+def level(policy: str, wanted: RequestAttributes, user: str = "ann", *groups: str) -> str:
     return audit_policy.parse(HEAD + policy).verdict(user, groups, wanted).level
 
 
@@ -71,7 +71,7 @@ rules:
     ],
 )
 def test_the_example_of_kubernetes_is_judged_as_kubernetes_judges_it(
-    wanted: Wanted, user: str, groups: tuple[str, ...], expected: str
+    wanted: RequestAttributes, user: str, groups: tuple[str, ...], expected: str
 ) -> None:
     assert level(KUBERNETES, wanted, user, *groups) == expected
 
@@ -89,7 +89,9 @@ def test_the_example_of_kubernetes_is_judged_as_kubernetes_judges_it(
         ("[pods]", of("get", "pods", group="x"), False),
     ],
 )
-def test_resources_are_matched_with_stars(resources: str, wanted: Wanted, matches: bool) -> None:
+def test_resources_are_matched_with_stars(
+    resources: str, wanted: RequestAttributes, matches: bool
+) -> None:
     rules = f"rules: [{{level: Request, resources: [{{resources: {resources}}}]}}]"
     assert level(rules, wanted) == ("Request" if matches else "None")
 
@@ -117,7 +119,7 @@ def test_resources_are_matched_with_stars(resources: str, wanted: Wanted, matche
     ],
 )
 def test_the_default_writes_every_change_and_who_reads_secrets(
-    wanted: Wanted, groups: tuple[str, ...], expected: str
+    wanted: RequestAttributes, groups: tuple[str, ...], expected: str
 ) -> None:
     assert audit_policy.DEFAULT.verdict("ann", groups, wanted).level == expected
 

@@ -176,7 +176,7 @@ def _prepare(client: Client) -> dict[str, str]:
     brakes.settle([(Share("zone", "zone1", 3, 5), 0.1)], now=now)
     pod_id = find_pod_id("default", _POD)
     assert pod_id is not None
-    made = decisions.Made(
+    made = decisions.NewDecision(
         pod_id=pod_id, at=now, class_id=1, snapshot_revision=1, profile="default-scheduler",
         profile_revision=0, seed=1, draw=0, start=0, outcome="scheduled", node_name=_NODE,
         total=9, margin=None, ties=1, node_count=1, evaluated=1, feasible=1, message="",

@@ -110,9 +110,9 @@ def test_a_worker_process_has_a_session_for_each_thread(settings: Any) -> None:
     assert set(loops.LOOPS) == {"scheduler", "timers", "worker", "advisor"}
 
 
-def _wanted(**changed: int) -> parts.Wanted:
+def _wanted(**changed: int) -> parts.PartOptions:
     here = Path("/nowhere")
-    return parts.Wanted(
+    return parts.PartOptions(
         http_port=1, https_port=2, host="", certificate=here, key=here, console=here, **changed
     )
 

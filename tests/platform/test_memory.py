@@ -82,7 +82,9 @@ LIKE_HTTP = {"https", "console"}
 PARTS = {
     part.process: part
     for part in parts.parts(
-        parts.Wanted(http_port=1, https_port=2, host="", certificate=ROOT, key=ROOT, console=ROOT)
+        parts.PartOptions(
+            http_port=1, https_port=2, host="", certificate=ROOT, key=ROOT, console=ROOT
+        )
     )
 }
 

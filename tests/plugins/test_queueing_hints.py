@@ -11,7 +11,7 @@ from clusterstate.objects.rules.matching import (
 )
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
-from scheduling.engine.queue.waking import Standing, Waking
+from scheduling.engine.queue.waking import PodState, Waking
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.configuration.documents import default_configuration, load
@@ -565,8 +565,8 @@ def happenings(draw, pods):
     if what == "pod ends":
         metadata = msgspec.structs.replace(some.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
         ending = msgspec.structs.replace(some, metadata=metadata)
-        stood = Standing(pod=some, on_node=True)
-        stands = Standing(pod=some, on_node=True, terminating=True)
+        stood = PodState(pod=some, on_node=True)
+        stands = PodState(pod=some, on_node=True, terminating=True)
         event = Beside(after).event_of_pod(stood, stands)
         return after, Cluster((*rest, one.with_pod(ending))), event
     relabelled = msgspec.convert(

@@ -8,7 +8,7 @@ import pytest
 
 from clusterstate.actions import objects
 from clusterstate.actions.cluster import bootstrap
-from clusterstate.actions.pods.bind import Binding, Refused, bind_pods
+from clusterstate.actions.pods.bind import Binding, BindRefusal, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.actions.scheduler.claiming import bind_in_order, release
@@ -153,7 +153,7 @@ def test_a_claim_that_was_freed_meanwhile_is_not_allocated_again(here: bool):
     create_pods([claiming("p1", "c1")], now=NOW)
     binding = decided("p1", here=here)
     found = bind_in_order([binding], snapshot_revision=changes.watermark(), now=NOW, binder="one")
-    assert found.refused == ({} if here else {binding.pod_id: Refused.CLAIMED})
+    assert found.refused == ({} if here else {binding.pod_id: BindRefusal.CLAIMED})
     assert nodes_of() == {"p1": "n2" if here else ""}
     assert bool(stored("ResourceClaim")["c1"].get("status")) is here
 
@@ -169,11 +169,11 @@ def test_a_claim_that_is_gone_or_allocated_elsewhere_binds_nobody():
         [first, second], snapshot_revision=changes.watermark(), now=NOW, binder="one"
     )
     assert [pod_id for pod_id, _ in found.bound] == [first.pod_id]
-    assert found.refused == {second.pod_id: Refused.CLAIMED}
+    assert found.refused == {second.pod_id: BindRefusal.CLAIMED}
     changed = {**third.claims[0], "metadata": {**third.claims[0]["metadata"], "uid": "another"}}
     third = msgspec.structs.replace(third, claims=(changed,))
     found = bind_in_order([third], snapshot_revision=changes.watermark(), now=NOW, binder="one")
-    assert found.refused == {third.pod_id: Refused.CLAIMED}
+    assert found.refused == {third.pod_id: BindRefusal.CLAIMED}
     assert nodes_of() == {"p1": "n2", "p2": "", "p3": ""}
     assert devices_of("c1") == ["b"]
 

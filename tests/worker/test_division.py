@@ -15,7 +15,7 @@ import pytest
 
 from clusterstate.actions import objects
 from clusterstate.actions.cluster import bootstrap
-from clusterstate.actions.pods.bind import Beside, Binding, bind_pods
+from clusterstate.actions.pods.bind import Binding, OtherSchedulers, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.change_log import changes
@@ -308,7 +308,11 @@ def test_a_member_that_waited_for_its_gang_is_asked_for_room_again() -> None:
     other = Binding(find_pod_id("default", "other") or 0, "node-b")
     snapshot = changes.watermark()
     assert bind_pods(
-        [other], snapshot_revision=snapshot, now=NOW, binder="another", beside=Beside(reach())
+        [other],
+        snapshot_revision=snapshot,
+        now=NOW,
+        binder="another",
+        beside=OtherSchedulers(reach()),
     ).bound
     made.turn()
     assert overcommitted_nodes() == []

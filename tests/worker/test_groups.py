@@ -7,7 +7,7 @@ import pytest
 
 from clusterstate.actions import objects
 from clusterstate.actions.cluster import bootstrap
-from clusterstate.actions.pods.bind import Binding, Refused, bind_pods
+from clusterstate.actions.pods.bind import Binding, BindRefusal, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.change_log import changes
@@ -166,7 +166,7 @@ def test_one_statement_binds_a_gang_or_none_of_it():
             for one, node in zip(ids, ("n1", "n2", "missing"), strict=True)]  # fmt: skip
     found = bind_pods(gang, snapshot_revision=changes.watermark(), now=NOW)
     assert found.bound == []
-    assert found.refused == {ids[2]: Refused.NO_NODE}
+    assert found.refused == {ids[2]: BindRefusal.NO_NODE}
     assert sorted(found.held) == sorted(ids[:2])
     assert not any(nodes_of().values())
 

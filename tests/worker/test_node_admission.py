@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from clusterstate.actions import objects
-from clusterstate.actions.pods.bind import Binding, Refused, bind_pod, bind_pods
+from clusterstate.actions.pods.bind import Binding, BindRefusal, bind_pod, bind_pods
 from clusterstate.queries.objects import decode_object
 from clusterstate.queries.objects.lists import list_page
 from scheduling.engine.queue.pending import Backoff
@@ -201,7 +201,7 @@ def test_who_was_only_assumed_there_gives_way(mirror: Mirror) -> None:
     judged(mirror)
     assert failures() == {}
     bound = bind_pods([Binding(waiting.id, "n1")], snapshot_revision=before, now=NOW)
-    assert bound.refused == {waiting.id: Refused.NODE_CHANGED}
+    assert bound.refused == {waiting.id: BindRefusal.NODE_CHANGED}
 
 
 def test_who_waits_for_a_node_is_judged_when_it_comes(mirror: Mirror) -> None:

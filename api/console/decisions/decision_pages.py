@@ -16,7 +16,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.numbers import natural
 from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.scheduler import decision_search
-from clusterstate.queries.scheduler.decision_search import Found, Search
+from clusterstate.queries.scheduler.decision_search import DecisionSummary, Search
 
 _PER_PAGE: Final = 100
 _MOST_EXPORTED: Final = 50_000
@@ -50,7 +50,7 @@ def search(request: HttpRequest) -> HttpResponse:
 def as_csv(request: HttpRequest) -> HttpResponse:
     """Return what a search finds as CSV, the newest 50,000; the API exports all."""
     wanted = _wanted(request)
-    rows: list[Found] = []
+    rows: list[DecisionSummary] = []
     for page in decision_search.pages(wanted):
         rows += page
         if len(rows) >= _MOST_EXPORTED:
@@ -62,7 +62,7 @@ def as_csv(request: HttpRequest) -> HttpResponse:
     return downloads.as_csv("decisions", titles, map(_cells, rows[:_MOST_EXPORTED]))
 
 
-def _cells(one: Found) -> tuple[Any, ...]:
+def _cells(one: DecisionSummary) -> tuple[Any, ...]:
     return (
         one.at.isoformat(), one.namespace, one.name, one.outcome, one.node_name, one.profile,
         one.profile_revision, one.feasible, one.evaluated, one.total, one.margin, one.ties,

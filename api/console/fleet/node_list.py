@@ -59,7 +59,7 @@ class Cell(msgspec.Struct, frozen=True):
     moment: Any = None
 
 
-class Row(msgspec.Struct, frozen=True):
+class NodeRow(msgspec.Struct, frozen=True):
     """A node in the list."""
 
     name: str
@@ -84,7 +84,7 @@ def page(request: HttpRequest) -> HttpResponse:
     found = ordered(found, order)
     start = natural(request.GET.get("start", ""), digits=8) or 0
     rows = [
-        Row(one.name, [_cell(one, column) for column in chosen])
+        NodeRow(one.name, [_cell(one, column) for column in chosen])
         for one in found[start : start + PER_PAGE]
     ]
     context = {

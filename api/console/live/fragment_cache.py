@@ -99,7 +99,7 @@ class Look(msgspec.Struct, frozen=True):
     rights: str = ""
 
 
-class Made(msgspec.Struct, frozen=True):
+class RenderedFragment(msgspec.Struct, frozen=True):
     """A rendered answer: ``mark`` is the revision up to which it is complete, ``at`` its time."""
 
     mark: int
@@ -115,7 +115,7 @@ class _Slot:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.lock = threading.Lock()
-        self.made: Made | None = None
+        self.made: RenderedFragment | None = None
         self.is_personal = False
 
 
@@ -220,7 +220,7 @@ class Looks:
                 self._slots.popitem(last=False)
             return slot
 
-    def _serves(self, made: Made | None, look: Look, pause: float) -> bool:
+    def _serves(self, made: RenderedFragment | None, look: Look, pause: float) -> bool:
         if made is None:
             return False
         age = self._clock() - made.at
@@ -242,7 +242,7 @@ class Looks:
         if len(response.content) > _MOST_BYTES or meta.get(_RIGHTS_MOVED):
             return response
         body = response.content
-        made = slot.made = Made(
+        made = slot.made = RenderedFragment(
             mark=min(mark, meta.get(AS_OF, mark)),
             at=now,
             tag=tag_of(body),
@@ -271,7 +271,7 @@ def _packed(body: bytes) -> bytes:
     return compress_string(body, max_random_bytes=100) if len(body) >= _SMALL else body
 
 
-def _response(made: Made, request: HttpRequest) -> HttpResponse:
+def _response(made: RenderedFragment, request: HttpRequest) -> HttpResponse:
     headers = {MARK: str(made.mark), TAG: made.tag}
     if request.headers.get(HAS) == made.tag:
         return HttpResponse(status=204, headers=headers)

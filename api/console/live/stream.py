@@ -375,7 +375,7 @@ class Seen(msgspec.Struct, frozen=True):
 _Headers = Sequence[tuple[bytes, bytes]]
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _OpenSession(msgspec.Struct, frozen=True):
     """A session that a page is open in: how to look it up, and when it was asked for."""
 
     headers: _Headers
@@ -392,7 +392,7 @@ class _Sessions:
 
     def __init__(self) -> None:
         self._seen: dict[str, Seen] = {}
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _OpenSession] = {}
         self._round: asyncio.Task[None] | None = None
 
     async def seen(self, headers: _Headers, *, secure: bool) -> Seen:
@@ -405,7 +405,7 @@ class _Sessions:
         key = _session_key(headers, secure=secure)
         while True:
             now = loop.time()
-            self._asked[key] = _Asked(headers, secure, now)
+            self._asked[key] = _OpenSession(headers, secure, now)
             known = self._seen.get(key)
             if known is not None and now - known.at < _RIGHTS_SECONDS:
                 return known
@@ -427,7 +427,9 @@ _thread: Final = ThreadPoolExecutor(1, thread_name_prefix="console-sessions")
 
 
 @connections.used()
-def _looked_up(asked: dict[str, _Asked], known: dict[str, Seen], now: float) -> dict[str, Seen]:
+def _looked_up(
+    asked: dict[str, _OpenSession], known: dict[str, Seen], now: float
+) -> dict[str, Seen]:
     """Return the user of each session. Queries once, and again for sessions that changed."""
     names = {key: one.person.name for key, one in known.items() if one.person is not None}
     stamps = browser_sessions.stamps(names)

@@ -12,7 +12,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from api import clock
-from api.console.page.outcomes import Fate
+from api.console.page.outcomes import OutcomeCount
 from api.console.page.reasons_text import hindrances
 from api.forms.cells import human_duration, parse_time
 from clusterstate.objects.rules.resources import pod_request_ints
@@ -180,7 +180,7 @@ def nodes_bar(nodes: int, alone: int, every: int) -> SafeString:
 
 
 @register.simple_tag
-def fates_bar(fates: Sequence[Fate]) -> SafeString:
+def fates_bar(fates: Sequence[OutcomeCount]) -> SafeString:
     """Return one bar of the fate of all pods that leave, a stretch for each fate."""
     every = sum(one.pods for one in fates)
     begin, parts = 0.0, []

@@ -54,7 +54,7 @@ Parameters = ParamSpec("Parameters")
 View = Callable[Concatenate[HttpRequest, Parameters], HttpResponse]
 
 
-class Place(msgspec.Struct, frozen=True):
+class NavigationEntry(msgspec.Struct, frozen=True):
     """An entry of the navigation: its title, URL name, key after ``g``, and the right it takes.
 
     ``others``: rights of which one does as well.
@@ -73,17 +73,19 @@ _PODS: Final = Attributes("list", resource="pods")
 FORETELLING: Final = (Attributes("create", "stowage.dev", "plans"), _NODES, _PODS)
 """The rights to have a plan made, as the API asks for them: it names every node and pod."""
 PLACES: Final = (
-    Place("Fleet", "fleet", "f", _NODES),
-    Place("Nodes", "nodes", "n", _NODES),
-    Place("Pods", "pods", "p", _PODS),
-    Place("Waiting", "waiting", "w", _PODS),
-    Place(
+    NavigationEntry("Fleet", "fleet", "f", _NODES),
+    NavigationEntry("Nodes", "nodes", "n", _NODES),
+    NavigationEntry("Pods", "pods", "p", _PODS),
+    NavigationEntry("Waiting", "waiting", "w", _PODS),
+    NavigationEntry(
         "Decisions", "decisions", "d", Attributes("get", resource="pods", subresource="decisions")
     ),
-    Place("Evictions", "evictions", "e", Attributes("list", "stowage.dev", "evictions")),
-    Place("What if", "what-if", "i", FORETELLING[0]),
-    Place("Policies", "policies", "o", Attributes("list", resource="namespaces"), (_PODS,)),
-    Place("Audit", "audit", "a", Attributes("list", "audit.k8s.io", "events")),
+    NavigationEntry("Evictions", "evictions", "e", Attributes("list", "stowage.dev", "evictions")),
+    NavigationEntry("What if", "what-if", "i", FORETELLING[0]),
+    NavigationEntry(
+        "Policies", "policies", "o", Attributes("list", resource="namespaces"), (_PODS,)
+    ),
+    NavigationEntry("Audit", "audit", "a", Attributes("list", "audit.k8s.io", "events")),
 )
 
 
@@ -326,7 +328,7 @@ def missing(request: HttpRequest, wants: Iterable[Attributes]) -> str:
     return ""
 
 
-def places(request: HttpRequest) -> list[Place]:
+def places(request: HttpRequest) -> list[NavigationEntry]:
     """Return the entries of the navigation that the person may open."""
     return [
         one for one in PLACES if any(sees(request, wants) for wants in (one.wants, *one.others))

@@ -18,7 +18,7 @@ _TEXTS: Final = {
 """Possible outcomes for a pod: draw order and label."""
 
 
-class Fate(msgspec.Struct, frozen=True):
+class OutcomeCount(msgspec.Struct, frozen=True):
     """How many pods fare alike; ``kind``: lands, unknown, held, nowhere or lost."""
 
     kind: str
@@ -26,7 +26,7 @@ class Fate(msgspec.Struct, frozen=True):
     text: str
 
 
-class Place(msgspec.Struct, frozen=True):
+class ZoneCount(msgspec.Struct, frozen=True):
     """A zone (empty: none), how many of the pods land there, and on how many nodes."""
 
     zone: str
@@ -46,13 +46,13 @@ def kind_of(left: Manifest) -> str:
     return "lands" if landing.get("nodeName") else "nowhere"
 
 
-def fates(leaving: Iterable[Manifest]) -> list[Fate]:
+def outcome_counts(leaving: Iterable[Manifest]) -> list[OutcomeCount]:
     """Return how the pods of a plan's ``leaving`` fare, each fate that there is."""
     found = Counter(map(kind_of, leaving))
-    return [Fate(kind, found[kind], text) for kind, text in _TEXTS.items() if found[kind]]
+    return [OutcomeCount(kind, found[kind], text) for kind, text in _TEXTS.items() if found[kind]]
 
 
-def places(leaving: Iterable[Manifest], zones: Mapping[str, str]) -> Sequence[Place]:
+def zone_counts(leaving: Iterable[Manifest], zones: Mapping[str, str]) -> Sequence[ZoneCount]:
     """Return where those land that find a place, the zones with most pods first.
 
     ``zones``: of the nodes, by name.
@@ -64,4 +64,4 @@ def places(leaving: Iterable[Manifest], zones: Mapping[str, str]) -> Sequence[Pl
         pods[zones.get(name, "")] += many
         wide[zones.get(name, "")] += 1
     order = sorted(pods, key=lambda zone: (-pods[zone], zone))
-    return [Place(zone, pods[zone], wide[zone]) for zone in order]
+    return [ZoneCount(zone, pods[zone], wide[zone]) for zone in order]

@@ -23,7 +23,7 @@ from clusterstate.objects.values.errors import BadRequest
 from clusterstate.queries.nodes.fleet import FleetNode
 from clusterstate.queries.nodes.fleet_past import PastFleet, fleet_at
 from clusterstate.queries.past import revision_at, trail
-from clusterstate.queries.past.trail import Step
+from clusterstate.queries.past.trail import TrailEntry
 
 _META: Final = "stowage.then"
 _KEPT_FLEETS: Final = 3
@@ -126,7 +126,7 @@ def nodes(request: HttpRequest) -> list[FleetNode]:
 
 def steps(
     kind: Kind, namespace: str, name: str, past: Then | None, *, limit: int, since: int = 0
-) -> list[Step]:
+) -> list[TrailEntry]:
     """Return the latest changes of an object from a revision on, in the past those until then.
 
     Of an object that has changed since, those of its last ``_LOOK_BACK`` changes are looked at.

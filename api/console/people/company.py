@@ -59,7 +59,7 @@ _BACKEND: Final = "django.contrib.auth.backends.ModelBackend"
 _METADATA: Final = "/.well-known/openid-configuration"
 
 
-class Refused(Forbidden):
+class SignInRefused(Forbidden):
     """The provider did not say who this is, or said so in a way that cannot be trusted."""
 
     def __init__(self, why: str) -> None:
@@ -193,7 +193,7 @@ def _key(address: str, token: str) -> jwt.PyJWK:
                 return found[0]
     except jwt.PyJWTError:
         pass
-    raise Refused("the token is not signed by a key of the provider")
+    raise SignInRefused("the token is not signed by a key of the provider")
 
 
 # The sign-in -----------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def _as_page(request: HttpRequest, view: Any) -> HttpResponse:
         response: HttpResponse = view(request)
     except (StatusError, people.NotAPerson) as error:
         request.META[SIGN_IN] = "failed", request.META.get(SIGN_IN, ("", ""))[1]
-        known = error if isinstance(error, StatusError) else Refused(str(error))
+        known = error if isinstance(error, StatusError) else SignInRefused(str(error))
         response = layout.failure(request, known)
     return layout.guarded(response)
 
@@ -259,16 +259,16 @@ def _back(request: HttpRequest) -> HttpResponse:
     try:
         begun = signing.loads(request.COOKIES.get(_COOKIE, ""), salt=_SALT, max_age=_PATIENCE)
     except signing.SignatureExpired:
-        raise Refused("it took too long; begin again") from None
+        raise SignInRefused("it took too long; begin again") from None
     except signing.BadSignature:
         begun = {"state": ""}
     if not given or not secrets.compare_digest(begun["state"].encode(), given.encode()):
-        raise Refused("the sign-in was not started in this browser; start it again")
+        raise SignInRefused("the sign-in was not started in this browser; start it again")
     if problem := request.GET.get("error", ""):
-        raise Refused(f"the provider says {problem[:100]!r}")
+        raise SignInRefused(f"the provider says {problem[:100]!r}")
     provider = _provider()
     if request.GET.get("iss", provider["issuer"]) != provider["issuer"]:
-        raise Refused("another provider answered")
+        raise SignInRefused("another provider answered")
     claims = _claims(provider, _token(request, provider, begun["verifier"]), begun["nonce"])
     person = people.from_provider(*_identity(request, claims))
     login(request, person, backend=_BACKEND)
@@ -294,7 +294,7 @@ def _token(request: HttpRequest, provider: Mapping[str, Any], verifier: str) -> 
             form["client_secret"] = secret
     found = _ask(provider["token_endpoint"], form, **headers).get("id_token")
     if not isinstance(found, str):
-        raise Refused("the provider gave no identity token")
+        raise SignInRefused("the provider gave no identity token")
     return found
 
 
@@ -309,11 +309,11 @@ def _claims(provider: Mapping[str, Any], token: str, nonce: str) -> Mapping[str,
             options={"require": ["exp", "iat", "sub", "aud", "iss"]},
         )  # fmt: skip
     except (jwt.PyJWTError, TypeError) as error:
-        raise Refused(f"the token is not valid: {error}") from None
+        raise SignInRefused(f"the token is not valid: {error}") from None
     if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
-        raise Refused("the token is of another sign-in")
+        raise SignInRefused("the token is of another sign-in")
     if claims.get("azp", audience) != audience:
-        raise Refused("the token was issued for another client (audience)")
+        raise SignInRefused("the token was issued for another client (audience)")
     return claims
 
 
@@ -321,11 +321,11 @@ def _identity(request: HttpRequest, claims: Mapping[str, Any]) -> tuple[str, lis
     """Return the name and the groups of a person, each with the prefix."""
     name = claims.get(settings.OIDC_NAME_CLAIM)
     if not isinstance(name, str) or not name:
-        raise Refused(f"the token has no claim {settings.OIDC_NAME_CLAIM}")
+        raise SignInRefused(f"the token has no claim {settings.OIDC_NAME_CLAIM}")
     prefix = settings.OIDC_PREFIX
     request.META[SIGN_IN] = "failed", f"{prefix}{name}"[:150]
     if settings.OIDC_NAME_CLAIM == "email" and claims.get("email_verified", True) is not True:
-        raise Refused("the provider has not verified the address")
+        raise SignInRefused("the provider has not verified the address")
     groups = claims.get(settings.OIDC_GROUPS_CLAIM, [])
     many = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
     return f"{prefix}{name}", [f"{prefix}{one}" for one in many if isinstance(one, str) and one]

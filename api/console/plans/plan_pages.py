@@ -174,7 +174,7 @@ def show(
         "many": summary.get("leaving", 0) + summary.get("held", 0),
         "leaving": leaving,
         "more_leave": max(len(status.get("leaving") or ()) - len(leaving), 0),
-        "fates": outcomes.fates(status.get("leaving") or ()),
+        "fates": outcomes.outcome_counts(status.get("leaving") or ()),
         "zones": zones,
         "landing": sum(one.pods for one in zones),
         "anyway": plan_preview.leaving(plan, status, "leavingAnyway"),
@@ -203,12 +203,12 @@ def show(
     return layout.page(request, "plan.html", plan_forms.in_words(changes), context, status=code)
 
 
-def _places(request: HttpRequest, status: Manifest) -> Sequence[outcomes.Place]:
+def _places(request: HttpRequest, status: Manifest) -> Sequence[outcomes.ZoneCount]:
     """Return in which zones pods land, if the user may list nodes."""
     if not layout.may(request, "list", "nodes"):
         return ()
     zones = {one.name: one.labels.get(ZONE, "") for one in node_cache.nodes().items}
-    return outcomes.places(status.get("leaving") or (), zones)
+    return outcomes.zone_counts(status.get("leaving") or (), zones)
 
 
 def _progress(request: HttpRequest, plan: StoredPlan) -> dict[str, Any]:

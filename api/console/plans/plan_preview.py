@@ -180,7 +180,7 @@ def _amount(name: str, number: int) -> str:
     return f"{number:,}" if name in ("open", "pods") else formatting.amount(name, number)
 
 
-class Step(msgspec.Struct, frozen=True):
+class OperationStep(msgspec.Struct, frozen=True):
     """A step of the operation: its subject, what it does, what became of it and why not."""
 
     subject: str
@@ -189,13 +189,13 @@ class Step(msgspec.Struct, frozen=True):
     message: str
 
 
-def steps(plan: StoredPlan) -> list[Step]:
+def steps(plan: StoredPlan) -> list[OperationStep]:
     """Return the steps: of an operation those held back and failed first."""
     found = []
     for number, (step, state) in enumerate(zip(plan.to_do(), plan.progress, strict=True)):
         does = ", ".join(step["change"]) if step["do"] == "edit" else step["do"]
         message = plan.failures.get(str(number), "")
-        found.append(Step(step["subject"], does, _STATES[state], message))
+        found.append(OperationStep(step["subject"], does, _STATES[state], message))
     troubles = {_STATES[HELD], _STATES[HAS_FAILED]}
     return sorted(found, key=lambda one: one.state not in troubles)[:_MOST_STEPS]
 

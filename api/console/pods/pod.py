@@ -27,7 +27,7 @@ from clusterstate.queries.evictions.brakes import held_back
 from clusterstate.queries.evictions.eviction_timers import Timer, waiting_timers
 from clusterstate.queries.objects import decode_object, find_object, not_found
 from clusterstate.queries.past import find_at, provenance
-from clusterstate.queries.past.trail import Step
+from clusterstate.queries.past.trail import TrailEntry
 from clusterstate.queries.scheduler import overview, reservations
 
 _PERMIT: Final = {"group": own.GROUP, "subresource": "permit"}
@@ -122,7 +122,7 @@ def _of(manifest: Any) -> dict[str, Any]:
     }
 
 
-class Entry(msgspec.Struct, frozen=True):
+class TimelineEntry(msgspec.Struct, frozen=True):
     """Something that happened to a pod, or will. ``mood``: the class of its words, may be empty.
 
     ``decision``: the id of the decision about it. ``who``: empty where it is the scheduler's.
@@ -140,7 +140,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def _causes(
-    request: HttpRequest, namespace: str, name: str, steps: Sequence[Step]
+    request: HttpRequest, namespace: str, name: str, steps: Sequence[TrailEntry]
 ) -> dict[int, str]:
     """Return which taint evicted the pod and, to those who may see the node, who set it.
 
@@ -171,11 +171,11 @@ _GATES: Final = "spec.schedulingGates"
 
 
 def timeline(
-    steps: Sequence[Step],
+    steps: Sequence[TrailEntry],
     decided: Sequence[Manifest],
     timers: Sequence[Timer],
     causes: Mapping[int, str],
-) -> list[Entry]:
+) -> list[TimelineEntry]:
     """Return what happened to a pod, the latest first, what is to come before it.
 
     ``causes``: why it was evicted, by revision of the change.
@@ -189,39 +189,47 @@ def timeline(
         why = f"taint {timer.taint_key}:{timer.taint_effect}" if timer.taint_key else "node labels"
         if timer.blocked_by:
             why += f", held back: {timer.blocked_by}"
-        found.append(Entry(timer.due_at, "leaves", why, mood="warn"))
+        found.append(TimelineEntry(timer.due_at, "leaves", why, mood="warn"))
     # Of the same second, a pod was created before anything was decided about it.
     return sorted(found, key=lambda one: (one.at, one.what != "created"), reverse=True)
 
 
-def _changed(step: Step, cause: str) -> Entry:
+def _changed(step: TrailEntry, cause: str) -> TimelineEntry:
     who = f"{step.actor} by {step.impersonator}" if step.impersonator else step.actor
     if step.verb == "ADDED":
-        return Entry(step.at, "created", who=who, node=step.node, revision=step.revision)
+        return TimelineEntry(step.at, "created", who=who, node=step.node, revision=step.revision)
     if step.verb == "DELETED":
-        return Entry(step.at, "gone", who=who, revision=step.revision)
+        return TimelineEntry(step.at, "gone", who=who, revision=step.revision)
     if step.node:
-        return Entry(step.at, "bound", node=step.node, who=who, mood="ok", revision=step.revision)
+        return TimelineEntry(
+            step.at, "bound", node=step.node, who=who, mood="ok", revision=step.revision
+        )
     if step.is_eviction or _LEAVES in step.fields:
         text = cause or ("a taint of its node" if step.is_eviction else "")
-        return Entry(step.at, "told to leave", text, who=who, mood="warn", revision=step.revision)
+        return TimelineEntry(
+            step.at, "told to leave", text, who=who, mood="warn", revision=step.revision
+        )
     if any(one.startswith(_GATES) for one in step.fields):
-        return Entry(step.at, "gates changed", who=who, revision=step.revision)
-    return Entry(step.at, "changed", ", ".join(step.fields), who=who, revision=step.revision)
+        return TimelineEntry(step.at, "gates changed", who=who, revision=step.revision)
+    return TimelineEntry(
+        step.at, "changed", ", ".join(step.fields), who=who, revision=step.revision
+    )
 
 
-def _decided(one: Manifest, at: datetime) -> Entry:
+def _decided(one: Manifest, at: datetime) -> TimelineEntry:
     room = one["preemption"]
     if one["outcome"] == "scheduled":
         best = f"{one['nodes']['feasible']} of {one['nodes']['evaluated']} nodes fit"
-        return Entry(at, "decided", best, node=one["nodeName"], decision=one["id"], mood="ok")
+        return TimelineEntry(
+            at, "decided", best, node=one["nodeName"], decision=one["id"], mood="ok"
+        )
     if room["nominatedNode"]:
         text = f"lower-priority pods evicted for it: {room['victims']}"
-        return Entry(at, "nominated", text, node=room["nominatedNode"], decision=one["id"])
+        return TimelineEntry(at, "nominated", text, node=room["nominatedNode"], decision=one["id"])
     words = {"unschedulable": "refused", "stale": "tried in vain"}
     outcome = str(one["outcome"])
     what = words.get(outcome, outcome)
-    return Entry(at, what, one["message"], decision=one["id"], mood="warn")
+    return TimelineEntry(at, what, one["message"], decision=one["id"], mood="warn")
 
 
 def _waits(namespace: str, name: str) -> list[tuple[str, datetime]]:

@@ -70,7 +70,7 @@ class Help(msgspec.Struct, frozen=True):
     preview: str
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingGroupRow(msgspec.Struct, frozen=True):
     """A group of waiting pods as the page shows it; ``oldest`` is (namespace, name)."""
 
     pods: int
@@ -84,10 +84,10 @@ class Waiting(msgspec.Struct, frozen=True):
     remedies: list[Help]
 
 
-def _group(item: Manifest) -> Waiting:
+def _group(item: Manifest) -> WaitingGroupRow:
     status = item["status"]
     namespace, _, name = status["oldest"].partition("/")
-    return Waiting(
+    return WaitingGroupRow(
         pods=status["pods"],
         state=status["state"],
         since=status["since"],
@@ -180,7 +180,7 @@ class Cell(msgspec.Struct, frozen=True):
     bad: bool
 
 
-class Row(msgspec.Struct, frozen=True):
+class NodeVerdictRow(msgspec.Struct, frozen=True):
     """A node and what each plugin says of it."""
 
     name: str
@@ -268,7 +268,7 @@ def _asked(request: HttpRequest, namespace: str, name: str) -> dict[str, Any]:
     return {**about, "world": world, "rejectedBy": request.GET.get("by", "")}
 
 
-def _rows(table: Manifest, filters: list[str], scorers: list[str]) -> list[Row]:
+def _rows(table: Manifest, filters: list[str], scorers: list[str]) -> list[NodeVerdictRow]:
     """Return the page of nodes as rows: verdicts of the filters, then scores."""
     statuses = table.get("statuses") or []
     totals = table.get("total")
@@ -283,7 +283,9 @@ def _rows(table: Manifest, filters: list[str], scorers: list[str]) -> list[Row]:
                 raw, normalized = score["raw"][at], score["normalized"][at]
                 title = f"raw {raw}, normalised {normalized}, weight {score['weight']}"
             cells.append(Cell("" if weighted is None else str(weighted), title, bad=False))
-        found.append(Row(node, table["rejections"][at], totals[at] if totals else None, cells))
+        found.append(
+            NodeVerdictRow(node, table["rejections"][at], totals[at] if totals else None, cells)
+        )
     return found
 
 

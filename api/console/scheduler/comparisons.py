@@ -50,7 +50,7 @@ _LONGEST_TEXT: Final = 256 << 10
 """This many bytes are unpacked from an address at most."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class ComparisonFigure(msgspec.Struct, frozen=True):
     """A figure, or a count, of each run; ``best`` says which runs do best."""
 
     name: str
@@ -206,7 +206,7 @@ def shown(comparison: Manifest) -> dict[str, Any]:
         ("that wait less", "waitedLess"),
     ):
         cells = [("-", False), *((f"{count:,}", False) for count in status[name][1:])]
-        lines.append(Line(f"pods {text} than {runs[0]['title']}", cells))
+        lines.append(ComparisonFigure(f"pods {text} than {runs[0]['title']}", cells))
     return {
         "titles": [one["title"] for one in runs],
         "lines": lines,
@@ -226,12 +226,12 @@ def shown(comparison: Manifest) -> dict[str, Any]:
     }
 
 
-def _line(figure: Manifest) -> Line:
+def _line(figure: Manifest) -> ComparisonFigure:
     values = figure["values"]
     best = None
     if figure["better"] and len(set(values)) > 1:
         best = min(values) if figure["better"] == "less" else max(values)
-    return Line(
+    return ComparisonFigure(
         figure["name"], [(_written(figure["form"], value), value == best) for value in values]
     )
 

@@ -227,7 +227,7 @@ def who_can(request: HttpRequest) -> HttpResponse:
     return layout.page(request, "who_can.html", "Who can", context)
 
 
-class Line(msgspec.Struct, frozen=True):
+class DifferenceLine(msgspec.Struct, frozen=True):
     """A line of a difference: ``sign`` is +, - or a space; … for lines that are left out."""
 
     sign: str
@@ -280,20 +280,24 @@ def _text(revision: int) -> str:
     return pages.as_yaml(questions.configuration_of(revision)) if revision else ""
 
 
-def difference(old: str, new: str) -> list[Line]:
+def difference(old: str, new: str) -> list[DifferenceLine]:
     """Return the lines of both, marked by which of the two has them.
 
     Of many lines in a row that are alike, or in one of them alone, the middle is left out. Texts of
     which many lines differ are not compared in detail, which may take minutes.
     """
     before, after = old.splitlines(), new.splitlines()
-    found: list[Line] = []
+    found: list[DifferenceLine] = []
     for name, i, j, k, m in _parts(before, after):
         if name == "equal":
             found += _lines(" ", before[i:j])
         else:
             found += [*_lines("-", before[i:j]), *_lines("+", after[k:m])]
-    return found if len(found) <= _MOST_LINES else [*found[:_MOST_LINES], Line("…", "and more")]
+    return (
+        found
+        if len(found) <= _MOST_LINES
+        else [*found[:_MOST_LINES], DifferenceLine("…", "and more")]
+    )
 
 
 def _parts(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, int]]:
@@ -312,12 +316,16 @@ def _parts(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, int
     return [("equal", 0, head, 0, head), *parts, ("equal", j, len(old), m, len(new))]
 
 
-def _lines(sign: str, texts: list[str]) -> list[Line]:
+def _lines(sign: str, texts: list[str]) -> list[DifferenceLine]:
     most = _MOST_ALIKE if sign == " " else _MOST_OF_ONE
     left_out = len(texts) - most
     if left_out <= 1:
-        return [Line(sign, one) for one in texts]
+        return [DifferenceLine(sign, one) for one in texts]
     ends = most // 2
     first, last = texts[:ends], texts[-ends:]
-    middle = Line("…", f"{len(texts) - 2 * ends:,} lines {_MEANS[sign]}")
-    return [*(Line(sign, one) for one in first), middle, *(Line(sign, one) for one in last)]
+    middle = DifferenceLine("…", f"{len(texts) - 2 * ends:,} lines {_MEANS[sign]}")
+    return [
+        *(DifferenceLine(sign, one) for one in first),
+        middle,
+        *(DifferenceLine(sign, one) for one in last),
+    ]

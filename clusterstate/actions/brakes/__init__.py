@@ -173,7 +173,7 @@ def approvals_of(pod_ids: Sequence[int], *, now: datetime) -> dict[int, uuid.UUI
 # What is asked for ---------------------------------------------------------------------------
 
 
-class Asked(msgspec.Struct, frozen=True):
+class EvictionCandidate(msgspec.Struct, frozen=True):
     """A pod that is to be evicted, and the scopes that it counts in by name; '' for none."""
 
     uid: uuid.UUID
@@ -190,7 +190,7 @@ class Asked(msgspec.Struct, frozen=True):
 class EvictionHeld(TooManyRequests):
     """A brake does not let the pod go. ``share`` is what would leave, as it is counted."""
 
-    def __init__(self, asked: Asked, share: Share, limit: float) -> None:
+    def __init__(self, asked: EvictionCandidate, share: Share, limit: float) -> None:
         self.asked, self.share, self.limit = asked, share, limit
         message = (
             f"Cannot evict pod: {share.leaving} of {share.total} pods of {share.scope}"
@@ -255,7 +255,7 @@ def admit(namespace: str, name: str, *, now: datetime) -> None:
     row = sql.fetch_one(_WHO, (namespace, name))
     if row is None:
         return
-    asked = Asked(*row)
+    asked = EvictionCandidate(*row)
     sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.BRAKES,))
     names = asked.names()
     if names:
@@ -265,7 +265,7 @@ def admit(namespace: str, name: str, *, now: datetime) -> None:
         raise EvictionPaced(asked.zone)
 
 
-def _judge(asked: Asked, names: Mapping[str, str], now: datetime) -> None:
+def _judge(asked: EvictionCandidate, names: Mapping[str, str], now: datetime) -> None:
     rows = sql.fetch(_STATES, (sql.Texts([*names]), sql.Texts([*names.values()]), now))
     states = {row[0]: row for row in rows}
     for scope, (_, name, state, leaving, total, limit) in states.items():
@@ -303,7 +303,7 @@ def _others(scope: str, name: str, now: datetime, *, at_most: float) -> tuple[in
     return others, total
 
 
-def _note(asked: Asked, now: datetime) -> None:
+def _note(asked: EvictionCandidate, now: datetime) -> None:
     sql.run(_ASK, (asked.uid, now, asked.zone, asked.namespace, asked.owner))
 
 
@@ -324,7 +324,7 @@ _NOTE: Final = """
 """
 
 
-def to_note(pod_ids: Sequence[int]) -> list[Asked]:
+def to_note(pod_ids: Sequence[int]) -> list[EvictionCandidate]:
     """Return the scopes of pods that timers evict now, for ``note_evicted``.
 
     Queries once, not at all where nothing is limited.
@@ -333,10 +333,12 @@ def to_note(pod_ids: Sequence[int]) -> list[Asked]:
     if not limited or not pod_ids:
         return []
     parts = _OWNED if OWNER in limited else {"owner": "''", "document": ""}
-    return [Asked(*row) for row in sql.fetch(_WHOSE.format(**parts), (sql.Int8s(pod_ids),))]
+    return [
+        EvictionCandidate(*row) for row in sql.fetch(_WHOSE.format(**parts), (sql.Int8s(pod_ids),))
+    ]
 
 
-def note_evicted(gone: Sequence[Asked], *, now: datetime) -> None:
+def note_evicted(gone: Sequence[EvictionCandidate], *, now: datetime) -> None:
     """Let pods that timers evicted count for a minute, also when they are gone by then.
 
     Outside of the transaction that evicted them: a client that asks for one of them notes it before

@@ -23,7 +23,7 @@ from clusterstate.actions.writing import (
     transactions,
 )
 from clusterstate.actions.writing.deletion import Deletion, Outcome
-from clusterstate.actions.writing.stored import Deleted, Row, Stored
+from clusterstate.actions.writing.stored import Deleted, LockedRow, Stored
 from clusterstate.admission.request import CREATE, UPDATE, User
 from clusterstate.change_log import actors, changes
 from clusterstate.database import sql
@@ -260,7 +260,7 @@ def create_event(namespace: str, manifest: Manifest, *, now: datetime, user: Use
     return Stored(transactions.told(text, row[0]), row[0], admitted.warnings, metadata["uid"])
 
 
-def _lock(keys: Sequence[tuple[str, str]]) -> list[Row]:
+def _lock(keys: Sequence[tuple[str, str]]) -> list[LockedRow]:
     """Lock the events that there are; ``document_id`` is 0 for those without a document."""
     rows = []
     for namespace, name in sorted(keys):
@@ -274,7 +274,7 @@ def _lock(keys: Sequence[tuple[str, str]]) -> list[Row]:
         id_, document_id, revision = found
         manifest = decode_object(get_object(EVENT, namespace, name))
         rows.append(
-            Row(
+            LockedRow(
                 id=id_,
                 uid=manifest["metadata"]["uid"],
                 namespace=namespace,
@@ -348,7 +348,7 @@ def update_event(
     return Stored(body, revision, admitted.warnings, row.uid)
 
 
-def _write(row: Row, new: Manifest, text: str, now: datetime) -> int:
+def _write(row: LockedRow, new: Manifest, text: str, now: datetime) -> int:
     """Write a new version of a locked event; return its revision."""
     document_id = row.document_id or None
     found = sql.fetch_one(
@@ -370,17 +370,17 @@ def _delete_each(wanted: Sequence[Deletion], now: datetime) -> list[Deleted | St
     """
     context = catalogue.fresh()
 
-    def judge(row: Row, one: Deletion) -> Outcome:
+    def judge(row: LockedRow, one: Deletion) -> Outcome:
         return judge_deletion(EVENT, row, one, context, now)
 
-    def write(outcomes: Sequence[tuple[Row, Outcome]]) -> list[int]:
+    def write(outcomes: Sequence[tuple[LockedRow, Outcome]]) -> list[int]:
         return [
             _write(row, one.manifest, one.text, now)
             for row, one in outcomes
             if one.manifest is not None
         ]
 
-    def remove(rows: Sequence[Row]) -> list[int]:
+    def remove(rows: Sequence[LockedRow]) -> list[int]:
         return [_remove(row, now) for row in rows]
 
     return deletion.delete_each(EVENT, wanted, lock=_lock, judge=judge, write=write, remove=remove)
@@ -404,7 +404,7 @@ _DELETE = f"""
 """
 
 
-def _remove(row: Row, now: datetime) -> int:
+def _remove(row: LockedRow, now: datetime) -> int:
     """Remove a locked event; return the revision. The service's own gets its document now."""
     document_id = row.document_id
     if not document_id:

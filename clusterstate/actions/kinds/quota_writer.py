@@ -19,7 +19,7 @@ from clusterstate.actions.writing import (
     stored_rows,
     transactions,
 )
-from clusterstate.actions.writing.stored import Row, Stored
+from clusterstate.actions.writing.stored import LockedRow, Stored
 from clusterstate.admission.request import User
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values.errors import StatusError
@@ -95,7 +95,7 @@ class DeviceClassWriter(Writer):
             quotas.count_all_again()
         return super().store(kind, version, now)
 
-    def remove(self, kind: Kind, rows: Sequence[Row], now: datetime) -> list[int]:
+    def remove(self, kind: Kind, rows: Sequence[LockedRow], now: datetime) -> list[int]:
         """Remove classes."""
         if any(_resource(row.manifest()) for row in rows):
             quotas.count_all_again()

@@ -44,7 +44,7 @@ _TRIM: Final = """
 """
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
+class AuditLine(msgspec.Struct, frozen=True, gc=False):
     """A line, as an Event of audit.k8s.io/v1, and what is searched for."""
 
     at: datetime
@@ -63,7 +63,7 @@ def next_digest(previous: bytes, line: str) -> bytes:
     return hashlib.sha256(previous + line.encode()).digest()
 
 
-def append(lines: Sequence[Line]) -> None:
+def append(lines: Sequence[AuditLine]) -> None:
     """Append lines, in order, in one transaction of three statements."""
     if not lines:
         return

@@ -4,16 +4,16 @@ The contract between who decides and who writes
 -----------------------------------------------
 A ``Binding`` says which pod goes to which node, what it takes there and what the decision relied on
 (its ``Footprint``, one for each scheduling class), and with which others it stands or falls. The
-answer says of each pod that was not bound why (``Refused``), so that its scheduler knows whether
-to follow the log, to decide again or to give the pod up.
+answer says why a pod was not bound (``BindRefusal``), so that its scheduler knows whether to follow
+the log, to decide again or to give the pod up.
 
 ``bind_pods`` checks what one scheduler needs while clients place pods, too: that the pod still is
 what it was decided as (its class, and with it the amounts, ports and labels), that its node's rules
 have not changed (``placement_revision``), and that no other process bound pods meanwhile (the row
 of ``binder``; see the package). No caller knows how any of this is locked.
 
-*Several schedulers at work* (``Beside``). Then the row of ``binder`` says so, and three things take
-its place, so that a bind by one spoils no decision of another that it does not touch:
+*Several schedulers at work* (``OtherSchedulers``). Then the row of ``binder`` says so, and three
+things take its place, so that a bind by one spoils no decision of another that it does not touch:
 
     node_binder    by whom pods were bound to a node last, and when. A decision for the node has to
                    know that bind, or be by the same scheduler: amounts, ports and all else that a
@@ -63,7 +63,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.nodes import node_labels
 
 
-class Refused(StrEnum):
+class BindRefusal(StrEnum):
     """Why a pod was not bound."""
 
     GONE = "gone"
@@ -104,7 +104,7 @@ class Binding(msgspec.Struct, frozen=True):
     common: bool = True
 
 
-class Beside(msgspec.Struct, frozen=True):
+class OtherSchedulers(msgspec.Struct, frozen=True):
     """What a scheduler knows that works beside others.
 
     ``reach``: how many classes with hard rules about other pods there were (``reach_seq``) when
@@ -123,7 +123,7 @@ class BindResult(msgspec.Struct, frozen=True):
     """
 
     bound: list[tuple[int, int]]
-    refused: dict[int, Refused] = {}
+    refused: dict[int, BindRefusal] = {}
     held: list[int] = []
 
 
@@ -296,11 +296,11 @@ _WHY = f"""
     LEFT JOIN pod p ON p.id = i.pod_id LEFT JOIN node n ON n.name = i.node_name
 """
 _REASONS = (
-    Refused.GONE,
-    Refused.PLACED,
-    Refused.CHANGED,
-    Refused.NO_NODE,
-    Refused.NODE_CHANGED,
+    BindRefusal.GONE,
+    BindRefusal.PLACED,
+    BindRefusal.CHANGED,
+    BindRefusal.NO_NODE,
+    BindRefusal.NODE_CHANGED,
 )
 
 
@@ -310,7 +310,7 @@ def bind_pods(
     snapshot_revision: int,
     now: datetime,
     binder: str = "scheduler",
-    beside: Beside | None = None,
+    beside: OtherSchedulers | None = None,
 ) -> BindResult:
     """Bind what still can be bound as decided; one change for each pod.
 
@@ -355,7 +355,7 @@ def bind_pods(
     bound = [(row[0], row[1]) for row in rows if row[1] is not None]
     if bound:
         changes.announce(bound[-1][1], ("Pod",))
-    refused: dict[int, Refused] = {}
+    refused: dict[int, BindRefusal] = {}
     if len(rows) < len(bindings):
         able = {row[0] for row in rows}
         why = _why(what, snapshot_revision)
@@ -363,7 +363,7 @@ def bind_pods(
     return BindResult(bound, refused, [row[0] for row in rows if row[1] is None])
 
 
-def _why(what: Sequence[Any], snapshot_revision: int) -> dict[int, Refused]:
+def _why(what: Sequence[Any], snapshot_revision: int) -> dict[int, BindRefusal]:
     """Return why pods cannot be bound, as it stands a moment later. Queries once.
 
     Where nothing speaks against a pod, another scheduler's binds did.
@@ -372,7 +372,7 @@ def _why(what: Sequence[Any], snapshot_revision: int) -> dict[int, Refused]:
     return {
         row[0]: next(
             (reason for reason, holds in zip(_REASONS, row[1:], strict=True) if holds),
-            Refused.OVERTAKEN,
+            BindRefusal.OVERTAKEN,
         )
         for row in rows
     }

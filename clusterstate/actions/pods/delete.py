@@ -19,7 +19,7 @@ from clusterstate.actions.pods.versions import (
 from clusterstate.actions.writing import deletion, object_meta
 from clusterstate.actions.writing.deadlocks import again_after_deadlock
 from clusterstate.actions.writing.deletion import Deletion, Outcome
-from clusterstate.actions.writing.stored import Deleted, Row
+from clusterstate.actions.writing.stored import Deleted, LockedRow
 from clusterstate.admission.plugins import node_restriction
 from clusterstate.admission.request import DELETE, NOBODY, Context, User
 from clusterstate.change_log import changes
@@ -115,10 +115,10 @@ def _delete_judged(wanted: Sequence[Deletion], *, now: datetime) -> list[Deleted
     """Delete pods in one transaction, each locked and judged."""
     context = catalogue.current()
 
-    def judge(row: Row, one: Deletion) -> Outcome:
+    def judge(row: LockedRow, one: Deletion) -> Outcome:
         return _judge(row, one, context, now)
 
-    def write(outcomes: Sequence[tuple[Row, Outcome]]) -> list[int]:
+    def write(outcomes: Sequence[tuple[LockedRow, Outcome]]) -> list[int]:
         versions = [
             Version(row, one.manifest, one.text, one.overlay, same_class=True)
             for row, one in outcomes
@@ -126,7 +126,7 @@ def _delete_judged(wanted: Sequence[Deletion], *, now: datetime) -> list[Deleted
         ]
         return write_versions(versions, now=now)
 
-    def remove(rows: Sequence[Row]) -> list[int]:
+    def remove(rows: Sequence[LockedRow]) -> list[int]:
         return remove_pods(rows, now=now)
 
     def work() -> list[Deleted | StatusError]:
@@ -138,7 +138,7 @@ def _delete_judged(wanted: Sequence[Deletion], *, now: datetime) -> list[Deleted
     return again_after_deadlock(work)
 
 
-def _judge(row: Row, wanted: Deletion, context: Context, now: datetime) -> Outcome:
+def _judge(row: LockedRow, wanted: Deletion, context: Context, now: datetime) -> Outcome:
     """Return the fate of a locked pod that is to be deleted.
 
     Raises:

@@ -30,7 +30,7 @@ from clusterstate.actions.pods.versions import lock_pod, write_version
 from clusterstate.actions.pods.writer import PodWriter, usage_of
 from clusterstate.actions.writing import NewVersion, Update, object_meta, quotas, transactions
 from clusterstate.actions.writing.deadlocks import again_after_deadlock
-from clusterstate.actions.writing.stored import Row, Stored
+from clusterstate.actions.writing.stored import LockedRow, Stored
 from clusterstate.change_log import changes
 from clusterstate.database import locks, sql
 from clusterstate.objects.registry.kind import Kind
@@ -41,7 +41,7 @@ from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects.workloads import without_agent
 from clusterstate.queries.pods import resizes
-from clusterstate.queries.pods.resizes import Waiting
+from clusterstate.queries.pods.resizes import WaitingResize
 
 COMPONENT: Final = "pod-resize-controller"
 """Who says in Events what became of a resize."""
@@ -58,7 +58,7 @@ class ResizingWriter(PodWriter):
 
     def __init__(self) -> None:
         self._books: quotas.Books | None = None
-        self._row: Row | None = None
+        self._row: LockedRow | None = None
         self._waits: bool | None = None
         """Whether the service decided that the resize waits; ``None``: it decided nothing."""
         self._warnings: list[str] = []
@@ -85,7 +85,7 @@ class ResizingWriter(PodWriter):
         """Take the placement lock, which comes after the quotas of the namespace."""
         sql.run(_LOCK_PLACEMENT)
 
-    def lock(self, kind: Kind, namespace: str, name: str) -> Row:
+    def lock(self, kind: Kind, namespace: str, name: str) -> LockedRow:
         """See ``lock_pod``."""
         self._row = super().lock(kind, namespace, name)
         return self._row
@@ -164,7 +164,7 @@ def _decided(
     return resizing.hold(new, had, why, generation, document.format_time(now)), why
 
 
-def _tell(row: Row, why: Verdict | None, now: datetime) -> None:
+def _tell(row: LockedRow, why: Verdict | None, now: datetime) -> None:
     """Record the Event of what was decided, as a kubelet does."""
     said = "ResizeCompleted", "Pod resize completed", "Normal"
     if why is not None:
@@ -183,7 +183,7 @@ def _tell(row: Row, why: Verdict | None, now: datetime) -> None:
     record_many([news], now=now)
 
 
-def retry(one: Waiting, *, now: datetime) -> bool:
+def retry(one: WaitingResize, *, now: datetime) -> bool:
     """Decide again about a resize that waits; return whether anything changed.
 
     One transaction. Nothing changes where it waits no longer: the pod is gone, finished or resized

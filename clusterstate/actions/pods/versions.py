@@ -8,7 +8,7 @@ import msgspec
 from clusterstate.actions.pods.classes import class_id_of
 from clusterstate.actions.pods.clauses import BY_ROW, POD, log_versions, returning_versions
 from clusterstate.actions.writing import stored_rows, transactions
-from clusterstate.actions.writing.stored import Deleted, Row
+from clusterstate.actions.writing.stored import Deleted, LockedRow
 from clusterstate.change_log import actors, changes
 from clusterstate.database import sql
 from clusterstate.objects.rules import scheduling_class
@@ -21,7 +21,7 @@ from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
 _COLUMNS = f", {POD_OVERLAY}, t.class_id, t.phase, t.nominated_node_name"
 
 
-def lock_pod(namespace: str, name: str) -> Row:
+def lock_pod(namespace: str, name: str) -> LockedRow:
     """Return the stored pod with its document, locked until the transaction ends.
 
     Raises:
@@ -30,13 +30,13 @@ def lock_pod(namespace: str, name: str) -> Row:
     return _row(stored_rows.lock_columns(POD, namespace, name, _COLUMNS))
 
 
-def lock_pods(keys: Sequence[tuple[str, str]]) -> list[Row]:
+def lock_pods(keys: Sequence[tuple[str, str]]) -> list[LockedRow]:
     """Return the stored pods with these namespaces and names, locked, without absent ones."""
     return [_row(found) for found in stored_rows.lock_many_columns(POD, keys, _COLUMNS)]
 
 
-def _row(found: sql.Row) -> Row:
-    row = Row(*found[:7])
+def _row(found: sql.Row) -> LockedRow:
+    row = LockedRow(*found[:7])
     *slots, row.class_id, row.phase, row.nominated_node_name = found[7:]
     row.overlay = pod_overlay(*slots)
     return row
@@ -107,7 +107,7 @@ class Version(msgspec.Struct, frozen=True):
     changed, so the pod keeps its scheduling class.
     """
 
-    row: Row
+    row: LockedRow
     manifest: Manifest
     text: str
     overlay: Overlay
@@ -166,7 +166,7 @@ def _gates(manifest: Manifest) -> bool:
 
 
 def write_version(
-    row: Row,
+    row: LockedRow,
     manifest: Manifest,
     text: str,
     overlay: Overlay,
@@ -254,7 +254,7 @@ def delete_free_pods(
     return found
 
 
-def remove_pods(rows: Sequence[Row], *, now: datetime) -> list[int]:
+def remove_pods(rows: Sequence[LockedRow], *, now: datetime) -> list[int]:
     """Delete locked pods by one statement; return the revisions of their deletions, in order."""
     found = delete_pod_rows([row.id for row in rows], [row.actor for row in rows], now=now)
     revisions: dict[int, int] = dict(found)

@@ -9,7 +9,7 @@ from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.pods.versions import lock_pod, remove_pods, write_version
 from clusterstate.actions.writing import NewVersion, Writer, quotas
 from clusterstate.actions.writing.deletion import Deletion
-from clusterstate.actions.writing.stored import Deleted, Row, Stored
+from clusterstate.actions.writing.stored import Deleted, LockedRow, Stored
 from clusterstate.admission.request import User
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.rules import resizing, scheduling_class, usage
@@ -39,7 +39,7 @@ class PodWriter(Writer):
         """See ``create_pods_each``."""
         return create_pods_each(wanted, now=now)
 
-    def lock(self, kind: Kind, namespace: str, name: str) -> Row:
+    def lock(self, kind: Kind, namespace: str, name: str) -> LockedRow:
         """See ``lock_pod``."""
         return lock_pod(namespace, name)
 
@@ -71,7 +71,7 @@ class PodWriter(Writer):
         books.take_back(namespace, charged)
         return books
 
-    def remove(self, kind: Kind, rows: Sequence[Row], now: datetime) -> list[int]:
+    def remove(self, kind: Kind, rows: Sequence[LockedRow], now: datetime) -> list[int]:
         """See ``remove_pods``."""
         return remove_pods(rows, now=now)
 

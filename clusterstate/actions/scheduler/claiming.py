@@ -17,10 +17,10 @@ from django.db import transaction
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import (
     LOCK_PLACEMENT,
-    Beside,
     Binding,
+    BindRefusal,
     BindResult,
-    Refused,
+    OtherSchedulers,
     bind_pods,
 )
 from clusterstate.actions.pods.rewrite import rewrite_pod
@@ -54,7 +54,7 @@ def bind_in_order(
     snapshot_revision: int,
     now: datetime,
     binder: str,
-    beside: Beside | None = None,
+    beside: OtherSchedulers | None = None,
 ) -> BindResult:
     """Bind as ``bind_pods`` does; pods that have claims one by one, in their places.
 
@@ -66,7 +66,7 @@ def bind_in_order(
             bindings, snapshot_revision=snapshot_revision, now=now, binder=binder, beside=beside
         )
     bound: list[tuple[int, int]] = []
-    refused: dict[int, Refused] = {}
+    refused: dict[int, BindRefusal] = {}
     held: list[int] = []
     for claiming, some in _in_turn(bindings):
         gang = claiming and some[0].gang
@@ -112,7 +112,7 @@ def _bind_claiming(
     snapshot_revision: int,
     now: datetime,
     binder: str,
-    beside: Beside | None,
+    beside: OtherSchedulers | None,
 ) -> BindResult:
     """Bind one pod, or a gang as a whole, and write the claims that it was given."""
 
@@ -138,7 +138,7 @@ def _bind_claiming(
     try:
         return again_after_deadlock(work)
     except StatusError:
-        return BindResult([], {one.pod_id: Refused.CLAIMED for one in bindings})
+        return BindResult([], {one.pod_id: BindRefusal.CLAIMED for one in bindings})
 
 
 def _write_claims(binding: Binding, now: datetime) -> None:

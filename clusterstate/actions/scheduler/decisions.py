@@ -34,7 +34,7 @@ else:  # web processes never import NumPy
     Integers = Sequence[int]
 
 
-class Made(Decided, frozen=True, gc=False):
+class NewDecision(Decided, frozen=True, gc=False):
     """A decision to record; ``table``: the packed full table of a pod that could not be placed."""
 
     table: bytes | None = None
@@ -94,7 +94,7 @@ _KEEP_TABLES = " ".join(_KEEP_TABLES.split())
 
 
 class MadeMany(msgspec.Struct, frozen=True, kw_only=True):
-    """Decisions as columns, one entry for each in all of them; see ``Made``."""
+    """Decisions as columns, one entry for each in all of them; see ``NewDecision``."""
 
     pod_id: Sequence[int]
     at: Sequence[datetime]
@@ -130,7 +130,7 @@ def begin_epoch(scheduler: int) -> int:
     return epoch
 
 
-def record_many(decisions: Sequence[Made], first: Turn) -> int:
+def record_many(decisions: Sequence[NewDecision], first: Turn) -> int:
     """Record decisions, in their order; return how many rows were written.
 
     ``first`` is the turn of the first; the others have the numbers after it.
@@ -139,7 +139,7 @@ def record_many(decisions: Sequence[Made], first: Turn) -> int:
         MadeMany(
             **{
                 name: [getattr(one, name) for one in decisions]
-                for name in Made.__struct_fields__
+                for name in NewDecision.__struct_fields__
                 if name != "message"
             },
             message=[one.message[:_LONGEST_MESSAGE].replace("\0", "") for one in decisions],

@@ -29,7 +29,7 @@ from clusterstate import admission, catalogue
 from clusterstate.actions.writing import deletion, object_meta, quotas, stored_rows, transactions
 from clusterstate.actions.writing.deadlocks import again_after_deadlock
 from clusterstate.actions.writing.deletion import Deletion, Outcome
-from clusterstate.actions.writing.stored import Deleted, Row, Stored
+from clusterstate.actions.writing.stored import Deleted, LockedRow, Stored
 from clusterstate.admission.plugins.resource_quota import Charge
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
 from clusterstate.change_log import changes
@@ -72,7 +72,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
 class NewVersion(msgspec.Struct, frozen=True):
     """A version of a locked object to write; ``slots`` fill those of its document ``text``."""
 
-    row: Row
+    row: LockedRow
     new: Manifest
     old: Manifest
     text: str
@@ -88,7 +88,7 @@ class Writer:
     def lock_before(self) -> None:
         """Take the locks that come before the locks of rows (`actions.objects` has the order)."""
 
-    def lock(self, kind: Kind, namespace: str, name: str) -> Row:
+    def lock(self, kind: Kind, namespace: str, name: str) -> LockedRow:
         """Return the stored row, locked until the transaction ends.
 
         Raises:
@@ -122,7 +122,7 @@ class Writer:
             logged=kind.strategy.is_logged(new, old),
         )
 
-    def remove(self, kind: Kind, rows: Sequence[Row], now: datetime) -> list[int]:
+    def remove(self, kind: Kind, rows: Sequence[LockedRow], now: datetime) -> list[int]:
         """Remove locked rows; return the revisions of their deletions, in order."""
         return stored_rows.delete_rows(kind, rows, now=now)
 
@@ -360,13 +360,13 @@ class Writer:
         """
         context = catalogue.current()
 
-        def lock(keys: Sequence[tuple[str, str]]) -> list[Row]:
+        def lock(keys: Sequence[tuple[str, str]]) -> list[LockedRow]:
             return stored_rows.lock_rows(kind, keys)
 
-        def judge(row: Row, one: Deletion) -> Outcome:
+        def judge(row: LockedRow, one: Deletion) -> Outcome:
             return judge_deletion(kind, row, one, context, now)
 
-        def write(outcomes: Sequence[tuple[Row, Outcome]]) -> list[int]:
+        def write(outcomes: Sequence[tuple[LockedRow, Outcome]]) -> list[int]:
             return [
                 self.store(
                     kind,
@@ -377,7 +377,7 @@ class Writer:
                 if one.manifest is not None
             ]
 
-        def remove(rows: Sequence[Row]) -> list[int]:
+        def remove(rows: Sequence[LockedRow]) -> list[int]:
             return self.remove(kind, rows, now)
 
         def work() -> list[Deleted | StatusError]:
@@ -424,7 +424,7 @@ def _charge(
 
 
 def judge_deletion(
-    kind: Kind, row: Row, wanted: Deletion, context: admission.Context, now: datetime
+    kind: Kind, row: LockedRow, wanted: Deletion, context: admission.Context, now: datetime
 ) -> Outcome:
     """Return the fate of a locked object, not a pod, that is to be deleted.
 

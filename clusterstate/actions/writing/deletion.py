@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from clusterstate.actions.writing import transactions
-from clusterstate.actions.writing.stored import Deleted, Row
+from clusterstate.actions.writing.stored import Deleted, LockedRow
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.change_log import changes
 from clusterstate.objects.registry.kind import Kind
@@ -93,15 +93,15 @@ class Outcome(msgspec.Struct, frozen=True):
 UNCHANGED = Outcome(None, "", document.EMPTY, gone=False)
 
 
-def removal(row: Row) -> Outcome:
+def removal(row: LockedRow) -> Outcome:
     """Return that an object goes at once, in its last version."""
     return Outcome(None, row.text, row.overlay, gone=True)
 
 
-Lock = Callable[[Sequence[tuple[str, str]]], list[Row]]
-Judge = Callable[[Row, Deletion], Outcome]
-WriteVersions = Callable[[Sequence[tuple[Row, Outcome]]], list[int]]
-Remove = Callable[[Sequence[Row]], list[int]]
+Lock = Callable[[Sequence[tuple[str, str]]], list[LockedRow]]
+Judge = Callable[[LockedRow, Deletion], Outcome]
+WriteVersions = Callable[[Sequence[tuple[LockedRow, Outcome]]], list[int]]
+Remove = Callable[[Sequence[LockedRow]], list[int]]
 
 
 def delete_each(
@@ -142,7 +142,7 @@ def _delete_turn(
 ) -> dict[int, Deleted | StatusError]:
     """Delete objects that are all different; return the results by place."""
     results: dict[int, Deleted | StatusError] = {}
-    outcomes: dict[int, tuple[Row, Outcome]] = {}
+    outcomes: dict[int, tuple[LockedRow, Outcome]] = {}
     rows = {(row.namespace, row.name): row for row in lock(list(turn))}
     for key, place in turn.items():
         row = rows.get(key)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clusterstate.actions.writing.stored import Row
+from clusterstate.actions.writing.stored import LockedRow
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.registry.strategies import keep
 from clusterstate.objects.values import document
@@ -267,7 +267,9 @@ def bump_generation_of_leaving(metadata: Manifest) -> None:
         metadata["generation"] += 1
 
 
-def same(kind: Kind, row: Row, old: Manifest, new: Manifest, text: str, slots: Overlay) -> bool:
+def same(
+    kind: Kind, row: LockedRow, old: Manifest, new: Manifest, text: str, slots: Overlay
+) -> bool:
     """Return whether an update changes nothing but times in managedFields."""
     if slots != row.overlay:
         return False

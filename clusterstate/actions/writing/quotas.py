@@ -31,7 +31,7 @@ from django.db import IntegrityError, transaction
 
 from clusterstate import catalogue
 from clusterstate.actions.writing import stored_rows
-from clusterstate.actions.writing.stored import Row
+from clusterstate.actions.writing.stored import LockedRow
 from clusterstate.admission.plugins import resource_quota
 from clusterstate.admission.plugins.resource_quota import Account, Charge
 from clusterstate.change_log import changes
@@ -151,7 +151,7 @@ class Books:
     """Optimistic: charges and statuses are stored in one statement without a savepoint. On a name
     collision ``Spoiled`` is raised and the caller retries."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[LockedRow]) -> None:
         self._rows = rows
         self._manifests = [row.manifest() for row in rows]
         self._all = [Account(manifest) for manifest in self._manifests]
@@ -219,12 +219,14 @@ class Books:
         if updates:
             self._note_written(rows, sql.fetch_together(*updates))
 
-    def _note_written(self, rows: Sequence[Row], revisions: Sequence[Sequence[sql.Row]]) -> None:
+    def _note_written(
+        self, rows: Sequence[LockedRow], revisions: Sequence[Sequence[sql.Row]]
+    ) -> None:
         for row, ((revision,),) in zip(rows, revisions, strict=True):
             row.revision = revision
             changes.announce(revision, (QUOTA.name,))
 
-    def _updates(self, now: datetime) -> tuple[list[Row], list[tuple[str, list[Any]]]]:
+    def _updates(self, now: datetime) -> tuple[list[LockedRow], list[tuple[str, list[Any]]]]:
         """Return the rows whose status differs, and the statements that store it."""
         rows, updates = [], []
         for row, manifest, account in zip(self._rows, self._manifests, self._all, strict=True):
@@ -252,7 +254,7 @@ def open_books(namespaces: Collection[str]) -> tuple[Books, int]:
         (_READ, (spaces,)),
         (_TAKE, (spaces, spaces, special, special)),
     )
-    books = Books([Row(*one) for one in found])
+    books = Books([LockedRow(*one) for one in found])
     for namespace in sorted(_count_ended(books, ended)):
         count_again(namespace)
     return books, epochs[0][0]
@@ -479,7 +481,7 @@ def wrong_accounts(namespace: str) -> list[tuple[str, Manifest, Manifest]]:
     again = "SELECT 1 FROM usage_change WHERE namespace = %s AND kind = %s::smallint"
     if sql.fetch_one(again, (namespace, COUNT_AGAIN)) is not None:
         return []
-    rows = [Row(*one) for one in sql.fetch(_READ, (spaces,))]
+    rows = [LockedRow(*one) for one in sql.fetch(_READ, (spaces,))]
     known, counted = Books(rows), Books(rows)
     ended = sql.fetch(_LOOK, (spaces, spaces, _special(), _special()))
     if _count_ended(known, ended):

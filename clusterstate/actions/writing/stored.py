@@ -30,7 +30,7 @@ class Deleted(msgspec.Struct, frozen=True):
     gone: bool
 
 
-class Row(msgspec.Struct):
+class LockedRow(msgspec.Struct):
     """A stored row, locked for change, with its document."""
 
     id: int

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from clusterstate import catalogue
-from clusterstate.actions.writing.stored import Row
+from clusterstate.actions.writing.stored import LockedRow
 from clusterstate.actions.writing.transactions import unique_names
 from clusterstate.change_log import actors, changes
 from clusterstate.database import sql
@@ -203,17 +203,17 @@ def _lock_statements(kind_name: str, more: str) -> tuple[str, str]:
     return read, f"SELECT 1 FROM {kind.rows} t WHERE {where} FOR NO KEY UPDATE"
 
 
-def lock_row(kind: Kind, namespace: str, name: str) -> Row:
+def lock_row(kind: Kind, namespace: str, name: str) -> LockedRow:
     """Return the stored row with its document, locked until the transaction ends; not for pods.
 
     Raises:
         NotFound: there is none.
     """
-    return Row(*lock_columns(kind, namespace, name))
+    return LockedRow(*lock_columns(kind, namespace, name))
 
 
 def lock_columns(kind: Kind, namespace: str, name: str, more: str = "") -> sql.Row:
-    """Return the first columns of a ``Row`` and the columns ``more``, of a row locked as above.
+    """Return a row's first columns, as in ``LockedRow``, and those of ``more``; locked as above.
 
     When the statement had to wait for another writer, PostgreSQL checks the row's newest version
     against the document of the older one and finds no match. The row is then locked by itself,
@@ -252,12 +252,12 @@ def _lock_many_statement(kind_name: str, more: str) -> str:
     """
 
 
-def lock_rows(kind: Kind, keys: Sequence[tuple[str, str]]) -> list[Row]:
+def lock_rows(kind: Kind, keys: Sequence[tuple[str, str]]) -> list[LockedRow]:
     """Return the stored rows with these namespaces and names, locked; not for pods.
 
     Absent ones are left out. See ``lock_many_columns``.
     """
-    return [Row(*found) for found in lock_many_columns(kind, keys)]
+    return [LockedRow(*found) for found in lock_many_columns(kind, keys)]
 
 
 def lock_many_columns(kind: Kind, keys: Sequence[tuple[str, str]], more: str = "") -> list[sql.Row]:
@@ -316,7 +316,7 @@ def _update_statement(kind_name: str, *, logged: bool) -> str:
 
 def update_row(
     kind: Kind,
-    row: Row,
+    row: LockedRow,
     manifest: Manifest,
     text: str,
     *,
@@ -340,7 +340,7 @@ def update_row(
 
 def update_of(
     kind: Kind,
-    row: Row,
+    row: LockedRow,
     manifest: Manifest,
     text: str,
     *,
@@ -406,7 +406,7 @@ def _delete_statement(kind_name: str) -> str:
     """
 
 
-def delete_rows(kind: Kind, rows: Sequence[Row], *, now: datetime) -> list[int]:
+def delete_rows(kind: Kind, rows: Sequence[LockedRow], *, now: datetime) -> list[int]:
     """Remove locked rows by one statement; return the revisions of their deletions, in order."""
     by = actors.columns([row.actor for row in rows])
     found = sql.fetch(

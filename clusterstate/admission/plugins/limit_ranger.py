@@ -5,7 +5,7 @@ validation they refuse what is below a minimum, above a maximum, or limited at t
 request. What containers ask for changes by ``pods/resize`` alone, so that pods are looked at when
 they are created or resized, and claims whenever they are changed. Pods and claims that are being
 deleted are left alone. Rule: plugin/pkg/admission/limitranger/admission.go, v1.36 and v1.38
-(``_Asked``).
+(``_Amounts``).
 
 Several LimitRanges are applied in the order of their names, where Kubernetes has none.
 """
@@ -117,7 +117,7 @@ def _items(limit_range: Manifest, type_: str | None = None) -> list[Manifest]:
     return [item for item in limits if type_ is None or item.get("type") == type_]
 
 
-class _Asked:
+class _Amounts:
     """The amounts of a container, a pod or a claim, and those that a rule ignores.
 
     From 1.38 on that is what an update leaves as it was, request and limit alike
@@ -130,7 +130,7 @@ class _Asked:
         self,
         requests: ResourceList,
         limits: ResourceList,
-        before: "_Asked | None",
+        before: "_Amounts | None",
         version: Compatibility,
     ) -> None:
         self.requests = requests
@@ -191,8 +191,8 @@ def _pod_violations(limit_range: Manifest, request: Request) -> Iterator[str]:
 
 
 def _containers(
-    pod: Manifest, before: Mapping[str, _Asked], version: Compatibility
-) -> Iterator[tuple[str, _Asked]]:
+    pod: Manifest, before: Mapping[str, _Amounts], version: Compatibility
+) -> Iterator[tuple[str, _Amounts]]:
     """Yield the containers by name; ``before``: those of the stored pod."""
     spec = pod.get("spec") or {}
     for field, _ in _CONTAINER_FIELDS:
@@ -200,21 +200,21 @@ def _containers(
             stated, name = container.get("resources") or {}, container.get("name") or ""
             requests = _parsed(stated.get("requests") or {})
             limits = _parsed(stated.get("limits") or {})
-            yield name, _Asked(requests, limits, before.get(name), version)
+            yield name, _Amounts(requests, limits, before.get(name), version)
 
 
-def _whole(manifest: Manifest, before: _Asked | None, version: Compatibility) -> _Asked:
+def _whole(manifest: Manifest, before: _Amounts | None, version: Compatibility) -> _Amounts:
     pod = msgspec.convert(manifest, Pod)
     requests, limits = resources.pod_requests(pod, _OF_SPEC), resources.pod_limits(pod, _OF_SPEC)
-    return _Asked(requests, limits, before, version)
+    return _Amounts(requests, limits, before, version)
 
 
 def _claim_violations(limit_range: Manifest, request: Request) -> Iterator[str]:
     """Claims have requests only, which minimum and maximum are compared with."""
     old = request.old if request.operation == UPDATE else None
     version = request.context.settings.compatibility
-    before = None if old is None else _Asked(_claimed(old), {}, None, version)
-    asked = _Asked(_claimed(request.manifest), {}, before, version)
+    before = None if old is None else _Amounts(_claimed(old), {}, None, version)
+    asked = _Amounts(_claimed(request.manifest), {}, before, version)
     for item in _items(limit_range, "PersistentVolumeClaim"):
         type_ = item["type"]
         yield from _below(item, asked)
@@ -236,7 +236,7 @@ def _parsed(amounts: Mapping[str, str | int | float]) -> ResourceList:
     return resources.parse_resources(amounts)
 
 
-def _violations(item: Manifest, asked: _Asked) -> Iterator[str]:
+def _violations(item: Manifest, asked: _Amounts) -> Iterator[str]:
     type_, requests, limits = item["type"], asked.requests, asked.limits
     yield from _below(item, asked)
     for name, high in asked.bounds(item, "max"):
@@ -259,7 +259,7 @@ def _violations(item: Manifest, asked: _Asked) -> Iterator[str]:
             yield f"{says}, but provided ratio is {limit / wanted:f}"
 
 
-def _below(item: Manifest, asked: _Asked) -> Iterator[str]:
+def _below(item: Manifest, asked: _Amounts) -> Iterator[str]:
     for name, low in asked.bounds(item, "min"):
         says = f"minimum {name} usage per {item['type']} is {low}"
         wanted, limit, least = asked.comparable(name, low)

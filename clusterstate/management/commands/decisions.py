@@ -13,7 +13,7 @@ from clusterstate.database import arrow
 from clusterstate.local import preparation
 from clusterstate.objects.values.document import parse_time
 from clusterstate.queries.scheduler import decision_search
-from clusterstate.queries.scheduler.decision_search import Found, Search
+from clusterstate.queries.scheduler.decision_search import DecisionSummary, Search
 
 _TEXTS = {
     "namespace": "of pods in this namespace",
@@ -57,7 +57,11 @@ class Command(BaseCommand):
         if wanted.owner and not (wanted.namespace and all(wanted.owner.partition("/"))):
             raise CommandError("--owner is KIND/NAME, and needs --namespace")
         try:
-            form = arrow.Writer(arrow.columns_of(Found)) if options["format"] == "arrow" else None
+            form = (
+                arrow.Writer(arrow.columns_of(DecisionSummary))
+                if options["format"] == "arrow"
+                else None
+            )
         except arrow.NotInstalled as error:
             raise CommandError(error.message) from None
         preparation.require_server()

@@ -223,7 +223,7 @@ class _Start:
     def _wanted(self, certificate: Path, key: Path) -> list[parts.Part]:
         return list(
             parts.parts(
-                parts.Wanted(
+                parts.PartOptions(
                     http_port=settings.HTTP_PORT,
                     https_port=settings.HTTPS_PORT,
                     host=settings.HOST,

@@ -32,8 +32,8 @@ from clusterstate.objects.dra.resourceclaim import (
 )
 from clusterstate.objects.dra.scoring import allocation_score
 from clusterstate.objects.dra.slices import (
+    NodeAccess,
     NodeView,
-    Place,
 )
 from clusterstate.objects.dra.world import DeviceWorld
 from clusterstate.objects.values.document import parse_time
@@ -320,7 +320,7 @@ class Attempt:
         if allocation is None:
             return True
         selector = allocation.get("nodeSelector")
-        if selector is not None and not Place({"nodeSelector": selector}).matches(node):
+        if selector is not None and not NodeAccess({"nodeSelector": selector}).matches(node):
             return False
         if not self.gates.allocator.binding_conditions:
             return True

@@ -34,7 +34,7 @@ class NodeView(msgspec.Struct, frozen=True):
     labels: Mapping[str, str]
 
 
-class Place:
+class NodeAccess:
     """Where a slice or a device can be used: one node, all nodes, or what a selector picks."""
 
     __slots__ = ("_matcher", "all_nodes", "node_name", "selector")
@@ -80,7 +80,7 @@ class DeviceView:
     def __init__(self, driver: str, pool: str, manifest: Manifest) -> None:
         self.id: DeviceId = (driver, pool, manifest["name"])
         self.manifest = manifest
-        self.place = Place(manifest)
+        self.place = NodeAccess(manifest)
         self.shared = bool(manifest.get("allowMultipleAllocations"))
         self.taints: Sequence[Manifest] = manifest.get("taints") or ()
         self.consumes: Counters = _counters(
@@ -138,7 +138,7 @@ class SliceView:
         self.pool: str = pool.get("name", "")
         self.generation: int = pool.get("generation") or 0
         self.count: int = pool.get("resourceSliceCount") or 0
-        self.place = Place(spec)
+        self.place = NodeAccess(spec)
         self.by_device: bool | None = spec.get("perDeviceNodeSelection")
         self.counter_sets = _counters(spec.get("sharedCounters") or (), name="name")
         self.devices = [
@@ -168,7 +168,7 @@ __all__ = [
     "DeviceId",
     "DeviceView",
     "EvaluationError",
+    "NodeAccess",
     "NodeView",
-    "Place",
     "SliceView",
 ]

@@ -92,11 +92,11 @@ SILENT_LABELS: Final[dict[str, dict[str, Silent]]] = {
 """Labels by which Kubernetes' own admission acts, by kind, with what nothing here does."""
 
 
-class _Place(msgspec.Struct):
+class _SilentPath(msgspec.Struct):
     """A field that is silent, or leads to one; ``inner`` are the places in its objects."""
 
     silent: Silent | None = None
-    inner: "dict[str, _Place]" = {}
+    inner: "dict[str, _SilentPath]" = {}
 
 
 def warnings(kind: str, manifest: Manifest) -> list[str]:
@@ -114,7 +114,7 @@ def warnings(kind: str, manifest: Manifest) -> list[str]:
     return found
 
 
-def _told(value: Manifest, places: dict[str, _Place], path: str) -> Iterator[tuple[str, str]]:
+def _told(value: Manifest, places: dict[str, _SilentPath], path: str) -> Iterator[tuple[str, str]]:
     for field, place in places.items():
         child = value.get(field)
         if not child and child is not False:
@@ -131,18 +131,18 @@ def _told(value: Manifest, places: dict[str, _Place], path: str) -> Iterator[tup
 
 
 @cache
-def _places(wire_type: type[msgspec.Struct]) -> dict[str, _Place]:
+def _places(wire_type: type[msgspec.Struct]) -> dict[str, _SilentPath]:
     """Return the fields of a type that are silent or lead there."""
     found = {}
     for field in inspected.of_struct(wire_type).fields:
         silent = SILENT.get((wire_type.__name__, field.encode_name))
         inner = {} if field.encode_name == "status" else _inner(field.type)
         if silent is not None or inner:
-            found[field.encode_name] = _Place(silent, inner)
+            found[field.encode_name] = _SilentPath(silent, inner)
     return found
 
 
-def _inner(info: Any) -> dict[str, _Place]:
+def _inner(info: Any) -> dict[str, _SilentPath]:
     """Return the places in the objects of a field; none in the values of maps."""
     inspect = msgspec.inspect
     if isinstance(info, inspect.UnionType):

@@ -40,7 +40,7 @@ class PolicyError(ValueError):
     """A policy that cannot be used; the message names the field."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class RequestAttributes(msgspec.Struct, frozen=True):
     """The attributes of a request that rules match; ``resource`` is empty for non-resource paths.
 
     ``verb`` is a verb of the API, or the method in small letters where ``resource`` is empty.
@@ -61,7 +61,7 @@ class _Resources(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     resources: tuple[str, ...] = ()
     resource_names: tuple[str, ...] = ()
 
-    def reach(self, wanted: Wanted) -> bool:
+    def reach(self, wanted: RequestAttributes) -> bool:
         if self.group != wanted.group:
             return False
         if not self.resources:
@@ -90,7 +90,7 @@ class _Rule(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     omit_stages: tuple[Stage, ...] = ()
     omit_managed_fields: bool | None = None
 
-    def matches(self, user: str, groups: Sequence[str], wanted: Wanted) -> bool:
+    def matches(self, user: str, groups: Sequence[str], wanted: RequestAttributes) -> bool:
         if self.users and user not in self.users:
             return False
         if self.user_groups and not set(self.user_groups).intersection(groups):
@@ -143,7 +143,7 @@ class Policy:
         self._by_name = any(one.resource_names for rule in document.rules for one in rule.resources)
         self._known: dict[tuple[Any, ...], Verdict] = {}
 
-    def verdict(self, user: str, groups: tuple[str, ...], wanted: Wanted) -> Verdict:
+    def verdict(self, user: str, groups: tuple[str, ...], wanted: RequestAttributes) -> Verdict:
         """Return how much of a request is written; remembered, since most are alike."""
         key = (
             user, groups, wanted.verb, wanted.group, wanted.resource, wanted.subresource,
@@ -158,7 +158,7 @@ class Policy:
             self._known[key] = found
         return found
 
-    def _judge(self, user: str, groups: tuple[str, ...], wanted: Wanted) -> Verdict:
+    def _judge(self, user: str, groups: tuple[str, ...], wanted: RequestAttributes) -> Verdict:
         rule = next(
             (one for one in self._document.rules if one.matches(user, groups, wanted)), None
         )

@@ -193,7 +193,7 @@ def version_at(kind: Kind, namespace: str, name: str, revision: int, upto: int) 
     return None
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class PackedVersion(msgspec.Struct, frozen=True, gc=False):
     """A version in a block: its object, and where its body lies."""
 
     key: tuple[str, str]
@@ -225,7 +225,7 @@ def versions_at(
     """
     low = key_of(*after) if after else key_of(namespace, "")
     high = key_of(namespace, _AFTER_ALL) if namespace else _AFTER_ALL
-    found: list[Found] = []
+    found: list[PackedVersion] = []
     indexes: dict[int, Index] = {}
     for at, block, packed in sql.fetch(_OF_KIND, (kind.code, revision, revision, low, high)):
         index = Index(bytes(packed))
@@ -240,7 +240,7 @@ def versions_at(
                 continue
             if not index.has_body(place):
                 raise Expired(f'the state of {kind.resource} "{key[1]}" at {revision} is not kept')
-            found.append(Found(key, block, at, place))
+            found.append(PackedVersion(key, block, at, place))
             indexes[block] = index
     found.sort(key=lambda one: one.key)
     if limit is not None:
@@ -248,7 +248,9 @@ def versions_at(
     return _with_bodies(found, indexes)
 
 
-def _with_bodies(found: Sequence[Found], indexes: dict[int, Index]) -> list[tuple[str, str, bytes]]:
+def _with_bodies(
+    found: Sequence[PackedVersion], indexes: dict[int, Index]
+) -> list[tuple[str, str, bytes]]:
     places: dict[int, list[int]] = {}
     times: dict[int, datetime] = {}
     for one in found:

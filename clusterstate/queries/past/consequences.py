@@ -21,7 +21,7 @@ from clusterstate.objects.values.actor import CONTROLLERS, TAINT_EVICTION
 from clusterstate.objects.values.errors import Expired
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries import past
-from clusterstate.queries.past.trail import Step, trail_of
+from clusterstate.queries.past.trail import TrailEntry, trail_of
 
 _LONGEST: Final = 5
 """This many causes are followed: CronJob, Job, pod, and two more."""
@@ -41,7 +41,7 @@ class Cause(msgspec.Struct, frozen=True):
     kind: Kind
     namespace: str
     name: str
-    step: Step
+    step: TrailEntry
 
 
 class _Subject(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class _Subject(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
-def causes_of(step: Step, kind: Kind, namespace: str, name: str) -> Iterator[Cause]:
+def causes_of(step: TrailEntry, kind: Kind, namespace: str, name: str) -> Iterator[Cause]:
     """Yield what an object's deletion followed from, the nearest first; nothing of other changes.
 
     Of what is not known any more nothing is told, and nothing behind it. Queries up to ten times
@@ -76,11 +76,11 @@ def causes_of(step: Step, kind: Kind, namespace: str, name: str) -> Iterator[Cau
         return
 
 
-def _is_leaving(step: Step) -> bool:
+def _is_leaving(step: TrailEntry) -> bool:
     return step.verb == "DELETED" or "metadata.deletionTimestamp" in step.fields
 
 
-def _controller(step: Step) -> str:
+def _controller(step: TrailEntry) -> str:
     """Return the short name of the controller that made a change, empty where none did.
 
     A taint's eviction has a cause of its own kind (`queries.past.provenance`).
@@ -145,7 +145,7 @@ def _last(subject: _Subject, revision: int) -> Cause | None:
     return None
 
 
-def _matters(step: Step) -> bool:
+def _matters(step: TrailEntry) -> bool:
     return step.verb != "MODIFIED" or any(
         field.startswith("spec") or field == "metadata.deletionTimestamp" for field in step.fields
     )

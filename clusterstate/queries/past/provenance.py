@@ -146,7 +146,7 @@ def preemptor_of(uid: str, revision: int, at: datetime) -> Preemptor | None:
 # Plans and brakes --------------------------------------------------------------------------------
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class Provenance(msgspec.Struct, frozen=True):
     """A plan that was applied, or the approval of a brake, because of which something changed.
 
     ``name``, ``by`` and ``at`` are empty where it is not kept any more.
@@ -174,7 +174,7 @@ _GONE_FOR: Final = f"""
 """
 
 
-def wanted_by(cause: str) -> Wanted | None:
+def wanted_by(cause: str) -> Provenance | None:
     """Return what the cause of a change is, if it is a plan or an approval. Queries once then."""
     if not causes.is_own(cause):
         return None
@@ -186,7 +186,7 @@ def wanted_by(cause: str) -> Wanted | None:
         number = causes.number_of(uid, kind)
         if number is not None:
             row = sql.fetch_one(statement, (number,))
-            return Wanted(name, cause, *(row or ()))
+            return Provenance(name, cause, *(row or ()))
     return None
 
 

@@ -32,7 +32,7 @@ _FOR_EVER: Final = 1 << 62
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Step(msgspec.Struct, frozen=True):
+class TrailEntry(msgspec.Struct, frozen=True):
     """One change. ``actor`` is empty where an earlier version of the service wrote it.
 
     ``request`` is the audit id of the request that asked for it. ``for_pod`` is the uid of the pod
@@ -61,7 +61,7 @@ class Trail(msgspec.Struct, frozen=True):
     kept so long.
     """
 
-    steps: list[Step]
+    steps: list[TrailEntry]
     more: int
     complete: bool
     object_id: int = 0
@@ -144,11 +144,11 @@ def trail_of(
     return Trail(steps, more, not more and _reaches_creation(steps), object_id)
 
 
-def _reaches_creation(steps: Sequence[Step]) -> bool:
+def _reaches_creation(steps: Sequence[TrailEntry]) -> bool:
     return bool(steps) and steps[-1].verb == _VERBS[changes.ADDED]
 
 
-def _decided(step: Step, placed: dict[str, int]) -> Step:
+def _decided(step: TrailEntry, placed: dict[str, int]) -> TrailEntry:
     if step.node not in placed or step.actor != KUBE_SCHEDULER.name:
         return step
     return msgspec.structs.replace(step, decision=placed[step.node])
@@ -156,7 +156,7 @@ def _decided(step: Step, placed: dict[str, int]) -> Step:
 
 def _packed(
     kind: Kind, namespace: str, name: str, before: int, object_id: int, limit: int
-) -> tuple[list[Step], int]:
+) -> tuple[list[TrailEntry], int]:
     """Return an object's changes before a revision that are packed, and the id of the object.
 
     Without an id it is the last object of that name.
@@ -164,7 +164,7 @@ def _packed(
     if not past.has_past(kind):
         return [], object_id
     space = namespace if kind.namespaced else ""
-    steps: list[Step] = []
+    steps: list[TrailEntry] = []
     newer: Entry | None = None
     for entry in past.changes_of(kind, space, name, before):
         object_id = object_id or entry.object_id
@@ -185,7 +185,7 @@ def _as_of(kind: Kind, namespace: str, name: str, revision: int) -> bytes | None
         return None
 
 
-def _packed_step(entry: Entry, after: bytes | None) -> Step:
+def _packed_step(entry: Entry, after: bytes | None) -> TrailEntry:
     """Return the step of a packed change; ``after`` is the version that it made, if known."""
     fields: tuple[str, ...] = ()
     is_eviction = False
@@ -202,7 +202,7 @@ def _packed_step(entry: Entry, after: bytes | None) -> Step:
     elif entry.verb == changes.ADDED:
         bound = entry.node_name
     by_scheduler = entry.actor == KUBE_SCHEDULER.name
-    return Step(
+    return TrailEntry(
         revision=entry.revision,
         at=_EPOCH + timedelta(microseconds=entry.at),
         verb=_VERBS[entry.verb],
@@ -236,7 +236,7 @@ def _start(kind: Kind, namespace: str, name: str, until: int | None) -> int:
     return int(row[0] or 0) if row is not None else 0
 
 
-def _step(row: sql.Row) -> Step:
+def _step(row: sql.Row) -> TrailEntry:
     (
         revision, at, verb, actor, impersonator, cause, _, node, previous_node, refusal,
         previous_refusal, phase, previous_phase, evicted, _, text, previous_text, scheduled_at,
@@ -258,7 +258,7 @@ def _step(row: sql.Row) -> Step:
         fields = sorted({*moved, *_differ(text, previous_text)})
     by_scheduler = actor == KUBE_SCHEDULER.name
     bound = node if node and node != previous_node and verb != changes.DELETED else ""
-    return Step(
+    return TrailEntry(
         revision,
         at,
         _VERBS[verb],

@@ -45,7 +45,7 @@ def pending_counts() -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
-class Refused(msgspec.Struct, frozen=True):
+class PluginRefusals(msgspec.Struct, frozen=True):
     """How many waiting pods of a profile a plugin refused, and since when the first one waits."""
 
     plugin: str
@@ -54,7 +54,7 @@ class Refused(msgspec.Struct, frozen=True):
     since: datetime
 
 
-def refused_counts() -> list[Refused]:
+def refused_counts() -> list[PluginRefusals]:
     """Return how many waiting pods each plugin refused. Queries once; looks at all that wait.
 
     A pod counts for each plugin that refused it. Pods that have a node are no rows of the queue, so
@@ -65,7 +65,7 @@ def refused_counts() -> list[Refused]:
         " FROM pending_pod q JOIN pod p ON p.id = q.pod_id, unnest(q.rejected_by) AS r (plugin)"
         " GROUP BY 1, 2"
     )
-    return [Refused(*row) for row in rows]
+    return [PluginRefusals(*row) for row in rows]
 
 
 def oldest_untried(schedulers: Sequence[str]) -> datetime | None:

@@ -19,7 +19,7 @@ _decode_pod: Final = msgspec.json.Decoder(Pod).decode
 _UNFINISHED: Final = "p.phase NOT IN ('Succeeded', 'Failed')"
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingResize(msgspec.Struct, frozen=True):
     """A resize that waits. ``node_name`` is empty where the pod, or the resize, is over."""
 
     pod_id: int
@@ -54,7 +54,7 @@ LEFT JOIN document d ON d.id = t.document_id
 """
 
 
-def waiting(node_name: str | None = None) -> list[Waiting]:
+def waiting(node_name: str | None = None) -> list[WaitingResize]:
     """Return the resizes that wait, on one node or on all, by pod. Queries once.
 
     One whose pod finished or is gone, or whose node has an agent by now, has no ``node_name``.
@@ -68,7 +68,7 @@ def waiting(node_name: str | None = None) -> list[Waiting]:
         pod: Manifest = {}
         if is_ours:
             pod = document.decode(text, revision, pod_overlay(node_name, *slots))
-        found.append(Waiting(pod_id, revision or 0, node_name if is_ours else "", pod, since))
+        found.append(WaitingResize(pod_id, revision or 0, node_name if is_ours else "", pod, since))
     return found
 
 
@@ -79,7 +79,7 @@ WHERE p.node_name = ANY(%s) AND p.node_name <> '' AND {_UNFINISHED}
 """
 
 
-def on_nodes(names: Collection[str], waiting_pods: Sequence[Waiting]) -> dict[str, OnNode]:
+def on_nodes(names: Collection[str], waiting_pods: Sequence[WaitingResize]) -> dict[str, OnNode]:
     """Return the nodes that exist, with their allocatable amounts and the amounts of each pod.
 
     A pod whose resize waits counts with its allocated amounts, every other one with its requests.

@@ -17,7 +17,7 @@ from clusterstate.database import sql
 EXECUTION_FIELD: Final = "requiredDuringSchedulingRequiredDuringExecution"
 
 
-class Place(msgspec.Struct, frozen=True):
+class ClassOnNode(msgspec.Struct, frozen=True):
     """The pods of one class on one node."""
 
     node_name: str
@@ -33,9 +33,9 @@ class Stay(msgspec.Struct, frozen=True):
     bound_at: datetime
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ClassOnNode:
         """The node and class that the pod counts for."""
-        return Place(self.node_name, self.class_id)
+        return ClassOnNode(self.node_name, self.class_id)
 
 
 LIVE = "p.deletion_at IS NULL AND p.phase NOT IN ('Succeeded', 'Failed')"
@@ -66,7 +66,7 @@ def stays_of(pod_ids: Sequence[int]) -> list[Stay]:
 
 def executing_places(
     *, node_names: Sequence[str] | None = None, pod_ids: Sequence[int] | None = None
-) -> list[Place]:
+) -> list[ClassOnNode]:
     """Return where live pods are whose class has terms that hold during execution (R3).
 
     On all nodes, on some, or of some pods. Queries once; other classes are not looked at.
@@ -83,7 +83,7 @@ def executing_places(
         f" AND p.node_name <> '' AND {LIVE} {where}",
         parameters,
     )
-    return [Place(*row) for row in rows]
+    return [ClassOnNode(*row) for row in rows]
 
 
 def class_specs(class_ids: Sequence[int]) -> dict[int, str]:

@@ -39,7 +39,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class DecisionSummary(msgspec.Struct, frozen=True, gc=False):
     """A decision without its scores. ``margin`` is ``None`` where there was no runner-up."""
 
     id: int
@@ -89,7 +89,7 @@ class Found(msgspec.Struct, frozen=True, gc=False):
 
 
 _COLUMNS: Final = ", ".join(
-    "pod_uid::text" if name == "uid" else name for name in Found.__struct_fields__
+    "pod_uid::text" if name == "uid" else name for name in DecisionSummary.__struct_fields__
 )
 _TEXTS: Final = {"namespace", "name", "node", "outcome", "profile"}
 _NAMES: Final = {"node": "node_name"}
@@ -113,7 +113,7 @@ class Chosen(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, frozen=True):
     """Decisions, the newest first. ``more``: the id to go on before, 0 for none."""
 
-    items: list[Found]
+    items: list[DecisionSummary]
     more: int
 
 
@@ -148,11 +148,11 @@ def search(wanted: Search | Chosen, *, limit: int, before: int = 0) -> Page:
         f"SELECT {_COLUMNS} FROM decision WHERE {where} ORDER BY id DESC LIMIT %s::bigint",
         (before, low, *parameters, limit + 1),
     )
-    items = [Found(*row) for row in rows[:limit]]
+    items = [DecisionSummary(*row) for row in rows[:limit]]
     return Page(items, items[-1].id if len(rows) > limit else low)
 
 
-def pages(wanted: Search, *, at_once: int = 5000) -> Iterator[list[Found]]:
+def pages(wanted: Search, *, at_once: int = 5000) -> Iterator[list[DecisionSummary]]:
     """Yield all decisions that are found, page by page. Queries for each."""
     before = 0
     chosen = choose(wanted)

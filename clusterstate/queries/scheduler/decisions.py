@@ -197,7 +197,7 @@ def placed_before(record: Record) -> dict[int, Placed]:
     return {pod_id: Placed(*placed) for pod_id, *placed, is_counted in rows if is_counted}
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedDecision(msgspec.Struct, frozen=True):
     """A pod for which no node was found; ``body`` is packed."""
 
     pod_id: int
@@ -205,7 +205,7 @@ class Refused(msgspec.Struct, frozen=True):
     body: bytes
 
 
-def refused_before(record: Record) -> list[Refused]:
+def refused_before(record: Record) -> list[RefusedDecision]:
     """Return what was refused shortly before a decision and is not in its snapshot, in order.
 
     A refused pod may have been nominated to a node. Pods that are decided next respect that at
@@ -236,7 +236,7 @@ def refused_before(record: Record) -> list[Refused]:
             record.snapshot_revision,
         ),
     )
-    return [Refused(*row) for row in rows]
+    return [RefusedDecision(*row) for row in rows]
 
 
 _PLACEMENTS = f"""

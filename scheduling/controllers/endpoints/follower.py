@@ -220,8 +220,8 @@ class _Namespace:
         mine = [one for one in present if slices.is_mine(one)]
         wanted = families(service)
         for family in wanted:
-            plan = slices.plan(service, mine, targets, self._zones, family)
-            self._carry_out(plan, slices.marks_of(service), family)
+            actions = slices.reconcile(service, mine, targets, self._zones, family)
+            self._carry_out(actions, slices.marks_of(service), family)
         for one in mine:
             if one.get("addressType") not in wanted:
                 self._delete(_SLICE, one)
@@ -238,16 +238,16 @@ class _Namespace:
 
         def work(endpoints: Manifest) -> None:
             for family in FAMILIES:
-                self._carry_out(mirrors.plan(endpoints, mine, family), marks, family)
+                self._carry_out(mirrors.reconcile(endpoints, mine, family), marks, family)
 
         self._alone(endpoints, lambda one: self._as(MIRRORS, one, lambda: work(one)))
 
-    def _carry_out(self, plan: slices.Plan, marks: slices.Marks, family: str) -> None:
-        for one, made in plan.update:
+    def _carry_out(self, actions: slices.SliceWrites, marks: slices.Marks, family: str) -> None:
+        for one, made in actions.update:
             self._update(_SLICE, one, lambda old, made=made: slices.changed(old, made, marks))  # type: ignore[misc]  # bound now
-        for made in plan.create:
+        for made in actions.create:
             self._create(_SLICE, slices.new_slice(self._name, marks, family, made))
-        for one in plan.delete:
+        for one in actions.delete:
             self._delete(_SLICE, one)
 
     def _legacy(self, service: Manifest, there: Manifest | None, targets: Sequence[Target]) -> None:

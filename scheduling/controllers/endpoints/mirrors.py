@@ -13,7 +13,7 @@ from scheduling.controllers.endpoints.slices import (
     MANAGED_BY,
     SERVICE_NAME,
     Marks,
-    Plan,
+    SliceWrites,
     Wanted,
     arrange,
     is_mine,
@@ -71,7 +71,7 @@ def marks_of(endpoints: Manifest) -> Marks:
     )
 
 
-def plan(endpoints: Manifest, present: Iterable[Manifest], family: str) -> Plan:
+def reconcile(endpoints: Manifest, present: Iterable[Manifest], family: str) -> SliceWrites:
     """Return what brings the slices of a family to what the Endpoints say."""
     wanted: Wanted = {}
     for subset in endpoints.get("subsets") or ():

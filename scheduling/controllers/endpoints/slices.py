@@ -34,7 +34,7 @@ Wanted = dict[Ports, dict[str, Manifest]]
 """Endpoints by the ports that they serve and by their keys (``key_of``)."""
 
 
-class Plan(msgspec.Struct):
+class SliceWrites(msgspec.Struct):
     """The writes: content of new slices, changed slices, slices to delete.
 
     A content is what ``content`` returns.
@@ -130,13 +130,13 @@ def changed(old: Manifest, made: Manifest, marks: Marks) -> Manifest:
     return {**old, **made, "metadata": metadata}
 
 
-def plan(
+def reconcile(
     service: Manifest,
     present: Iterable[Manifest],
     targets: Iterable[Target],
     zones: Mapping[str, str],
     family: str,
-) -> Plan:
+) -> SliceWrites:
     """Return what brings the slices of a family to the pods that the Service selects.
 
     ``present``: the Service's slices. ``zones`` has an entry for each node, empty where it has no
@@ -156,7 +156,7 @@ def arrange(
     family: str,
     *,
     keeps_empty: bool,
-) -> Plan:
+) -> SliceWrites:
     """Return what brings the slices of a family that are present to the endpoints that are wanted.
 
     ``keeps_empty``: where there are no endpoints, one slice says so.
@@ -165,7 +165,7 @@ def arrange(
     for one in present:
         if one.get("addressType") == family:
             by_ports.setdefault(ports_in(one), []).append(one)
-    made = Plan()
+    made = SliceWrites()
     number = 0
     for ports in sorted({*wanted, *by_ports}):
         slices = by_ports.get(ports, [])
@@ -217,7 +217,7 @@ def ports_in(one: Manifest) -> Ports:
 
 
 def _fill(
-    made: Plan, ports: Ports, slices: Sequence[Manifest], wanted: Mapping[str, Manifest]
+    made: SliceWrites, ports: Ports, slices: Sequence[Manifest], wanted: Mapping[str, Manifest]
 ) -> None:
     """Plan for the slices that have these ports, and the endpoints that they shall hold."""
     left = dict(wanted)
@@ -256,7 +256,7 @@ def _take(kept: list[Manifest], rest: list[Manifest]) -> list[Manifest]:
     return rest[room:]
 
 
-def _keep_an_empty_one(made: Plan) -> None:
+def _keep_an_empty_one(made: SliceWrites) -> None:
     """Let a Service without endpoints have one slice that says so."""
     for one in made.delete:
         if not one.get("endpoints") and not one.get("ports"):

@@ -19,7 +19,7 @@ from clusterstate.objects.values.node import Taint
 from clusterstate.objects.values.pod import Pod
 from clusterstate.processes import memory
 from clusterstate.queries.nodes import no_execute_taints, node_labels
-from clusterstate.queries.pods.stays import Place, Stay, class_specs
+from clusterstate.queries.pods.stays import ClassOnNode, Stay, class_specs
 
 _CLASSES = 100_000
 _decode_pod = msgspec.json.Decoder(Pod).decode
@@ -68,7 +68,7 @@ def departures_under(
         taints: of the nodes that have some, those without NoExecute are passed over.
         known: the rules by class; pods of other classes are passed over.
     """
-    counted: dict[Place, tuple[Countdown, ...]] = {}
+    counted: dict[ClassOnNode, tuple[Countdown, ...]] = {}
     result = []
     for stay in stays:
         on_node = taints.get(stay.node_name)
@@ -99,7 +99,7 @@ def departures_under(
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def broken(places: Sequence[Place]) -> set[Place]:
+def broken(places: Sequence[ClassOnNode]) -> set[ClassOnNode]:
     """Return the places whose node exists and no longer matches the class' terms (R3).
 
     Queries 1-2 times. A node that is gone is not among them: its pods are garbage that ``podgc``
@@ -112,10 +112,10 @@ def broken(places: Sequence[Place]) -> set[Place]:
 
 
 def broken_under(
-    places: Iterable[Place],
+    places: Iterable[ClassOnNode],
     labels: Mapping[str, Mapping[str, str]],
     known: Mapping[int, Rules],
-) -> set[Place]:
+) -> set[ClassOnNode]:
     """Return the places whose affinity terms do not match nodes with these labels."""
     return {
         place
@@ -131,7 +131,7 @@ def _grace() -> timedelta:
 
 
 def departures_by_labels(
-    places: Sequence[Place], at: Mapping[str, datetime], now: datetime
+    places: Sequence[ClassOnNode], at: Mapping[str, datetime], now: datetime
 ) -> list[Departure]:
     """Return departures for places that break their terms, counted from when the labels changed."""
     grace = _grace()

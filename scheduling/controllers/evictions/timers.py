@@ -20,7 +20,7 @@ from clusterstate.queries.evictions.eviction_news import NodeNews, eviction_news
 from clusterstate.queries.evictions.eviction_timers import DURING_EXECUTION, TAINT
 from clusterstate.queries.nodes import evicting_nodes
 from clusterstate.queries.pods.stays import (
-    Place,
+    ClassOnNode,
     executing_places,
     stays_of,
     stays_on,
@@ -122,7 +122,7 @@ def _state_stays(pod_ids: Sequence[int], now: datetime) -> int:
 
 
 def _restate_places(
-    places: Sequence[Place],
+    places: Sequence[ClassOnNode],
     node_names: Sequence[str],
     at: Mapping[str, datetime],
     now: datetime,

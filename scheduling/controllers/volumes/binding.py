@@ -45,7 +45,7 @@ NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 
 
-class World(msgspec.Struct):
+class VolumeState(msgspec.Struct):
     """All claims, volumes and classes, as lenses; it follows what is decided."""
 
     claims: dict[ClaimKey, PersistentVolumeClaim]
@@ -53,7 +53,7 @@ class World(msgspec.Struct):
     classes: dict[str, StorageClass]
 
 
-class Fate(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimAction(msgspec.Struct, frozen=True, kw_only=True):
     """The action for a claim.
 
     ``volume``: to be bound to it. ``phase``: to be said otherwise. ``provisioner``: is to make a
@@ -68,15 +68,15 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-def _failed(message: str, *, reason: str = "FailedBinding", type_: str = NORMAL) -> Fate:
-    return Fate(phase=PENDING, reason=reason, message=message, type=type_)
+def _failed(message: str, *, reason: str = "FailedBinding", type_: str = NORMAL) -> ClaimAction:
+    return ClaimAction(phase=PENDING, reason=reason, message=message, type=type_)
 
 
-def _lost(reason: str, message: str) -> Fate:
-    return Fate(phase=LOST, reason=reason, message=message, type=WARNING)
+def _lost(reason: str, message: str) -> ClaimAction:
+    return ClaimAction(phase=LOST, reason=reason, message=message, type=WARNING)
 
 
-def fate_of(claim: PersistentVolumeClaim, world: World) -> Fate:
+def fate_of(claim: PersistentVolumeClaim, world: VolumeState) -> ClaimAction:
     """Return what is to be done for a claim."""
     if BIND_COMPLETED in claim.metadata.annotations:
         return _bound(claim, world)
@@ -85,20 +85,20 @@ def fate_of(claim: PersistentVolumeClaim, world: World) -> Fate:
         return _unbound(claim, world)
     volume = world.volumes.get(name)
     if volume is None:
-        return Fate(phase=PENDING)
+        return ClaimAction(phase=PENDING)
     if volume.spec.claim_ref is None:
         problem = _unfit(volume, claim)
         if problem:
             text = f'Cannot bind to requested volume "{name}": {problem}'
             return _failed(text, reason="VolumeMismatch", type_=WARNING)
-        return Fate(volume=volume)
+        return ClaimAction(volume=volume)
     if is_bound_to(volume, claim):
-        return Fate(volume=volume)
+        return ClaimAction(volume=volume)
     text = f'volume "{name}" already bound to a different claim.'
     return _failed(text, type_=WARNING)
 
 
-def _unbound(claim: PersistentVolumeClaim, world: World) -> Fate:
+def _unbound(claim: PersistentVolumeClaim, world: VolumeState) -> ClaimAction:
     found = world.classes.get(claim.class_name) if claim.class_name else None
     waits = (
         found is not None
@@ -110,7 +110,7 @@ def _unbound(claim: PersistentVolumeClaim, world: World) -> Fate:
     except MatchingError as error:
         return _failed(str(error), type_=WARNING)
     if volume is not None:
-        return Fate(volume=volume)
+        return ClaimAction(volume=volume)
     if waits:
         text = "waiting for first consumer to be created before binding"
         return _failed(text, reason="WaitForFirstConsumer")
@@ -123,10 +123,10 @@ def _unbound(claim: PersistentVolumeClaim, world: World) -> Fate:
     if found.provisioner in ("", NO_PROVISIONER):
         text = f'storage class "{claim.class_name}" does not support dynamic provisioning'
         return _failed(text)
-    return Fate(phase=PENDING, provisioner=found.provisioner)
+    return ClaimAction(phase=PENDING, provisioner=found.provisioner)
 
 
-def _bound(claim: PersistentVolumeClaim, world: World) -> Fate:
+def _bound(claim: PersistentVolumeClaim, world: VolumeState) -> ClaimAction:
     name = claim.spec.volume_name
     if not name:
         text = "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!"
@@ -137,7 +137,7 @@ def _bound(claim: PersistentVolumeClaim, world: World) -> Fate:
         return _lost("ClaimLost", text)
     reference = volume.spec.claim_ref
     if reference is None or reference.uid == claim.metadata.uid:
-        return Fate(volume=volume)
+        return ClaimAction(volume=volume)
     text = "Two claims are bound to the same volume, this one is bound incorrectly"
     return _lost("ClaimMisbound", text)
 
@@ -165,7 +165,7 @@ class VolumeFate(msgspec.Struct, frozen=True):
     forget: str = ""
 
 
-def fate_of_volume(volume: PersistentVolume, world: World) -> VolumeFate:
+def fate_of_volume(volume: PersistentVolume, world: VolumeState) -> VolumeFate:
     """Return the fate of a volume."""
     reference = volume.spec.claim_ref
     if reference is None or not reference.uid:

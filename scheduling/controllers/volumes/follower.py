@@ -54,7 +54,7 @@ from clusterstate.queries.pods import pod_manifests
 from clusterstate.queries.pods.claims import ClaimingPod, pods_with_claims
 from scheduling.controllers import by_namespace
 from scheduling.controllers.volumes import binding, hollow
-from scheduling.controllers.volumes.binding import ClaimKey, Fate
+from scheduling.controllers.volumes.binding import ClaimAction, ClaimKey
 
 logger = structlog.get_logger(__name__)
 
@@ -193,7 +193,7 @@ class _Pass:
         self.claims = dict(kept.found[_CLAIM])
         self.volumes = {name: one for (_, name), one in kept.found[_VOLUME].items()}
         self.classes = {name: one for (_, name), one in kept.found[_CLASS].items()}
-        self.world = binding.World(
+        self.world = binding.VolumeState(
             binding.index(self.claims),
             {name: msgspec.convert(one, PersistentVolume) for name, one in self.volumes.items()},
             {name: msgspec.convert(one, StorageClass) for name, one in self.classes.items()},
@@ -304,7 +304,7 @@ class _Pass:
             self._write_volume(name, lambda one: binding.bound_volume(one, self.claims[key]))
             self._write_claim(key, lambda one: binding.bound_claim(one, self.volumes[name]))
 
-    def _leave_unbound(self, key: ClaimKey, fate: Fate) -> None:
+    def _leave_unbound(self, key: ClaimKey, fate: ClaimAction) -> None:
         def left(claim: Manifest) -> Manifest:
             if fate.provisioner:
                 claim = binding.asked_of(claim, fate.provisioner)

@@ -46,7 +46,7 @@ _GONE: Final = 410
 """The receiver wants no events any more (CloudEvents, HTTP 1.1 Web Hooks, section 2.2)."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WebhookFilter(msgspec.Struct, frozen=True):
     """Which changes a webhook asks for."""
 
     types: frozenset[str]
@@ -56,7 +56,7 @@ class Wanted(msgspec.Struct, frozen=True):
     selector: labels.Selector
 
     @classmethod
-    def of(cls, spec: Manifest) -> "Wanted":
+    def of(cls, spec: Manifest) -> "WebhookFilter":
         """Return the changes that the ``spec`` of a webhook asks for."""
         return cls(
             frozenset(spec["types"]),
@@ -159,7 +159,7 @@ def deliver(number: int, *, stopping: Callable[[], bool] = lambda: False) -> int
 
 def _some(one: Webhook, now: datetime) -> int | None:
     """Deliver what one look at the log tells; ``None``: there is no more to do for now."""
-    wanted = Wanted.of(one.spec)
+    wanted = WebhookFilter.of(one.spec)
     kinds = notices.kinds_for(wanted.types, sorted(wanted.kinds))
     try:
         read = changes.read_since(

@@ -25,7 +25,7 @@ _METRICS: Final[Mapping[str, tuple[str, str]]] = {
 """Why a metric of a type cannot be had, and which interface would have it."""
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class AutoscalerAction(msgspec.Struct, kw_only=True):
     """The action. ``replicas`` is the target's new size, ``None`` if it stays."""
 
     status: Manifest
@@ -33,10 +33,10 @@ class Plan(msgspec.Struct, kw_only=True):
     events: list[tuple[str, str, str]]
 
 
-def plan(autoscaler: Manifest, target: Manifest | None, *, now: datetime) -> Plan:
+def reconcile(autoscaler: Manifest, target: Manifest | None, *, now: datetime) -> AutoscalerAction:
     """Return what to do for an autoscaler whose target this is, ``None`` if there is none."""
     spec, before = autoscaler["spec"], autoscaler.get("status") or {}
-    made = Plan(status={}, events=[])
+    made = AutoscalerAction(status={}, events=[])
     conditions = _Conditions(before.get("conditions") or (), now)
     current, desired = 0, int(before.get("desiredReplicas") or 0)
     scaled_at = before.get("lastScaleTime")
@@ -84,13 +84,13 @@ def plan(autoscaler: Manifest, target: Manifest | None, *, now: datetime) -> Pla
     return made
 
 
-def _fail(made: Plan, conditions: "_Conditions", text: str) -> None:
+def _fail(made: AutoscalerAction, conditions: "_Conditions", text: str) -> None:
     message = f"the HPA controller was unable to get the target's current scale: {text}"
     if conditions.set("AbleToScale", "False", "FailedGetScale", message):
         made.events.append(("Warning", "FailedGetScale", text))
 
 
-def _miss(made: Plan, conditions: "_Conditions", spec: Manifest) -> None:
+def _miss(made: AutoscalerAction, conditions: "_Conditions", spec: Manifest) -> None:
     """Say that the first metric cannot be had."""
     metric: Manifest = next(iter(spec.get("metrics") or ()), {"type": "Resource"})
     reason, interface = _METRICS.get(metric.get("type") or "", _METRICS["Resource"])

@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscalers: carries out what ``autoscaler_rules`` plans for their targets."""
+"""HorizontalPodAutoscalers: carries out what ``autoscaler_rules`` decides about their targets."""
 
 from typing import Final
 
@@ -23,10 +23,10 @@ def sync(control: NamespaceControl, autoscaler: Manifest) -> None:
             ),
             None,
         )
-    plan = rules.plan(autoscaler, target, now=control.now)
-    for type_, reason, message in plan.events:
+    actions = rules.reconcile(autoscaler, target, now=control.now)
+    for type_, reason, message in actions.events:
         control.record_event(autoscaler, type_, reason, message)
-    if target is not None and plan.replicas is not None:
-        size = plan.replicas
+    if target is not None and actions.replicas is not None:
+        size = actions.replicas
         control.write(target, lambda one: {**one, "spec": {**one["spec"], "replicas": size}})
-    control.write_status(autoscaler, plan.status)
+    control.write_status(autoscaler, actions.status)

@@ -27,7 +27,7 @@ from clusterstate.processes import memory
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.scheduler import decisions
 from scheduling.controllers.workloads.pods import OwnedPod
-from scheduling.controllers.workloads.world import World, selector_of
+from scheduling.controllers.workloads.world import NamespaceState, selector_of
 
 logger = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ _refused: dict[str, _Refused] = {}
 memory.when_replaced(_refused.clear)
 
 
-class Made(msgspec.Struct, frozen=True):
+class CreatedPods(msgspec.Struct, frozen=True):
     """The result of creating pods: names, the errors of the others, and when to try again."""
 
     names: list[str]
@@ -67,7 +67,7 @@ class Made(msgspec.Struct, frozen=True):
     due_at: datetime | None = None
 
 
-NOTHING_MADE: Final = Made([])
+NOTHING_MADE: Final = CreatedPods([])
 
 
 class NamespaceControl:
@@ -76,7 +76,7 @@ class NamespaceControl:
     ``wrote`` tells whether anything was written. Events are kept until ``finish`` records them.
     """
 
-    def __init__(self, world: World, now: datetime) -> None:
+    def __init__(self, world: NamespaceState, now: datetime) -> None:
         self.world = world
         self.now = now
         self.wrote = False
@@ -190,7 +190,7 @@ class NamespaceControl:
         self.look_again(kept.until)
         return True
 
-    def create(self, owner: Manifest, pods: Sequence[Manifest]) -> Made:
+    def create(self, owner: Manifest, pods: Sequence[Manifest]) -> CreatedPods:
         """Create pods of an owner, as many of them as are admitted."""
         if not pods or self.waits(owner):
             return NOTHING_MADE
@@ -213,14 +213,14 @@ class NamespaceControl:
             self.record_event(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
         if error is None:
             _refused.pop(uid, None)
-            return Made(names)
+            return CreatedPods(names)
         return self._was_refused(owner, names, error)
 
-    def _was_refused(self, owner: Manifest, names: list[str], error: StatusError) -> Made:
+    def _was_refused(self, owner: Manifest, names: list[str], error: StatusError) -> CreatedPods:
         metadata = owner["metadata"]
         causes = error.details.get("causes") or ()
         if any(one.get("reason") == _TERMINATING for one in causes):
-            return Made(names)  # the namespace ends: no pod is missing in it
+            return CreatedPods(names)  # the namespace ends: no pod is missing in it
         kept = _refused.get(metadata["uid"])
         times = 1 if kept is None else kept.times + 1
         until = self.now + timedelta(seconds=min(_LONGEST_WAIT, 2.0 ** (times - 1)))
@@ -229,7 +229,7 @@ class NamespaceControl:
         self.look_again(until)
         self.record_event(owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
         logger.warning("pods_refused", owner=metadata["name"], error=error.message)
-        return Made(names, error.message, until)
+        return CreatedPods(names, error.message, until)
 
     def remove(self, owner: Manifest, pods: Sequence[OwnedPod]) -> str:
         """Delete pods of an owner; return why one could not be, empty if all went."""

@@ -20,7 +20,7 @@ _MANY: Final = 100
 """Starts missed in a row beyond which a warning asks to look at the clocks."""
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class CronJobActions(msgspec.Struct, kw_only=True):
     """Actions for a CronJob. ``start`` is the time for which a Job is to be started.
 
     ``delete`` are Jobs; ``events`` as elsewhere. ``standing`` are events about lasting occasions,
@@ -61,10 +61,10 @@ def job_for(cron_job: Manifest, at: datetime, owner: Manifest) -> Manifest:
     }
 
 
-def plan(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) -> Plan:
+def reconcile(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) -> CronJobActions:
     """Return what to do for a CronJob; ``jobs`` are the Jobs that it owns."""
     spec, before = cron_job["spec"], cron_job.get("status") or {}
-    made = Plan(status={}, delete=[], events=[], standing={})
+    made = CronJobActions(status={}, delete=[], events=[], standing={})
     active = _active(made, before.get("active") or (), jobs)
     _forget(made, cron_job, jobs)
     last = before.get("lastScheduleTime")
@@ -94,7 +94,9 @@ def plan(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) -> Plan
     return made
 
 
-def _active(made: Plan, before: Sequence[Manifest], jobs: Sequence[Manifest]) -> list[Manifest]:
+def _active(
+    made: CronJobActions, before: Sequence[Manifest], jobs: Sequence[Manifest]
+) -> list[Manifest]:
     """Return which of the Jobs that were active still are; record how the others ended.
 
     A Job that a client started in the CronJob's name, as ``kubectl create job --from`` does, gets
@@ -120,7 +122,9 @@ def _active(made: Plan, before: Sequence[Manifest], jobs: Sequence[Manifest]) ->
     return active
 
 
-def _schedule(made: Plan, cron_job: Manifest, running: Sequence[Manifest], now: datetime) -> None:
+def _schedule(
+    made: CronJobActions, cron_job: Manifest, running: Sequence[Manifest], now: datetime
+) -> None:
     """Set what to start, if it is time, and when it is time again; tell why it is not started."""
     spec, status = cron_job["spec"], cron_job.get("status") or {}
     schedule = Schedule(spec["schedule"], spec.get("timeZone"))
@@ -159,7 +163,7 @@ def _is_long_overdue(schedule: Schedule, earliest: datetime, now: datetime) -> b
     return True
 
 
-def _forget(made: Plan, cron_job: Manifest, jobs: Sequence[Manifest]) -> None:
+def _forget(made: CronJobActions, cron_job: Manifest, jobs: Sequence[Manifest]) -> None:
     """Note the oldest Jobs beyond the limits of history (``cleanupFinishedJobs``)."""
     for outcome, field in (
         ("Complete", "successfulJobsHistoryLimit"),

@@ -1,4 +1,4 @@
-"""CronJobs: starts the Jobs that ``cron_job_rules`` plans, and deletes those that are too many.
+"""CronJobs: starts the Jobs that ``cron_job_rules`` asks for, and deletes those that are too many.
 
 A namespace is looked at whenever something in it changes. What goes on for a while, such as a Job
 that was started by hand, gets one event.
@@ -31,19 +31,19 @@ def sync(control: NamespaceControl, cron_job: Manifest) -> None:
     """Start a CronJob's Job if it is time, forget old ones, and say how it goes."""
     uid = cron_job["metadata"]["uid"]
     jobs = [one for one in control.world.owners[_JOB] if is_controlled_by(one, uid)]
-    plan = rules.plan(cron_job, jobs, now=control.now)
+    actions = rules.reconcile(cron_job, jobs, now=control.now)
     told = _told.get(uid, frozenset())
-    news = [event for occasion, event in plan.standing.items() if occasion not in told]
-    control.when_recorded(lambda: _note_told(uid, frozenset(plan.standing)))
-    for type_, reason, message in [*plan.events, *news]:
+    news = [event for occasion, event in actions.standing.items() if occasion not in told]
+    control.when_recorded(lambda: _note_told(uid, frozenset(actions.standing)))
+    for type_, reason, message in [*actions.events, *news]:
         control.record_event(cron_job, type_, reason, message)
-    for job in plan.delete:
+    for job in actions.delete:
         control.delete(job)
         text = f"Deleted job {job['metadata']['name']}"
         control.record_event(cron_job, "Normal", "SuccessfulDelete", text)
-    status = plan.status
-    if plan.start is not None:
-        wanted = rules.job_for(cron_job, plan.start, reference(cron_job))
+    status = actions.status
+    if actions.start is not None:
+        wanted = rules.job_for(cron_job, actions.start, reference(cron_job))
         try:
             stored = objects.create(_JOB, control.world.namespace, wanted, now=control.now)
         except AlreadyExists:
@@ -61,7 +61,7 @@ def sync(control: NamespaceControl, cron_job: Manifest) -> None:
             control.record_event(cron_job, "Normal", "SuccessfulCreate", f"Created job {name}")
             status = {**status, "active": [*status.get("active", ()), rules.reference_to(job)]}
     control.write_status(cron_job, status)
-    control.look_again(plan.due_at)
+    control.look_again(actions.due_at)
 
 
 def _note_told(uid: str, occasions: frozenset[str]) -> None:

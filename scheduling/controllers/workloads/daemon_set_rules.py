@@ -46,7 +46,7 @@ class Verdict(msgspec.Struct, frozen=True):
     stays: bool
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class DaemonSetActions(msgspec.Struct, kw_only=True):
     """Actions for a DaemonSet.
 
     ``create``: a node for each new pod. ``events``: type, reason, message.
@@ -172,7 +172,7 @@ def manage(
     hash_: str,
     resting: Collection[str],
     now: datetime,
-) -> Plan:
+) -> DaemonSetActions:
     """Return which daemons are missing, and which are too many, have ended or do not belong.
 
     Args:
@@ -184,28 +184,28 @@ def manage(
         now: the time.
     """
     placed = by_node(pods)
-    plan = Plan(create=[], delete=[], events=[], failed=[])
+    actions = DaemonSetActions(create=[], delete=[], events=[], failed=[])
     surges = _strategy(daemon_set) == "RollingUpdate" and fenceposts(daemon_set, len(verdicts))[0]
     for node, verdict in verdicts.items():
         there = placed.get(node, [])
         if verdict.runs and not there:
-            plan.create.append(node)
+            actions.create.append(node)
         elif verdict.stays:
-            running = _without_ended(plan, node, there, resting)
+            running = _without_ended(actions, node, there, resting)
             if len(running) > 1:
-                plan.delete += (
+                actions.delete += (
                     _beside_surge(daemon_set, running, hash_, now) if surges else running[1:]
                 )
         else:
-            plan.delete += [one for one in there if not one.is_leaving]
+            actions.delete += [one for one in there if not one.is_leaving]
     for node, there in placed.items():
         if node not in verdicts:
-            plan.delete += [one for one in there if not one.node_name and not one.is_leaving]
-    return plan
+            actions.delete += [one for one in there if not one.node_name and not one.is_leaving]
+    return actions
 
 
 def _without_ended(
-    plan: Plan, node: str, there: Sequence[OwnedPod], resting: Collection[str]
+    actions: DaemonSetActions, node: str, there: Sequence[OwnedPod], resting: Collection[str]
 ) -> list[OwnedPod]:
     running = []
     for pod in there:
@@ -214,11 +214,11 @@ def _without_ended(
         if pod.phase not in ("Succeeded", "Failed"):
             running.append(pod)
         elif node not in resting:
-            plan.delete.append(pod)
-            plan.failed.append(node)
+            actions.delete.append(pod)
+            actions.failed.append(node)
             type_ = "Warning" if pod.phase == "Failed" else "Normal"
             text = f"Found {pod.phase.lower()} daemon pod {pod.name} on node {node}, will delete it"
-            plan.events.append((type_, f"{pod.phase}DaemonPod", text))
+            actions.events.append((type_, f"{pod.phase}DaemonPod", text))
     return running
 
 
@@ -242,16 +242,16 @@ def roll(
     pods: Iterable[OwnedPod],
     *,
     hash_: str,
-    managed: Plan,
+    managed: DaemonSetActions,
     now: datetime,
-) -> Plan:
+) -> DaemonSetActions:
     """Return which daemons of former templates to replace now.
 
     ``managed`` is what is done anyway: its nodes count as changing, and nothing else happens there.
     """
-    plan = Plan(create=[], delete=[], events=[], failed=[])
+    actions = DaemonSetActions(create=[], delete=[], events=[], failed=[])
     if _strategy(daemon_set) != "RollingUpdate":
-        return plan
+        return actions
     desired = sum(one.runs for one in verdicts.values())
     surge, unavailable = fenceposts(daemon_set, desired)
     patience = _patience(daemon_set)
@@ -262,11 +262,11 @@ def roll(
         if node in verdicts and node not in changing
     }
     if surge:
-        _surge(plan, placed, verdicts, surge, lambda one: one.is_available(patience, now))
+        _surge(actions, placed, verdicts, surge, lambda one: one.is_available(patience, now))
     else:
         most = unavailable - len(changing)
-        _replace(plan, placed, most, lambda one: one.is_available(patience, now))
-    return plan
+        _replace(actions, placed, most, lambda one: one.is_available(patience, now))
+    return actions
 
 
 _Pair = tuple[OwnedPod | None, OwnedPod | None] | None
@@ -282,7 +282,9 @@ def _pair(there: Sequence[OwnedPod], hash_: str) -> _Pair:
     return (new[0] if new else None, old[0] if old else None)
 
 
-def _replace(plan: Plan, placed: Mapping[str, _Pair], most: int, is_available: Any) -> None:
+def _replace(
+    actions: DaemonSetActions, placed: Mapping[str, _Pair], most: int, is_available: Any
+) -> None:
     """Delete old daemons where that leaves no more than this many nodes without one."""
     lacking = 0
     ailing: list[OwnedPod] = []
@@ -298,12 +300,12 @@ def _replace(plan: Plan, placed: Mapping[str, _Pair], most: int, is_available: A
         else:
             ailing.append(old)
             lacking += 1
-    plan.delete += ailing
-    plan.delete += healthy[: max(0, most - lacking)]
+    actions.delete += ailing
+    actions.delete += healthy[: max(0, most - lacking)]
 
 
 def _surge(
-    plan: Plan,
+    actions: DaemonSetActions,
     placed: Mapping[str, _Pair],
     verdicts: Mapping[str, Verdict],
     most: int,
@@ -328,11 +330,11 @@ def _surge(
         if old is None:
             continue
         if new is not None and not new.node_name and not verdicts[node].runs:
-            plan.delete.append(new)  # started before the node refused it: it would wait for ever
+            actions.delete.append(new)  # started before the node refused it: it would wait for ever
             new = None
         if new is not None:
             if is_available(new):
-                plan.delete.append(old)
+                actions.delete.append(old)
             else:
                 started += 1
         elif verdicts[node].runs:
@@ -340,10 +342,10 @@ def _surge(
         elif serves:
             retiring.append(old)
         else:
-            plan.delete.append(old)
-    plan.create += ailing
-    plan.create += healthy[: max(0, most - started)]
-    plan.delete += retiring[: max(0, available - sum(one.runs for one in verdicts.values()))]
+            actions.delete.append(old)
+    actions.create += ailing
+    actions.create += healthy[: max(0, most - started)]
+    actions.delete += retiring[: max(0, available - sum(one.runs for one in verdicts.values()))]
 
 
 def status(

@@ -51,7 +51,7 @@ def sync(control: NamespaceControl, daemon_set: Manifest) -> None:
         )
     daemon = rules.Daemon(daemon_set["spec"]["template"])
     verdicts = {one.name: daemon.judge(one) for one in control.world.nodes()}
-    plan = rules.manage(
+    actions = rules.manage(
         daemon_set,
         verdicts,
         pods,
@@ -59,13 +59,13 @@ def sync(control: NamespaceControl, daemon_set: Manifest) -> None:
         resting=_resting(control, daemon_set),
         now=control.now,
     )
-    rolled = rules.roll(daemon_set, verdicts, pods, hash_=hash_, managed=plan, now=control.now)
-    plan.create += rolled.create
-    plan.delete += rolled.delete
-    _note_ended(daemon_set, plan.failed, control.now)
-    for type_, reason, message in plan.events:
+    rolled = rules.roll(daemon_set, verdicts, pods, hash_=hash_, managed=actions, now=control.now)
+    actions.create += rolled.create
+    actions.delete += rolled.delete
+    _note_ended(daemon_set, actions.failed, control.now)
+    for type_, reason, message in actions.events:
         control.record_event(daemon_set, type_, reason, message)
-    left = _carry_out(control, daemon_set, plan, pods, hash_)
+    left = _carry_out(control, daemon_set, actions, pods, hash_)
     live = {one.labels.get(HASH_LABEL, "") for one in left}
     revisions.truncate(control, daemon_set, history, live)
     status, due_at = rules.status(daemon_set, verdicts, left, hash_=hash_, now=control.now)
@@ -76,11 +76,11 @@ def sync(control: NamespaceControl, daemon_set: Manifest) -> None:
 def _carry_out(
     control: NamespaceControl,
     daemon_set: Manifest,
-    plan: rules.Plan,
+    actions: rules.DaemonSetActions,
     pods: list[OwnedPod],
     hash_: str,
 ) -> list[OwnedPod]:
-    """Create and delete what is planned; return the pods without those that were deleted."""
+    """Create and delete what ``actions`` has; return the pods without those that were deleted."""
     template = daemon_set["spec"]["template"]
     spec = template.get("spec") or {}
     base = {**template, "spec": {**spec, "tolerations": rules.tolerations(spec)}}
@@ -94,10 +94,10 @@ def _carry_out(
             {**base, "spec": rules.pinned(base["spec"], node)},
             labels=labels,
         )
-        for node in plan.create[: rules.BURST]
+        for node in actions.create[: rules.BURST]
     ]
     control.create(daemon_set, wanted)
-    gone = plan.delete[: rules.BURST]
+    gone = actions.delete[: rules.BURST]
     if control.remove(daemon_set, gone):
         return pods
     going = {one.id for one in gone}

@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class ReplicaSet(msgspec.Struct, kw_only=True):
-    """A ReplicaSet as a plan sees it; a plan changes copies of its own.
+    """A ReplicaSet as ``deployment_rules`` sees it; the rules change copies of their own.
 
     ``replicas`` is what it is asked for; ``present``, ``ready``, ``available`` and ``terminating``
     count its pods, as its status says.
@@ -44,7 +44,7 @@ class ReplicaSet(msgspec.Struct, kw_only=True):
 
 
 def replica_set_of(manifest: Manifest) -> ReplicaSet:
-    """Return a stored ReplicaSet as plans see it."""
+    """Return a stored ReplicaSet as ``deployment_rules`` sees it."""
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     status = manifest.get("status") or {}
     failures = [one for one in status.get("conditions") or () if one.get("type") == REPLICA_FAILURE]

@@ -1,8 +1,8 @@
 """Rules of Deployments: rolling out, scaling and pruning their ReplicaSets.
 
-Pure: ``plan`` gets a Deployment, its ReplicaSets and the time, and returns what is to be written.
-The ReplicaSets' own statuses say how many pods there are and how many are available, so that one
-plan makes one step, and the next step follows from what that brought about. Rules:
+Pure: ``reconcile`` gets a Deployment, its ReplicaSets and the time, and returns what is to be
+written. The ReplicaSets' own statuses say how many pods there are and how many are available, so
+that one call makes one step, and the next step follows from what that brought about. Rules:
 pkg/controller/deployment (``sync.go``, ``rolling.go``, ``recreate.go``,
 ``util/deployment_util.go``), v1.36.
 """
@@ -51,13 +51,13 @@ _NOT_COPIED: Final = frozenset(
 _LONGEST_HISTORY: Final = 2000
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class DeploymentWrites(msgspec.Struct, kw_only=True):
     """The writes for a Deployment.
 
     ``created`` is a new ReplicaSet's manifest without its owner; ``changed`` are those whose
     replicas, annotations or ``minReadySeconds`` differ from what is stored; ``deleted`` are old
     ones beyond the history's limit. ``revision`` is the Deployment's own annotation. ``events`` are
-    type, reason and message each. ``due_at``: when to plan again though nothing changed.
+    type, reason and message each. ``due_at``: when to reconcile again though nothing changed.
     """
 
     status: Manifest
@@ -76,17 +76,17 @@ def _number(text: str | None) -> int:
         return 0
 
 
-# The plan -------------------------------------------------------------------------------------
+# The step -------------------------------------------------------------------------------------
 
 
-def plan(
+def reconcile(
     deployment: Manifest,
     sets: Iterable[ReplicaSet],
     *,
     busy: Collection[str],
     now: datetime,
     note: str = "",
-) -> Plan:
+) -> DeploymentWrites:
     """Return the next step of a Deployment.
 
     Args:
@@ -96,11 +96,11 @@ def plan(
         now: the time, for conditions and the progress deadline.
         note: what a person should know of the pods; it stands behind the message of *Available*.
     """
-    return _Planner(deployment, sets, busy, now, note).plan()
+    return _Reconciler(deployment, sets, busy, now, note).reconcile()
 
 
-class _Planner:
-    """One plan in the making. ``status`` is the stored one with the conditions that steps set."""
+class _Reconciler:
+    """Collects the writes of one step. ``status``: as stored, with the conditions set so far."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class _Planner:
             (one for one in self._sets if same_template(one.template, self._spec["template"])), None
         )
 
-    def plan(self) -> Plan:
+    def reconcile(self) -> DeploymentWrites:
         if self._deployment["metadata"].get("deletionTimestamp"):
             return self._done(self._status_writer().current())
         self._note_pause()
@@ -154,13 +154,13 @@ class _Planner:
         status = writer.of_rollout()
         return self._done(status, writer.due_at)
 
-    def _done(self, status: Manifest, due_at: datetime | None = None) -> Plan:
+    def _done(self, status: Manifest, due_at: datetime | None = None) -> DeploymentWrites:
         changed = [
             one
             for one in self._sets
             if one.name in self._stored and _wanted(one) != _wanted(self._stored[one.name])
         ]
-        return Plan(
+        return DeploymentWrites(
             status=status,
             revision=self._revision,
             created=self._created,

@@ -94,9 +94,9 @@ _ALWAYS: Final = "observedGeneration"
 
 
 class DeploymentStatus:
-    """Writes a Deployment's status from its ReplicaSets as one plan leaves them.
+    """Writes a Deployment's status from its ReplicaSets as one step leaves them.
 
-    ``before`` is the stored status with the conditions that the plan set. ``due_at`` is set by
+    ``before`` is the stored status with the conditions that the step set. ``due_at`` is set by
     ``of_rollout``: when the rollout will have gone without progress for too long, ``None`` if it
     cannot.
     """
@@ -134,7 +134,7 @@ class DeploymentStatus:
         )
 
     def current(self) -> Manifest:
-        """Return the status as the ReplicaSets are, with the conditions of this plan."""
+        """Return the status as the ReplicaSets are, with the conditions of this step."""
         available = sum(one.available for one in self._sets)
         status: Manifest = {
             "observedGeneration": self._deployment["metadata"].get("generation") or 0,

@@ -1,4 +1,4 @@
-"""Deployments: carries out what ``deployment_rules`` plans for their ReplicaSets."""
+"""Deployments: carries out what ``deployment_rules`` decides about their ReplicaSets."""
 
 from clusterstate.actions import objects
 from clusterstate.objects.rules.ownership import is_controlled_by
@@ -18,27 +18,27 @@ def sync(control: NamespaceControl, deployment: Manifest) -> None:
     sets = claim(control, deployment, "ReplicaSet")
     pods = [pod for one in sets for pod in control.world.pods_of(one)]
     busy = {pod.owner for pod in pods if pod.phase not in FINISHED}
-    plan = rules.plan(
+    actions = rules.reconcile(
         deployment,
         [records.replica_set_of(one) for one in sets],
         busy=busy,
         now=control.now,
         note=explanation(pods),
     )
-    if plan.created is not None and not _create(control, deployment, plan.created):
+    if actions.created is not None and not _create(control, deployment, actions.created):
         return
     by_name = {one["metadata"]["name"]: one for one in sets}
-    for one in plan.changed:
+    for one in actions.changed:
         _resize(control, by_name[one.name], one)
-    for one in plan.deleted:
+    for one in actions.deleted:
         control.delete(by_name[one.name])
-    for type_, reason, message in plan.events:
+    for type_, reason, message in actions.events:
         control.record_event(deployment, type_, reason, message)
     annotations = deployment["metadata"].get("annotations") or {}
-    if plan.revision is not None and annotations.get(records.REVISION) != plan.revision:
-        _note_revision(control, deployment, plan.revision)
-    control.write_status(deployment, plan.status)
-    control.look_again(plan.due_at)
+    if actions.revision is not None and annotations.get(records.REVISION) != actions.revision:
+        _note_revision(control, deployment, actions.revision)
+    control.write_status(deployment, actions.status)
+    control.look_again(actions.due_at)
 
 
 def _create(control: NamespaceControl, deployment: Manifest, wanted: Manifest) -> bool:

@@ -27,7 +27,7 @@ from scheduling.controllers.workloads import (
     stateful_sets,
 )
 from scheduling.controllers.workloads.control import NamespaceControl
-from scheduling.controllers.workloads.world import World, daemon_nodes
+from scheduling.controllers.workloads.world import NamespaceState, daemon_nodes
 
 logger = structlog.get_logger(__name__)
 
@@ -147,7 +147,7 @@ def sync(namespace: str, now: datetime) -> datetime | None:
     for _ in range(_ROUNDS):
         steps = _at_work()
         kinds = dict.fromkeys(kind for one in steps for kind in (one.kind, *one.reads))
-        control = NamespaceControl(World(namespace, list(kinds)), now)
+        control = NamespaceControl(NamespaceState(namespace, list(kinds)), now)
         for step in steps:
             with acting(controller(step.account)):
                 step.before(control)

@@ -35,7 +35,7 @@ _INTERIM: Final = {_COMPLETE: "SuccessCriteriaMet", _FAILED: "FailureTarget"}
 _BACKOFF, _LONGEST_BACKOFF = 10.0, 600.0
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class JobActions(msgspec.Struct, kw_only=True):
     """Actions for a Job. ``create`` has an index for each pod, ``None`` where it needs none.
 
     ``failures`` says of those indexes how often they failed before, counted and ignored, where each
@@ -68,16 +68,16 @@ def finished(job: Manifest) -> str:
     return ""
 
 
-def plan(job: Manifest, pods: Sequence[OwnedPod], *, now: datetime) -> Plan:
+def reconcile(job: Manifest, pods: Sequence[OwnedPod], *, now: datetime) -> JobActions:
     """Return what to do for a Job now."""
-    return _Planner(job, pods, now).plan()
+    return _Reconciler(job, pods, now).reconcile()
 
 
 def _order(pod: OwnedPod) -> tuple[datetime, int]:
     return pod.finished_at or pod.created_at, pod.id
 
 
-class _Planner:
+class _Reconciler:
     def __init__(self, job: Manifest, pods: Sequence[OwnedPod], now: datetime) -> None:
         self._job, self._spec, self._now = job, job["spec"], now
         self._pods = pods
@@ -111,7 +111,7 @@ class _Planner:
         self._choose(self._ended, [one for one in self._ended if self._fails(one)])
         self._started: str | None = self._before.get("startTime")
         self._completed: str | None = self._before.get("completionTime")
-        self._plan = Plan(
+        self._actions = JobActions(
             status={}, create=[], failures={}, delete=[], count=[], events=[], due_at=None
         )
 
@@ -175,15 +175,15 @@ class _Planner:
         failures = [one for one in self._ended if self._fails(one)]
         self._choose([*self._ended, *rest], [*failures, *rest] if failed else failures)
 
-    def plan(self) -> Plan:
+    def reconcile(self) -> JobActions:
         if finished(self._job):
-            self._plan.delete = self._active[:BURST]
+            self._actions.delete = self._active[:BURST]
             self._expire()
         elif not self._job["metadata"].get("deletionTimestamp"):
             self._go_on()
-        self._plan.count += self._count
-        self._plan.status = self._status()
-        return self._plan
+        self._actions.count += self._count
+        self._actions.status = self._status()
+        return self._actions
 
     # Over or not ----------------------------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class _Planner:
     def _end(self, type_: str, reason: str, message: str) -> None:
         """Set the conditions of the fate of the Job; the last one when no pod runs any more."""
         self._let_go_of_all(failed=type_ == _FAILED)
-        self._plan.delete = self._active[:BURST]
+        self._actions.delete = self._active[:BURST]
         self._set(_INTERIM[type_], "True", reason, message)
         leaving = [one for one in self._pods if one.is_leaving and not one.phase_is_final]
         if self._active or leaving or len(self._count) == BURST:
@@ -279,9 +279,9 @@ class _Planner:
         self._set(type_, "True", reason, message)
         if type_ == _COMPLETE:
             self._completed = document.format_time(self._now)
-            self._plan.events.append(("Normal", "Completed", "Job completed"))
+            self._actions.events.append(("Normal", "Completed", "Job completed"))
         else:
-            self._plan.events.append(("Warning", reason, message))
+            self._actions.events.append(("Warning", reason, message))
 
     def _expire(self) -> None:
         ttl = self._spec.get("ttlSecondsAfterFinished")
@@ -293,18 +293,18 @@ class _Planner:
             if one.get("type") in (_COMPLETE, _FAILED) and one.get("lastTransitionTime")
         ]
         at = moments.after(document.parse_time(since[0]), ttl) if since else self._now
-        self._plan.expired = at <= self._now
+        self._actions.expired = at <= self._now
         self._look_at(at)
 
     def _note_suspension(self, *, suspended: bool) -> None:
         present = self._condition(_SUSPENDED)
         if suspended and (present is None or present.get("status") != "True"):
             self._set(_SUSPENDED, "True", "JobSuspended", "Job suspended")
-            self._plan.events.append(("Normal", "Suspended", "Job suspended"))
+            self._actions.events.append(("Normal", "Suspended", "Job suspended"))
         elif not suspended and present is not None and present.get("status") == "True":
             self._set(_SUSPENDED, "False", "JobResumed", "Job resumed")
             self._started = document.format_time(self._now)
-            self._plan.events.append(("Normal", "Resumed", "Job resumed"))
+            self._actions.events.append(("Normal", "Resumed", "Job resumed"))
 
     # Pods -----------------------------------------------------------------------------------------
 
@@ -325,12 +325,12 @@ class _Planner:
             return
         missing = min(-excess, BURST)
         if not self._indexed:
-            self._plan.create = [None] * missing
+            self._actions.create = [None] * missing
             return
         chosen = list(self._free_indexes(missing))
-        self._plan.create = list(chosen)
+        self._actions.create = list(chosen)
         if self._per_index:
-            self._plan.failures = {index: self._failures_before(index) for index in chosen}
+            self._actions.failures = {index: self._failures_before(index) for index in chosen}
 
     def _unwanted(self, excess: int) -> list[OwnedPod]:
         """Return pods of no index or of one that others have, and this many in all at least."""
@@ -352,8 +352,8 @@ class _Planner:
 
     def _give_up(self, pods: Sequence[OwnedPod]) -> None:
         """Delete pods that run and are not wanted, and count them for nothing."""
-        self._plan.delete = list(pods[:BURST])
-        self._plan.count = [one for one in self._plan.delete if one.is_tracked]
+        self._actions.delete = list(pods[:BURST])
+        self._actions.count = [one for one in self._actions.delete if one.is_tracked]
 
     def _free_indexes(self, count: int) -> Iterable[int]:
         present = self._active
@@ -403,8 +403,8 @@ class _Planner:
     # Status ---------------------------------------------------------------------------------------
 
     def _look_at(self, at: datetime) -> None:
-        known = self._plan.due_at
-        self._plan.due_at = at if known is None else min(known, at)
+        known = self._actions.due_at
+        self._actions.due_at = at if known is None else min(known, at)
 
     def _condition(self, type_: str) -> Manifest | None:
         return next((one for one in self._conditions if one.get("type") == type_), None)
@@ -421,11 +421,11 @@ class _Planner:
         self._conditions = [one for one in self._conditions if one is not present] + [made]
 
     def _status(self) -> Manifest:
-        deleted = {one.id for one in self._plan.delete}
+        deleted = {one.id for one in self._actions.delete}
         active = [one for one in self._active if one.id not in deleted]
         leaving = [one for one in self._pods if one.is_leaving and not one.phase_is_final]
         status: Manifest = {
-            "active": len(active) + len(self._plan.create),
+            "active": len(active) + len(self._actions.create),
             "ready": sum(one.is_ready for one in active),
             "terminating": len(leaving) + len(deleted),
             "succeeded": self._succeeded,

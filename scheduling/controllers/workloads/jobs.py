@@ -1,9 +1,9 @@
-"""Jobs: carries out what ``job_rules`` plans for their pods."""
+"""Jobs: carries out what ``job_rules`` decides about their pods."""
 
 from collections.abc import Mapping
 
 from clusterstate.actions import objects
-from clusterstate.actions.cluster import jobs as actions
+from clusterstate.actions.cluster import jobs as job_actions
 from clusterstate.actions.writing.object_meta import name_suffix
 from clusterstate.objects.values.errors import Conflict, NotFound
 from clusterstate.objects.values.meta import Manifest
@@ -20,46 +20,48 @@ def sync(control: NamespaceControl, job: Manifest) -> None:
     if not rules.is_mine(job):
         return
     pods = control.claim(job)
-    plan = rules.plan(job, pods, now=control.now)
-    for type_, reason, message in plan.events:
+    actions = rules.reconcile(job, pods, now=control.now)
+    for type_, reason, message in actions.events:
         control.record_event(job, type_, reason, message)
-    if plan.expired:
+    if actions.expired:
         _delete(control, job)
         return
     try:
         group = "" if rules.finished(job) else group_of(control, job, has_pods=bool(pods))
     except GroupRefused:
         return
-    made = control.create(job, [_pod(job, index, plan.failures, group) for index in plan.create])
-    status = plan.status
-    missing = len(plan.create) - len(made.names)
+    made = control.create(
+        job, [_pod(job, index, actions.failures, group) for index in actions.create]
+    )
+    status = actions.status
+    missing = len(actions.create) - len(made.names)
     if missing:
         status = {**status, "active": status["active"] - missing}
         if not status["active"]:
             del status["active"]
-    if plan.count:
+    if actions.count:
         metadata = job["metadata"]
-        actions.count_pods(
+        job_actions.count_pods(
             control.world.namespace,
             metadata["name"],
             metadata["uid"],
             status,
-            [(one.name, one.uid) for one in plan.count],
+            [(one.name, one.uid) for one in actions.count],
             finalizer=rules.TRACKING,
             now=control.now,
         )
         control.wrote = True
     else:
         control.write_status(job, status)
-    control.remove(job, plan.delete)
-    control.look_again(plan.due_at)
+    control.remove(job, actions.delete)
+    control.look_again(actions.due_at)
 
 
 def release(control: NamespaceControl) -> None:
     """Remove the finalizer of pods whose Job is gone: no Job will count them."""
     for pod in (*control.world.without_owner(KIND), *control.world.orphans()):
         if pod.is_tracked:
-            actions.release_pod(
+            job_actions.release_pod(
                 control.world.namespace,
                 pod.name,
                 pod.uid,

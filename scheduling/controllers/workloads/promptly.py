@@ -57,17 +57,17 @@ def make_revision(kind: str, namespace: str, name: str, now: datetime) -> None:
 def _of_deployment(owner: Manifest, sets: list[Manifest], now: datetime) -> None:
     known = [records.replica_set_of(one) for one in sets]
     busy = {one.uid for one in known if one.present or one.replicas}
-    plan = deployment_rules.plan(owner, known, busy=busy, now=now)
-    if plan.created is not None:
+    actions = deployment_rules.reconcile(owner, known, busy=busy, now=now)
+    if actions.created is not None:
         _create(
             "ReplicaSet",
             owner,
-            {**plan.created, "spec": {**plan.created["spec"], "replicas": 0}},
+            {**actions.created, "spec": {**actions.created["spec"], "replicas": 0}},
             now,
         )
         return
     before = {one.name: one.annotations.get(records.REVISION) for one in known}
-    for one in plan.changed:
+    for one in actions.changed:
         revision = one.annotations.get(records.REVISION)
         if revision != before[one.name]:
             _annotate(owner, one.name, one.annotations, now)

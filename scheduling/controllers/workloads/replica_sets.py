@@ -7,7 +7,7 @@ from clusterstate.objects.values.meta import Manifest
 from scheduling.controllers.workloads import replica_set_rules as rules
 from scheduling.controllers.workloads.control import NOTHING_MADE, NamespaceControl, pod_of
 from scheduling.controllers.workloads.pods import OwnedPod, surplus
-from scheduling.controllers.workloads.world import World
+from scheduling.controllers.workloads.world import NamespaceState
 
 
 def sync(control: NamespaceControl, owner: Manifest) -> int:
@@ -45,7 +45,7 @@ def _standing_error(owner: Manifest) -> str:
     return "pods were refused; they are tried again later"
 
 
-def _related(world: World, owner: Manifest) -> Iterable[OwnedPod]:
+def _related(world: NamespaceState, owner: Manifest) -> Iterable[OwnedPod]:
     """Return the pods of all ReplicaSets that have the same managing owner, or of this one."""
     manager = controller_of(owner)
     if manager is None:

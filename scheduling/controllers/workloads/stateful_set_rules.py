@@ -28,7 +28,7 @@ NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class StatefulSetActions(msgspec.Struct, kw_only=True):
     """Actions for a StatefulSet. ``create``: ordinal and name of the revision of each new pod."""
 
     status: Manifest
@@ -51,7 +51,7 @@ def first_ordinal(owner: Manifest) -> int:
     return int((owner["spec"].get("ordinals") or {}).get("start") or 0)
 
 
-def plan(
+def reconcile(
     owner: Manifest,
     pods: Sequence[OwnedPod],
     *,
@@ -59,7 +59,7 @@ def plan(
     update: str,
     now: datetime,
     version: Compatibility = NEWEST,
-) -> Plan:
+) -> StatefulSetActions:
     """Return the next step of a StatefulSet.
 
     Args:
@@ -70,10 +70,10 @@ def plan(
         now: the time, for ``minReadySeconds``.
         version: of Kubernetes.
     """
-    return _Planner(owner, pods, current, update, now, version).plan()
+    return _Reconciler(owner, pods, current, update, now, version).reconcile()
 
 
-class _Planner:
+class _Reconciler:
     def __init__(
         self,
         owner: Manifest,
@@ -102,9 +102,9 @@ class _Planner:
             for ordinal, one in sorted(self._by_ordinal.items(), reverse=True)
             if ordinal not in wanted
         ]
-        self._plan = Plan(status={}, create=[], delete=[], events=[])
+        self._actions = StatefulSetActions(status={}, create=[], delete=[], events=[])
 
-    def plan(self) -> Plan:
+    def reconcile(self) -> StatefulSetActions:
         if not self._owner["metadata"].get("deletionTimestamp"):
             filled = self._fill()
             goes_on = not self._ordered and self._version >= Compatibility.V1_38
@@ -112,7 +112,7 @@ class _Planner:
             if filled and shrunk and self._strategy.get("type") != "OnDelete":
                 self._roll()
         self._count()
-        return self._plan
+        return self._actions
 
     def _is_fit(self, pod: OwnedPod) -> bool:
         return pod.is_active and pod.is_ready and pod.is_available(self._patience, self._now)
@@ -121,18 +121,18 @@ class _Planner:
         """Create what is missing, replace what ended; False: the others have to wait."""
         for ordinal, pod in self._slots:
             if pod is None:
-                self._plan.create.append((ordinal, self._revision_for(ordinal)))
+                self._actions.create.append((ordinal, self._revision_for(ordinal)))
                 if self._ordered:
                     return False
             elif pod.phase_is_final and not pod.is_leaving:
                 text = f"StatefulSet {pod.name} is recreating {pod.phase.lower()} Pod"
-                self._plan.events.append(("Warning", "RecreatingFailedPod", text))
-                self._plan.delete.append(pod)
+                self._actions.events.append(("Warning", "RecreatingFailedPod", text))
+                self._actions.delete.append(pod)
                 if self._ordered:
                     return False
             elif self._ordered and not self._is_fit(pod):
                 return False
-        return not self._plan.create and not self._plan.delete
+        return not self._actions.create and not self._actions.delete
 
     def _revision_for(self, ordinal: int) -> str:
         """Return the revision of a new pod: below the partition that is the former one."""
@@ -153,10 +153,10 @@ class _Planner:
                 continue
             if self._ordered and pod is not unfit and not self._is_fit(pod):
                 return False
-            self._plan.delete.append(pod)
+            self._actions.delete.append(pod)
             if self._ordered:
                 return False
-        return not self._plan.delete
+        return not self._actions.delete
 
     def _roll(self) -> None:
         """Delete pods of other revisions from the highest ordinal on, this many at a time."""
@@ -172,13 +172,13 @@ class _Planner:
                 return
             assert pod is not None  # ``_fill`` goes first
             if pod.labels.get(HASH_LABEL) != self._update and not pod.is_leaving:
-                self._plan.delete.append(pod)
+                self._actions.delete.append(pod)
                 lacking += 1
             elif not self._is_fit(pod):
                 lacking += 1
 
     def _count(self) -> None:
-        deleted = {one.id for one in self._plan.delete}
+        deleted = {one.id for one in self._actions.delete}
         there = [one for one in self._by_ordinal.values() if one.id not in deleted]
         ready = [one for one in there if one.is_active and one.is_ready]
         live = [one for one in there if not one.is_leaving]
@@ -202,14 +202,14 @@ class _Planner:
             "updateRevision": self._update,
             "conditions": (self._owner.get("status") or {}).get("conditions"),  # clients' alone
         }
-        self._plan.status = {
+        self._actions.status = {
             "replicas": len(there),
             "availableReplicas": sum(self._is_fit(one) for one in ready),
             "collisionCount": (self._owner.get("status") or {}).get("collisionCount") or 0,
             **{key: value for key, value in counts.items() if value},
         }
         if self._patience:
-            self._plan.due_at = next_available(ready, self._patience, self._now)
+            self._actions.due_at = next_available(ready, self._patience, self._now)
 
 
 def template_for(owner: Manifest, revision: Manifest, ordinal: int) -> Manifest:

@@ -1,4 +1,4 @@
-"""StatefulSets: carries out what ``stateful_set_rules`` plans for their pods."""
+"""StatefulSets: carries out what ``stateful_set_rules`` decides about their pods."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -25,7 +25,7 @@ def sync(control: NamespaceControl, owner: Manifest) -> None:
     update = history.current["metadata"]["name"]
     current = (owner.get("status") or {}).get("currentRevision") or update
     current = current if current in known else update
-    plan = rules.plan(
+    actions = rules.reconcile(
         owner,
         pods,
         current=current,
@@ -33,7 +33,7 @@ def sync(control: NamespaceControl, owner: Manifest) -> None:
         now=control.now,
         version=control.compatibility,
     )
-    for type_, reason, message in plan.events:
+    for type_, reason, message in actions.events:
         control.record_event(owner, type_, reason, message)
     wanted = [
         pod_of(
@@ -41,16 +41,16 @@ def sync(control: NamespaceControl, owner: Manifest) -> None:
             rules.template_for(owner, known[revision], ordinal),
             name=f"{owner['metadata']['name']}-{ordinal}",
         )
-        for ordinal, revision in plan.create[: rules.BURST]
+        for ordinal, revision in actions.create[: rules.BURST]
         if _have_claims(control, owner, ordinal)
     ]
     control.create(owner, wanted)
     _give_claims(control, owner, pods)
-    control.remove(owner, plan.delete[: rules.BURST])
+    control.remove(owner, actions.delete[: rules.BURST])
     live = {one.labels.get(HASH_LABEL, "") for one in pods} | {current}
     revisions.truncate(control, owner, history, live)
-    control.write_status(owner, plan.status)
-    control.look_again(plan.due_at)
+    control.write_status(owner, actions.status)
+    control.look_again(actions.due_at)
 
 
 def _give_claims(control: NamespaceControl, owner: Manifest, pods: Iterable[OwnedPod]) -> None:

@@ -124,7 +124,7 @@ memory.when_replaced(_facts.clear)
 memory.when_replaced(_manifests.clear)
 
 
-class World:
+class NamespaceState:
     """A namespace as a pass sees it. ``owners`` is what it holds, by kind; not to be changed."""
 
     def __init__(self, namespace: str, kinds: Sequence[str]) -> None:

@@ -11,9 +11,9 @@ from scheduling.engine.compiled.arguments import (
     Lines,
     Nodes,
     NominatedAmounts,
-    Plans,
     Programs,
     ScoreColumns,
+    Sheets,
     Terms,
 )
 from scheduling.engine.compiled.caching import inlined, inner
@@ -67,13 +67,13 @@ def note_kind(kinds: Int32, bits: int, change: int) -> bool:
 
 @inner
 def lines_ahead(
-    pod: int, run: Int32, found: Int32, lines: Lines, plans: Plans, programs: Programs
+    pod: int, run: Int32, found: Int32, lines: Lines, sheets: Sheets, programs: Programs
 ) -> int:
     """Find the lines of the next pods that must be scored again too; return their number.
 
     ``found`` receives them; the caller has set ``found[0]`` to the pod's own. Only the pod's own
-    line is found if its plan has several groups, whose scores may have to be computed first. A line
-    that is used once keeps its totals until its pod is decided.
+    line is found if its sheet has several groups, whose scores may have to be computed first. A
+    line that is used once keeps its totals until its pod is decided.
     """
     count = 1
     lowest = found[0] if found[0] < ONCE else np.int32(ONCE)
@@ -88,7 +88,7 @@ def lines_ahead(
         if lines.cursor[c] >= 0 and not lines.anew[c]:
             continue
         t = programs.of_pod[other]
-        if plans.group_count[lines.plan_of[c]] > 1 or (t >= 0 and programs.private[t]):
+        if sheets.group_count[lines.sheet_of[c]] > 1 or (t >= 0 and programs.private[t]):
             continue
         known = False
         for at in range(count):
@@ -104,7 +104,7 @@ def lines_ahead(
 
 @inner
 def score_lines(
-    which: Int32, taken: int, lines: Lines, plans: Plans, score_columns: ScoreColumns,
+    which: Int32, taken: int, lines: Lines, sheets: Sheets, score_columns: ScoreColumns,
     nodes: Nodes, nominated: NominatedAmounts, counts: Int64,
 ) -> None:  # fmt: skip
     """Score all rows anew for some lines, block by block: a block is read once for all of them.
@@ -119,7 +119,7 @@ def score_lines(
     for first in range(0, blocks, _NEAR):
         for c in which:
             p = place_of(c)
-            base, totals, term = plans.bases[lines.base_of[c]], lines.total[p], lines.terms[c]
+            base, totals, term = sheets.bases[lines.base_of[c]], lines.total[p], lines.terms[c]
             tops, ties = lines.highest[p], lines.tied[p]
             least_weight, balanced_weight = lines.weights[c, 0], lines.weights[c, 1]
             by_column = lines.more[c] or taken >= 0
@@ -162,20 +162,20 @@ def score_lines(
 
 @inner
 def sum_up(
-    c: int, taken: int, sized: int, lines: Lines, plans: Plans, nodes: Nodes,
+    c: int, taken: int, sized: int, lines: Lines, sheets: Sheets, nodes: Nodes,
     nominated: NominatedAmounts, counts: Int64,
 ) -> tuple[int, np.uint64]:  # fmt: skip
     """Note what else is known of a line whose rows were scored anew.
 
     Return FINISHED, or why its class cannot be decided for, as ``decide`` does. ``taken``: see
-    ``score_lines``. ``sized``: how many groups the rows have, 0 where a plan is not keyed.
+    ``score_lines``. ``sized``: how many groups the rows have, 0 where a sheet is not keyed.
     """
     p = place_of(c)
-    plan, totals, of = lines.plan_of[c], lines.total[p], lines.kinds[c]
-    base, rows = plans.bases[lines.base_of[c]], len(nodes.pod_count)
-    groups = plans.group_count[plan]
+    sheet, totals, of = lines.sheet_of[c], lines.total[p], lines.kinds[c]
+    base, rows = sheets.bases[lines.base_of[c]], len(nodes.pod_count)
+    groups = sheets.group_count[sheet]
     lines.anew[c] = False
-    if plans.keyed[plan] > 0:
+    if sheets.keyed[sheet] > 0:
         dense = int(sized <= DENSE)
         lines.dense[p] = dense
         lines.widest[p] = index(
@@ -183,7 +183,7 @@ def sum_up(
             lines.entry_top, lines.entry_ties, lines.group_size[p],
         )  # fmt: skip
     of[:, 1] = 0
-    if lines.feasible[c] < plans.open_rows[plan]:
+    if lines.feasible[c] < sheets.open_rows[sheet]:
         for row in range(rows):
             if totals[row] == LOW and base[row] != LOW:
                 now = TAKEN
@@ -194,18 +194,18 @@ def sum_up(
                     return MANY_KINDS, np.uint64(0)
     if groups > 1:
         mask = np.uint64(0)
-        witness, hint, group = lines.witness, plans.hint, plans.group
+        witness, hint, group = lines.witness, sheets.hint, sheets.group
         for number in range(groups):
             row = witness[c, number]
             if row < 0 or totals[row] == LOW:
-                row = hint[plan, number]
+                row = hint[sheet, number]
             if row < 0 or totals[row] == LOW:
                 row = -1
                 for other in range(rows):
-                    if group[plan, other] == number and totals[other] != LOW:
+                    if group[sheet, other] == number and totals[other] != LOW:
                         row = other
                         break
-                hint[plan, number] = row
+                hint[sheet, number] = row
             witness[c, number] = row
             if row >= 0:
                 mask |= np.uint64(1) << np.uint64(number)
@@ -216,7 +216,7 @@ def sum_up(
 
 @inner
 def score_anew(
-    pod: int, end: int, run: Int32, found: Int32, lines: Lines, plans: Plans,
+    pod: int, end: int, run: Int32, found: Int32, lines: Lines, sheets: Sheets,
     score_columns: ScoreColumns, nodes: Nodes, nominated: NominatedAmounts, programs: Programs,
     count_terms: Terms, counted: Counts,
 ) -> tuple[int, np.uint64]:  # fmt: skip
@@ -233,13 +233,15 @@ def score_anew(
     found[0] = c
     count = 1
     if not own:
-        count = lines_ahead(pod, run, found, lines, plans, programs)
-    score_lines(found[:count], taken, lines, plans, score_columns, nodes, nominated, counted.counts)
+        count = lines_ahead(pod, run, found, lines, sheets, programs)
+    score_lines(
+        found[:count], taken, lines, sheets, score_columns, nodes, nominated, counted.counts
+    )
     reason, groups = FINISHED, np.uint64(0)
     for at in range(count):
         line = found[at]
-        sized = count_terms.form[t, GROUPS] if own else plans.keyed[lines.plan_of[line]]
-        why, mask = sum_up(line, taken, sized, lines, plans, nodes, nominated, counted.counts)
+        sized = count_terms.form[t, GROUPS] if own else sheets.keyed[lines.sheet_of[line]]
+        why, mask = sum_up(line, taken, sized, lines, sheets, nodes, nominated, counted.counts)
         lines.cursor[line] = end if why == FINISHED else -1
         if at == 0:
             reason, groups = why, mask

@@ -64,7 +64,7 @@ class Lines(NamedTuple):
     nonzero: Int64
     base_of: Int32
     mask_of: UInt64
-    plan_of: Int32
+    sheet_of: Int32
     witness: Int32
     anew: Mask
     group: Int16
@@ -77,8 +77,8 @@ class Lines(NamedTuple):
     dense: Int32
 
 
-class Plans(NamedTuple):
-    """See ``engine.fast.plans.Plans``."""
+class Sheets(NamedTuple):
+    """See ``engine.fast.sheets.Sheets``."""
 
     bases: Int32
     group: Int16
@@ -99,7 +99,7 @@ class Programs(NamedTuple):
     who: Int32
     exceptions: Int32
     row: Int32
-    plan: Int64
+    sheet: Int64
     raw: Int64
     shut: Int32
     full: Mask

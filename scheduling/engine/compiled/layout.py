@@ -40,7 +40,7 @@ NEAR, ANTI, EXISTING, SCORED, HARD, SOFT, UNTOUCHED = range(7)
 # Columns of ``terms.Counts.counters``.
 OFFSET, BY_ROW, PLACES, TOTAL, LOWEST, AT_LOWEST, LENGTH = range(7)
 COUNTER_COLUMNS = 7
-# Where a plugin's scores come from: first column of ``Programs.plan``.
+# Where a plugin's scores come from: first column of ``Programs.sheet``.
 SCALED, REVERSED, AFFINITY, SPREAD = range(4)
 # What a group is refused for; from SHUT on what filters of nodes alone say that are asked after
 # NodeResourcesFit.

@@ -1,7 +1,7 @@
 """The loop of the fast lane: it decides for a run of pods and accounts for each.
 
-A pod's line says what the rows score for its request, its plan which rows may hold it and what they
-get from plugins that look at nodes alone, its program what its rules about other pods come to.
+A pod's line says what the rows score for its request, its sheet which rows may hold it and what
+they get from plugins that look at nodes alone, its program what its rules about other pods come to.
 The reference path, ``engine.reference.cycle``, can be read instead; a property test holds both
 equal.
 """
@@ -15,10 +15,10 @@ from scheduling.engine.compiled.arguments import (
     Nodes,
     NominatedAmounts,
     Pins,
-    Plans,
     Programs,
     Results,
     ScoreColumns,
+    Sheets,
     Terms,
     Work,
 )
@@ -98,7 +98,7 @@ def decide_as_known(
     high: Int64,
     low: Int64,
     lines: Lines,
-    plans: Plans,
+    sheets: Sheets,
     score_columns: ScoreColumns,
     nodes: Nodes,
     nominated: NominatedAmounts,
@@ -122,7 +122,7 @@ def decide_as_known(
     feasible, cursor, amounts, columns = lines.feasible, lines.cursor, lines.amounts, lines.columns
     more, terms, weights = lines.more, lines.terms, lines.weights
     mask_of, witness = lines.mask_of, lines.witness
-    group, odd, fields = plans.group, score_columns.odd, score_columns.fields
+    group, odd, fields = sheets.group, score_columns.odd, score_columns.fields
     stamp = int(np.int64(0))
     work.seen[:] = 0
     work.patch_of[:] = -1
@@ -147,14 +147,14 @@ def decide_as_known(
             refresh_row(winner, score_columns, nodes, nominated)
             follow(programs.who[pod], winner, programs, count_terms, counted)
             continue
-        plan = lines.plan_of[c]
-        base = plans.bases[lines.base_of[c]]
+        sheet = lines.sheet_of[c]
+        base = sheets.bases[lines.base_of[c]]
         p = place_of(c)
         totals, tops, ties_in, of = total[p], highest[p], tied[p], kinds[c]
         term, scored = terms[c], lines.scored[c]
         least_weight, balanced_weight = weights[c, 0], weights[c, 1]
-        groups = plans.group_count[plan]
-        keyed = plans.keyed[plan]
+        groups = sheets.group_count[sheet]
+        keyed = sheets.keyed[sheet]
         t = programs.of_pod[pod]
         own = t >= 0 and programs.private[t]
         taken = -1
@@ -214,7 +214,7 @@ def decide_as_known(
                     new = LOW
                     if old != LOW:
                         feasible[c] -= 1
-                        if groups > 1 and witness[c, group[plan, row]] == row:
+                        if groups > 1 and witness[c, group[sheet, row]] == row:
                             anew = True  # perhaps the group's last one: look at all rows
                     elif bits[p, row] != now:
                         note_kind(of, bits[p, row], -1)
@@ -227,7 +227,7 @@ def decide_as_known(
                         feasible[c] += 1
                         note_kind(of, bits[p, row], -1)
                         if groups > 1:
-                            seen = np.uint64(1) << np.uint64(group[plan, row])
+                            seen = np.uint64(1) << np.uint64(group[sheet, row])
                             if mask_of[c] & seen == np.uint64(0):
                                 anew = True
                     if odd[row]:
@@ -358,7 +358,7 @@ def decide(
     high: Int64,
     low: Int64,
     lines: Lines,
-    plans: Plans,
+    sheets: Sheets,
     score_columns: ScoreColumns,
     nodes: Nodes,
     nominated: NominatedAmounts,
@@ -380,13 +380,13 @@ def decide(
     done = first
     while True:
         done, why, mask = decide_as_known(
-            done, run, high, low, lines, plans, score_columns, nodes, nominated, log, filled,
+            done, run, high, low, lines, sheets, score_columns, nodes, nominated, log, filled,
             results, programs, count_terms, counted, pins, work,
         )  # fmt: skip
         if why != ANEW:
             return done, why, mask
         why, mask = score_anew(
-            done, filled + done, run, work.lines, lines, plans, score_columns, nodes, nominated,
+            done, filled + done, run, work.lines, lines, sheets, score_columns, nodes, nominated,
             programs, count_terms, counted,
         )  # fmt: skip
         if why != FINISHED:

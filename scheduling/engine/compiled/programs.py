@@ -92,7 +92,7 @@ def weigh(
         feasible += size[t, unit]
     if feasible > 1:
         for plugin in range(terms.form[t, PLUGINS]):
-            source = programs.plan[t, plugin, 0]
+            source = programs.sheet[t, plugin, 0]
             if source == AFFINITY:
                 affinity_scores(t, work.active, count, work.found, terms)
             elif source == SPREAD:
@@ -107,7 +107,7 @@ def weigh(
                 )
             for i in range(count):
                 unit = work.active[i]
-                work.weighted[plugin, unit] = work.found[unit] * programs.plan[t, plugin, 2]
+                work.weighted[plugin, unit] = work.found[unit] * programs.sheet[t, plugin, 2]
                 work.offset[unit] += work.weighted[plugin, unit]
     return feasible, stamp
 

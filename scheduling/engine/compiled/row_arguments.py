@@ -190,7 +190,7 @@ def room_to_work(budgets: int, candidates: int, pods: int, checks: int, terms: i
     )
 
 
-class Found(NamedTuple):
+class Examined(NamedTuple):
     """The result of ``examine``.
 
     ``why``: 0 if all rows asked for were looked at, else FEASIBLE or TOO_MANY. ``kinds``: codes in

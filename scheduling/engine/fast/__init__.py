@@ -3,20 +3,20 @@
 A *class* is everything in a pod that influences where it goes. Three things are made of a class,
 once for all classes that say the same:
 
-* a *plan*: what plugins say about nodes alone, row by row;
+* a *sheet*: what plugins say about nodes alone: a verdict, a group and a score for each row;
 * a *program*: the class's rules about other pods, as numbers for the loop;
 * a *request*: the amounts that the class asks for.
 
-A *line* is an array of total scores by row, for all classes with the same plan and request. A *run*
-is a stretch of pods that the loop decides in one call.
+A *line* is an array of total scores by row, for all classes with the same sheet and request. A
+*run* is a stretch of pods that the loop decides in one call.
 
 ::
 
     fast_lane                     decides runs of pods
     lane_profile                  which parts of a profile the fast path covers
     looking_ahead                 which of the next pods a run takes in
-    compiling                     makes a class's plan, program and request
-    plans                         plans, followed as nodes change
+    compiling                     makes a class's sheet, program and request
+    sheets                        sheets, brought up to date as nodes change
     statements                    what plugins state about other pods, as terms
     programs, program_forms       programs; what programs of like classes share
     counter_columns               copies of the counts that terms look at

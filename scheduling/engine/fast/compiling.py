@@ -1,4 +1,4 @@
-"""Classes of pods compiled: to a plan of the nodes, a program about other pods, and a request.
+"""Classes of pods compiled: to a sheet of the nodes, a program about other pods, and a request.
 
 A class that cannot be compiled goes the reference path: if a plugin looks at more than it can name
 (``framework.interface.Aspected``) or state (``framework.terms``), or if amounts, rules or groups
@@ -14,9 +14,9 @@ import numpy as np
 from clusterstate.objects.values.pod import Pod
 from scheduling.engine.fast.lane_profile import Profile
 from scheduling.engine.fast.lines import Lines
-from scheduling.engine.fast.plans import Plan, Plans
 from scheduling.engine.fast.programs import Program, Programs
 from scheduling.engine.fast.requests import Requests
+from scheduling.engine.fast.sheets import Sheet, Sheets
 from scheduling.engine.fast.statements import FILTERING, Alike, Stated
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.requirements import from_pod
@@ -31,25 +31,25 @@ _number: Final = struct.Struct("q")
 
 
 class Compiled:
-    """The compiled form of a class. ``plan`` ``None``: the reference path decides for its pods.
+    """The compiled form of a class. ``sheet`` ``None``: the reference path decides for its pods.
 
     ``stamp`` and ``peer_stamp``: the snapshot's versions for which it holds.
 
     ``column``: of devices that its pods are given, which its key says as well.
 
-    ``pinned``: one node alone can hold its pods, whose row then stands for the plan's number.
+    ``pinned``: one node alone can hold its pods, whose row then stands for the sheet's number.
 
-    ``key``: what its line says, as the bytes of int64 numbers: the plan's number, cpu and memory
+    ``key``: what its line says, as the bytes of int64 numbers: the sheet's number, cpu and memory
     with defaults, amounts that must be free, their resource columns, what is accounted for by
     column, and what NodeResourcesFit and balance score.
     """
 
-    __slots__ = ("column", "key", "peer_stamp", "pinned", "plan", "program", "stamp")
+    __slots__ = ("column", "key", "peer_stamp", "pinned", "program", "sheet", "stamp")
 
     def __init__(self, stamp: tuple[int, ...], peer_stamp: int) -> None:
         self.stamp = stamp
         self.peer_stamp = peer_stamp
-        self.plan: Plan | None = None
+        self.sheet: Sheet | None = None
         self.program: Program | None = None
         self.pinned = False
         self.column: ColumnRequest | None = None
@@ -65,11 +65,11 @@ class Compiled:
 
 
 class _OfOneForm(NamedTuple):
-    """Classes that state alike terms, and their aspects and plan; see ``Programs.make``."""
+    """Classes that state alike terms, and their aspects and sheet; see ``Programs.make``."""
 
     alike: Alike
     aspects: tuple[Hashable, ...]
-    plan: Plan
+    sheet: Sheet
     shut_first: bool
 
 
@@ -79,7 +79,7 @@ class Compiler:
     Args:
         snapshot: the cluster.
         profile: the profile.
-        plans: where plans are kept.
+        sheets: where sheets are kept.
         programs: where programs are kept.
         lines: what the keys are for.
         versions: what a compiled class holds for, as far as it is not its peer's.
@@ -89,14 +89,14 @@ class Compiler:
         self,
         snapshot: Snapshot,
         profile: Profile,
-        plans: Plans,
+        sheets: Sheets,
         programs: Programs,
         lines: Lines,
         versions: Callable[[], tuple[int, ...]],
     ) -> None:
         self._snapshot = snapshot
         self._profile = profile
-        self._plans = plans
+        self._sheets = sheets
         self._programs = programs
         self._versions = versions
         self._requests = Requests(snapshot, profile, lines)
@@ -106,8 +106,8 @@ class Compiler:
     def nodes_changed(self) -> None:
         """Forget which rows can hold what, and how many nodes there are."""
         self._held.clear()
-        self.pin_plan = Plan(-1, None)
-        self.pin_plan.absent = self._snapshot.node_count - 1
+        self.pin_sheet = Sheet(-1, None)
+        self.pin_sheet.absent = self._snapshot.node_count - 1
 
     def compile(self, info: PodInfo, stamp: tuple[int, ...]) -> Compiled:
         """Return what a class comes to; ``stamp``: what it holds for if nothing becomes known.
@@ -141,29 +141,29 @@ class Compiler:
         if info.node_affinity_key and snapshot.node_count > 1:
             row = self._only_row(info, aspects, profile.in_order(wanting))
             if row is not None:
-                made.pinned, made.plan = True, self.pin_plan
+                made.pinned, made.sheet = True, self.pin_sheet
                 made.stamp = self._versions()
                 made.key = _number.pack(row) + request
                 return made
         if not wanting:
-            made.plan = self._plans.of(info, tuple(aspects))
-        if made.plan is None:
+            made.sheet = self._sheets.of(info, tuple(aspects))
+        if made.sheet is None:
             stated = self._programs.state(info, profile.in_order(wanting))
             if stated is None:
                 return made
-            plan = self._plans.of(info, tuple(aspects), stated.keys)
-            if plan is None or plan.keyed == 0:
+            sheet = self._sheets.of(info, tuple(aspects), stated.keys)
+            if sheet is None or sheet.keyed == 0:
                 return made
-            shut_first = profile.shuts_first(plan.shut, wanting)
+            shut_first = profile.shuts_first(sheet.shut, wanting)
             if shut_first is None:
                 return made
-            made.program = self._programs.make(info, stated, plan, shut_first=shut_first)
+            made.program = self._programs.make(info, stated, sheet, shut_first=shut_first)
             if made.program is None:
                 return made
-            made.plan = plan
-        # Of making the plan some versions may have changed: what was found holds for them too.
+            made.sheet = sheet
+        # Of making the sheet some versions may have changed: what was found holds for them too.
         made.stamp = self._versions()
-        made.key = _number.pack(made.plan.number) + request
+        made.key = _number.pack(made.sheet.number) + request
         return made
 
     def compile_alike(
@@ -178,7 +178,7 @@ class Compiler:
         Raises:
             PluginFailed: a plugin failed.
         """
-        snapshot, profile, plans = self._snapshot, self._profile, self._plans
+        snapshot, profile, sheets = self._snapshot, self._profile, self._sheets
         # One node alone may be able to hold those that name nodes: to find out, each is looked at.
         infos = [info for info in infos if not info.node_affinity_key]
         if profile.by_class or not infos:
@@ -189,7 +189,7 @@ class Compiler:
         alike: list[PodInfo] = []
         aspects: list[tuple[Hashable, ...]] = []
         numbers: list[int] = []
-        with_terms: list[tuple[PodInfo, Stated, Plan, bool]] = []
+        with_terms: list[tuple[PodInfo, Stated, Sheet, bool]] = []
         aspects_with_terms: list[tuple[Hashable, ...]] = []
         of_one_form: dict[Hashable, _OfOneForm] = {}
         for info, of in zip(infos, zip(*said, strict=True), strict=False):
@@ -211,35 +211,35 @@ class Compiler:
                 with_terms.append(stated)
                 aspects_with_terms.append(of)
                 continue
-            plan = plans.known(of)
-            if plan is not None:
+            sheet = sheets.known(of)
+            if sheet is not None:
                 alike.append(info)
                 aspects.append(of)
-                numbers.append(plan.number)
+                numbers.append(sheet.number)
         programs: list[Program | None] = [None] * len(alike)
         if stamp == self._versions():
             alike += [info for info, _, _, _ in with_terms]
             aspects += aspects_with_terms
-            numbers += [plan.number for _, _, plan, _ in with_terms]
+            numbers += [sheet.number for _, _, sheet, _ in with_terms]
             programs += self._programs.make_alike(with_terms)
             for group in of_one_form.values():
                 count = len(group.alike.infos)
                 alike += group.alike.infos
                 aspects += [group.aspects] * count
-                numbers += [group.plan.number] * count
+                numbers += [group.sheet.number] * count
                 programs += self._programs.make_of_one_form(
-                    group.alike, group.plan, shut_first=group.shut_first
+                    group.alike, group.sheet, shut_first=group.shut_first
                 )
-        plan_of = np.array(numbers, np.int64)
+        sheet_of = np.array(numbers, np.int64)
         for places, requests in self._requests.of_many(alike, aspects):
-            written = np.concatenate((plan_of[places, None], requests), axis=1)
+            written = np.concatenate((sheet_of[places, None], requests), axis=1)
             keys, width = written.tobytes(), written.itemsize * written.shape[1]
             for at, place in enumerate(places):
                 info, program = alike[place], programs[place]
                 if program is None and None in aspects[place]:
                     continue
                 made = Compiled(stamp, snapshot.peer_stamp(info))
-                made.plan, made.program = plans.plans[numbers[place]], program
+                made.sheet, made.program = sheets.sheets[numbers[place]], program
                 made.key = keys[at * width : (at + 1) * width]
                 made.column = self._column(info, aspects[place])
                 if made.column is not None:
@@ -264,7 +264,7 @@ class Compiler:
 
     def _stated_alike(
         self, info: PodInfo, aspects: tuple[Hashable, ...], wanting: list[Plugin]
-    ) -> tuple[PodInfo, Stated, Plan, bool] | None:
+    ) -> tuple[PodInfo, Stated, Sheet, bool] | None:
         """Return what ``Programs.make_alike`` asks of a class; ``None``: it is like none before.
 
         Raises:
@@ -276,11 +276,11 @@ class Compiler:
         stated = self._programs.state(info, profile.in_order(wanting))
         if stated is None or stated.private:
             return None
-        plan = self._plans.known(aspects, stated.keys)
-        if plan is None or plan.keyed == 0:
+        sheet = self._sheets.known(aspects, stated.keys)
+        if sheet is None or sheet.keyed == 0:
             return None
-        shut_first = profile.shuts_first(plan.shut, wanting)
-        return None if shut_first is None else (info, stated, plan, shut_first)
+        shut_first = profile.shuts_first(sheet.shut, wanting)
+        return None if shut_first is None else (info, stated, sheet, shut_first)
 
     def _only_row(
         self, info: PodInfo, aspects: Sequence[Hashable], wanting: Sequence[Plugin]

@@ -1,7 +1,7 @@
 """Runs of pods that share lines, decided in one compiled loop.
 
-What plugins say of nodes alone is kept per plan (``plans``). What is left are requests, compared
-and scored by ``compiled.loop.decide``: a *line* of totals for each distinct request under a plan
+What plugins say of nodes alone is kept per sheet (``sheets``). What is left are requests, compared
+and scored by ``compiled.loop.decide``: a *line* of totals for each distinct request under a sheet
 (``lines``), followed from pod to pod by the rows that changed, or scored anew in a few
 microseconds. So a pod that is like no other costs no more than the arithmetic. What a class's rules
 about other pods come to is its program (``programs``); a class that only one node can hold has no
@@ -40,9 +40,9 @@ from scheduling.engine.fast.compiling import Compiled, Compiler
 from scheduling.engine.fast.lane_profile import Profile
 from scheduling.engine.fast.lines import PARTS, SHORTEST, Lines, OfPlan
 from scheduling.engine.fast.looking_ahead import Ahead, LookAhead
-from scheduling.engine.fast.plans import Plan, Plans
 from scheduling.engine.fast.programs import Program, Programs
 from scheduling.engine.fast.run import Run
+from scheduling.engine.fast.sheets import Sheet, Sheets
 from scheduling.engine.reference.cycle import Options, PodToPlace, draws
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int32, Mask
@@ -116,17 +116,17 @@ class FastLane:
         """Forget everything."""
         snapshot = self._snapshot
         self._generation = next(_instances)
-        self._plans = Plans(snapshot, self._profile, self._rows_moved)
-        self._lines = Lines(snapshot, self._plans.rows, self._profile.more_scored)
+        self._sheets = Sheets(snapshot, self._profile, self._rows_moved)
+        self._lines = Lines(snapshot, self._sheets.rows, self._profile.more_scored)
         self._programs = Programs(snapshot, self._profile.framework)
         self._compiler = Compiler(
-            snapshot, self._profile, self._plans, self._programs, self._lines, self._versions
+            snapshot, self._profile, self._sheets, self._programs, self._lines, self._versions
         )
         self._ahead = LookAhead(
-            snapshot, self._plans, self._programs, self._lines, self._compiler, self._memo_key,
+            snapshot, self._sheets, self._programs, self._lines, self._compiler, self._memo_key,
             self._versions,
         )  # fmt: skip
-        rows = self._plans.rows
+        rows = self._sheets.rows
         self._fields: Float64 = np.ones((rows // BLOCK, FIELDS * BLOCK), np.float64)
         self._odd: Mask = np.zeros(rows, np.bool_)
         self._odd_in: Int32 = np.zeros(rows // BLOCK, np.int32)
@@ -153,38 +153,40 @@ class FastLane:
         rows = snapshot.changed_since(self._stamp[0])
         if rows is None or len(rows) > snapshot.capacity // _MOST_CHANGED:
             return False
-        if not self._programs.nodes_changed(rows, self._plans.plans):
+        if not self._programs.nodes_changed(rows, self._sheets.sheets):
             return False
-        self._plans.nodes_changed()
+        self._sheets.nodes_changed()
         self._compiler.nodes_changed()
         self._stamp = now
         return True
 
-    def _rows_moved(self, plan: Plan, rows: Rows) -> None:
-        self._lines.move_rows(plan, rows)
+    def _rows_moved(self, sheet: Sheet, rows: Rows) -> None:
+        self._lines.move_rows(sheet, rows)
 
     def _write_lines(self, made: Sequence[tuple[int, Compiled]]) -> None:
         """Write what the loop reads of classes that got a line."""
         if not made:
             return
         numbers, keys = [number for number, _ in made], [compiled.key for _, compiled in made]
-        self._lines.write(numbers, keys, self._of_plan)
+        self._lines.write(numbers, keys, self._of_sheet)
         for number, compiled in made:
             if compiled.program is not None:
-                plan = self._plans.plans[self._lines.plan_of[number]]
-                self._group_rows(number, compiled.program, plan)
+                sheet = self._sheets.sheets[self._lines.sheet_of[number]]
+                self._group_rows(number, compiled.program, sheet)
 
-    def _of_plan(self, number: int) -> OfPlan:
-        """Return what lines say of a plan, before the loop has found which groups have room."""
-        plan, profile = self._plans.plans[number], self._profile
+    def _of_sheet(self, number: int) -> OfPlan:
+        """Return what lines say of a sheet, before the loop has found which groups have room."""
+        sheet, profile = self._sheets.sheets[number], self._profile
         return OfPlan(
-            mask=plan.mask,
-            base=self._plans.base(plan, plan.mask),
-            least=profile.least[2] if profile.least is not None and 0 in plan.lines else 0,
-            balanced=profile.balanced[2] if profile.balanced is not None and 1 in plan.lines else 0,
+            mask=sheet.mask,
+            base=self._sheets.base(sheet, sheet.mask),
+            least=profile.least[2] if profile.least is not None and 0 in sheet.lines else 0,
+            balanced=profile.balanced[2]
+            if profile.balanced is not None and 1 in sheet.lines
+            else 0,
         )
 
-    def _group_rows(self, number: int, program: Program, plan: Plan) -> None:
+    def _group_rows(self, number: int, program: Program, sheet: Sheet) -> None:
         """Write the groups of a line's rows."""
         lines, place = self._lines, number - ONCE + TOGETHER
         lines.reserve_groups(self._programs.groups)
@@ -195,7 +197,7 @@ class FastLane:
             lines.anew[number] = True
             program.groups, program.grouped = None, True
         else:
-            lines.group[place] = plan.group
+            lines.group[place] = sheet.group
 
     # --- deciding --------------------------------------------------------------------------------
 
@@ -224,7 +226,7 @@ class FastLane:
         self.nowhere = False
         snapshot = self._snapshot
         snapshot.follow_devices()
-        if self._plans.full or self._programs.full or not self._follows_nodes():
+        if self._sheets.full or self._programs.full or not self._follows_nodes():
             self._clear()
         log, filled = snapshot.log_room(_LONGEST)
         ahead = Ahead()
@@ -263,8 +265,10 @@ class FastLane:
         keys, who = ahead.keys[:done], ahead.who[:done]
         infos = [ahead.infos[at] for at in who]
         programs = [ahead.programs[at] for at in who]
-        plans, plan_of = self._plans.plans, self._lines.plan_of
-        chosen = [self._compiler.pin_plan if c < 0 else plans[plan_of.item(c)] for c in ahead.lines]
+        sheets, sheet_of = self._sheets.sheets, self._lines.sheet_of
+        chosen = [
+            self._compiler.pin_sheet if c < 0 else sheets[sheet_of.item(c)] for c in ahead.lines
+        ]
         found.finish(keys, infos, [chosen[at] for at in who], programs)
         snapshot.assume_run(keys, infos, found.figures[:, 0].copy(), _link)
         self._programs.ran(self._running)
@@ -278,7 +282,7 @@ class FastLane:
     def _loop(self, found: Run, ahead: Ahead, log: Int32, filled: int) -> int:
         """Run the compiled loop; return for how many pods it decided."""
         assert _loops is not None
-        snapshot, lines, plans = self._snapshot, self._lines, self._plans
+        snapshot, lines, sheets = self._snapshot, self._lines, self._sheets
         self._sync()
         who = np.array(ahead.who, np.int32)
         run = np.array(ahead.lines or [0], np.int32)[who]
@@ -299,7 +303,7 @@ class FastLane:
             while True:
                 done, why, mask = _loops.decide(
                     done, run, high, low, _columns(lines, arguments.Lines),
-                    _columns(plans, arguments.Plans), *self._nodes(), log, filled, results,
+                    _columns(sheets, arguments.Sheets), *self._nodes(), log, filled, results,
                     *programs, work,
                 )  # fmt: skip
                 if why == MORE_GROUPS:
@@ -307,9 +311,9 @@ class FastLane:
                 if why != OTHER_GROUPS:
                     break
                 line = int(run[done])
-                plan = plans.plans[int(lines.plan_of[line])]
+                sheet = sheets.sheets[int(lines.sheet_of[line])]
                 try:
-                    lines.base_of[line] = plans.base(plan, int(mask))
+                    lines.base_of[line] = sheets.base(sheet, int(mask))
                 except PluginFailed:
                     if not done:
                         raise

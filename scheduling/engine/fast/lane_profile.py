@@ -145,7 +145,7 @@ class Profile:
             self.more_scored = max(len(by_allocation), len(by_balance), 1)
 
     def shuts_first(self, shut: Sequence[Status], termed: list[Plugin]) -> bool | None:
-        """Return whether what shuts groups of a plan is asked before filters with terms.
+        """Return whether what shuts groups of a sheet is asked before filters with terms.
 
         ``shut``: what those filters say. ``None``: some of it before and some after, so that either
         may be the first to reject.

@@ -1,4 +1,4 @@
-"""Totals of rows for each distinct request under a plan, shared by all classes that ask for it."""
+"""Totals of rows for each distinct request under a sheet, shared by all classes that ask for it."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Container, Sequence
@@ -16,7 +16,7 @@ from scheduling.engine.compiled.layout import (
     TOGETHER,
     WEIGHT,
 )
-from scheduling.engine.fast.plans import MOST_GROUPS, Plan
+from scheduling.engine.fast.sheets import MOST_GROUPS, Sheet
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask, UInt64, numbered
 from scheduling.framework.node_table import Rows
@@ -27,7 +27,7 @@ SHORTEST = 16
 _FIRST_LINES = 512
 """For this many lines there is room at first: memory that is not touched costs nothing."""
 PARTS = (1, 3, 3 + CHECKS, 3 + 2 * CHECKS)
-"""Where parts of a line's key begin: plan, amounts with defaults, checks, their columns, vector.
+"""Where parts of a line's key begin: sheet, amounts with defaults, checks, their columns, vector.
 
 The vector is followed by what scores look at.
 """
@@ -45,9 +45,9 @@ _BY_PLACE = frozenset(
 
 
 class OfPlan(NamedTuple):
-    """The data of a plan in lines: the groups with feasible rows, as bits, and their base scores.
+    """The data of a sheet in lines: the groups with feasible rows, as bits, and their base scores.
 
-    ``least`` and ``balanced``: the weights of NodeResourcesFit and of balance, 0 where the plan
+    ``least`` and ``balanced``: the weights of NodeResourcesFit and of balance, 0 where the sheet
     lacks that score.
     """
 
@@ -58,7 +58,7 @@ class OfPlan(NamedTuple):
 
 
 class Lines:
-    """The totals of each distinct request under a plan, the least recently used given away.
+    """The totals of each distinct request under a sheet, the least recently used given away.
 
     Once all lines are given away, a request that is met for the first time gets none of them: it
     may never come again. It gets one of the first ``ONCE`` lines, for one pod: their totals share
@@ -71,7 +71,7 @@ class Lines:
     ``shared.fit_bits``. ``highest`` and ``tied`` (places, blocks): of each 64 rows the
     highest total and how many have it. ``cursor``: what of the log is worked off, -1: all anew, as
     with ``anew``, where only ``group`` is as new as the cursor. ``group`` int16 (places, rows): of
-    lines for classes with programs, the group of each row; the plan's, or the program's own.
+    lines for classes with programs, the group of each row; the sheet's, or the program's own.
     ``scored`` int64 (lines, 2, resources, SCORED_COLUMNS): what NodeResourcesFit and balance score.
     ``terms`` float64 (lines, 9): cpu and memory that must be free, that are scored, and that are
     balanced, the weights of scored ones and one over their sum; for rows that are not odd.
@@ -89,7 +89,7 @@ class Lines:
         self.of_key: OrderedDict[bytes, int] = OrderedDict()
         self.kept = 0
         self._met: set[int] = set()
-        self.plans: list[Plan] = []
+        self.sheets: list[Sheet] = []
         self.total: Int32 = np.zeros((0, rows), np.int32)
         self.bits: Int32 = np.zeros((0, rows), np.int32)
         self.highest: Int32 = np.zeros((0, blocks), np.int32)
@@ -107,7 +107,7 @@ class Lines:
         self.nonzero: Int64 = np.zeros((0, 2), np.int64)
         self.base_of: Int32 = np.zeros(0, np.int32)
         self.mask_of: UInt64 = np.zeros(0, np.uint64)
-        self.plan_of: Int32 = np.zeros(0, np.int32)
+        self.sheet_of: Int32 = np.zeros(0, np.int32)
         self.witness: Int32 = np.zeros((0, MOST_GROUPS), np.int32)
         self.anew: Mask = np.zeros(0, np.bool_)
         # Of lines for classes with programs; see ``compiled.entries``.
@@ -160,14 +160,14 @@ class Lines:
         return number, True
 
     def write(
-        self, lines: Sequence[int], keys: Sequence[bytes], of_plan: Callable[[int], OfPlan]
+        self, lines: Sequence[int], keys: Sequence[bytes], of_sheet: Callable[[int], OfPlan]
     ) -> None:
         """Write what the loop reads of lines.
 
         Args:
             lines: their numbers.
             keys: their keys, of ``key_length`` numbers each.
-            of_plan: told a plan's number.
+            of_sheet: told a sheet's number.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -176,12 +176,12 @@ class Lines:
             self.reserve(min(_FIRST_LINES, self.most))
         numbers = np.array(lines)
         written = np.frombuffer(b"".join(keys), np.int64).reshape(len(numbers), -1)
-        plan_of, nonzero, amounts, columns, rest = np.split(written, PARTS, axis=1)
+        sheet_of, nonzero, amounts, columns, rest = np.split(written, PARTS, axis=1)
         resources = rest[:, self.width :].reshape(len(numbers), *self.scored.shape[1:])
-        plans, at = numbered(plan_of[:, 0])
-        masks, bases, least, balanced = zip(*map(of_plan, plans.tolist()), strict=True)
+        sheets, at = numbered(sheet_of[:, 0])
+        masks, bases, least, balanced = zip(*map(of_sheet, sheets.tolist()), strict=True)
         weights = np.array([least, balanced], np.int32).T[at]
-        self.plan_of[numbers] = plan_of[:, 0]
+        self.sheet_of[numbers] = sheet_of[:, 0]
         self.amounts[numbers] = amounts
         self.columns[numbers] = columns
         self.more[numbers] = (columns > 1).any(axis=1)
@@ -196,14 +196,14 @@ class Lines:
         self.cursor[numbers] = -1
         self.anew[numbers] = False
 
-    def move_rows(self, plan: Plan, rows: Rows) -> None:
-        """Have the lines of a plan scored anew, as it says something else of these rows now."""
+    def move_rows(self, sheet: Sheet, rows: Rows) -> None:
+        """Have the lines of a sheet scored anew, as it says something else of these rows now."""
         kept = np.fromiter(self.of_key.values(), np.intp, len(self.of_key))
-        kept = kept[self.plan_of[kept] == plan.number]
+        kept = kept[self.sheet_of[kept] == sheet.number]
         self.cursor[kept] = -1
         self.witness[kept] = -1
-        if plan.keyed and self.group.shape[1]:
-            self.group[(kept - ONCE + TOGETHER)[:, None], rows] = plan.group[rows]
+        if sheet.keyed and self.group.shape[1]:
+            self.group[(kept - ONCE + TOGETHER)[:, None], rows] = sheet.group[rows]
 
     def reserve_groups(self, count: int) -> None:
         """Make room for groups of rows, this many in each line."""
@@ -242,7 +242,7 @@ def _terms(amounts: Int64, columns: Int64, resources: Int64, weights: Int32) -> 
         for score, place in ((0, 2), (1, 4)):
             is_it = resources[:, score, :, COLUMN] == column
             asked = np.where(is_it, resources[:, score, :, AMOUNT], 0).sum(axis=1)
-            # Scores that a plan lacks count nothing.
+            # Scores that a sheet lacks count nothing.
             terms[:, place + column] = np.where(weights[:, score] > 0, asked, 0)
             if score == 0:
                 shares = np.where(is_it, resources[:, score, :, WEIGHT], 0).sum(axis=1)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Sequence
 from scheduling.engine.compiled.layout import ONCE
 from scheduling.engine.fast.compiling import Compiled, Compiler
 from scheduling.engine.fast.lines import Lines
-from scheduling.engine.fast.plans import Plans
 from scheduling.engine.fast.programs import Program, Programs
+from scheduling.engine.fast.sheets import Sheets
 from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.nominations import NO_PRIORITY
@@ -55,7 +55,7 @@ class LookAhead:
 
     Args:
         snapshot: the cluster.
-        plans: the profile's.
+        sheets: the profile's.
         programs: the profile's.
         lines: the profile's.
         compiler: of classes.
@@ -66,7 +66,7 @@ class LookAhead:
     def __init__(
         self,
         snapshot: Snapshot,
-        plans: Plans,
+        sheets: Sheets,
         programs: Programs,
         lines: Lines,
         compiler: Compiler,
@@ -74,7 +74,7 @@ class LookAhead:
         versions: Callable[[], tuple[int, ...]],
     ) -> None:
         self._snapshot = snapshot
-        self._plans = plans
+        self._sheets = sheets
         self._programs = programs
         self._lines = lines
         self._compiler = compiler
@@ -162,13 +162,13 @@ class LookAhead:
 
     def _follows(self, compiled: Compiled, stamp: tuple[int, ...]) -> bool:
         """Bring what a class came to up to date if it is out of date because of nodes alone."""
-        if compiled.plan is None or compiled.pinned or compiled.stamp[1:] != stamp[1:]:
+        if compiled.sheet is None or compiled.pinned or compiled.stamp[1:] != stamp[1:]:
             return False
         program = compiled.program
-        plan = self._plans.current(compiled.plan)
-        if plan is None or (program is not None and not program.form.holds):
+        sheet = self._sheets.current(compiled.sheet)
+        if sheet is None or (program is not None and not program.form.holds):
             return False
-        compiled.plan, compiled.stamp = plan, stamp
+        compiled.sheet, compiled.stamp = sheet, stamp
         return True
 
     def _compile_alike(self, infos: Sequence[PodInfo], stamp: tuple[int, ...]) -> None:
@@ -208,7 +208,7 @@ class LookAhead:
             compiled = info.memo[memo_key] = self._compiler.compile(info, stamp)
             if compiled.stamp != stamp:
                 return False  # to look at it made something known: the next run sees it
-        if compiled.plan is None:
+        if compiled.sheet is None:
             return False
         if compiled.column is not None and not self._gives(compiled.column, ahead):
             return False
@@ -220,13 +220,13 @@ class LookAhead:
                 programs = self._programs
                 if not programs.holds(compiled.program) or not programs.sync(compiled.program):
                     compiled = info.memo[memo_key] = self._compiler.compile(info, stamp)
-                    if compiled.stamp != stamp or compiled.plan is None:
+                    if compiled.stamp != stamp or compiled.sheet is None:
                         return False
             program = compiled.program
             if program is not None and self._counts_nominated(program):
                 return False
             if program is not None and program.private and not self._has_groups(compiled):
-                compiled.plan = None
+                compiled.sheet = None
                 return False
             if program is not None or self._lines.keeps(compiled.key):
                 line = self._line(compiled, held, ahead.made)
@@ -284,7 +284,7 @@ class LookAhead:
         """Group the rows of a class's own line if need be; return False if there is no room."""
         program = compiled.program
         assert program is not None
-        assert compiled.plan is not None
+        assert compiled.sheet is not None
         number = self._lines.of_key.get(compiled.line_key, -1)
         if (
             number < 0
@@ -292,5 +292,5 @@ class LookAhead:
             or self._lines.cursor[number] < self._snapshot.log_start
         ):
             program.grouped = False
-            program.groups = self._programs.group_rows(program, compiled.plan)
+            program.groups = self._programs.group_rows(program, compiled.sheet)
         return program.grouped or program.groups is not None

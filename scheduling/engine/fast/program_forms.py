@@ -1,4 +1,4 @@
-"""The part that programs share if their classes have like terms under one plan.
+"""The part that programs share if their classes have like terms under one sheet.
 
 Hundreds of Deployments behind Services differ in their counters alone; to write one of them out
 anew takes 40 us, to copy this 8. ``engine.fast.programs`` writes it into the arrays of the loop.
@@ -12,7 +12,7 @@ import numpy as np
 
 from scheduling.engine.compiled import layout
 from scheduling.engine.compiled.layout import DYNAMIC
-from scheduling.engine.fast.plans import Plan
+from scheduling.engine.fast.sheets import Sheet
 from scheduling.engine.fast.statements import Stated, Statements
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int32, Int64
@@ -39,7 +39,7 @@ class Supposed(msgspec.Struct, frozen=True):
 class Form(msgspec.Struct, kw_only=True, eq=False):
     """The numbers, by rule, group and plugin; ``scored``: how many plugins score by group.
 
-    ``number``: of the plan. ``holds``: what is ``supposed`` still is so.
+    ``number``: of the sheet. ``holds``: what is ``supposed`` still is so.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Form(msgspec.Struct, kw_only=True, eq=False):
     form: Int64
     rules: Int64
     place: Int32
-    plan: Int64
+    sheet: Int64
     raw: Int64
     base: Int64
     supposed: list[Supposed]
@@ -78,7 +78,7 @@ class Forms:
         self,
         info: PodInfo,
         stated: Stated,
-        plan: Plan,
+        sheet: Sheet,
         watch_of: Sequence[int],
         *,
         shut_first: bool,
@@ -92,19 +92,19 @@ class Forms:
             for term, watch in zip(stated.terms, watch_of, strict=True)
         ]  # fmt: skip
         key = (
-            plan.number, shut_first, stated.affinity_first, tuple(stated.scoring), tuple(rules),
+            sheet.number, shut_first, stated.affinity_first, tuple(stated.scoring), tuple(rules),
             tuple([_looked_at(term) for term in stated.terms]),
         )  # fmt: skip
         form = self._forms.get(key)
         if form is None:
-            form = self._forms[key] = self._made(info, stated, plan, rules, shut_first=shut_first)
+            form = self._forms[key] = self._made(info, stated, sheet, rules, shut_first=shut_first)
         return form if form.scored <= DYNAMIC else None
 
     def _made(
         self,
         info: PodInfo,
         stated: Stated,
-        plan: Plan,
+        sheet: Sheet,
         rules: Sequence[tuple[int, ...]],
         *,
         shut_first: bool,
@@ -113,7 +113,7 @@ class Forms:
         names: list[str] = []
         sources: list[int] = []
         dynamic: list[tuple[Score, int]] = []
-        lines = dict(zip(plan.names, plan.lines, strict=True))
+        lines = dict(zip(sheet.names, sheet.lines, strict=True))
         for plugin in framework.score_plugins:
             line = lines.get(plugin.name)
             if line is None and plugin.name not in stated.scoring:
@@ -123,7 +123,7 @@ class Forms:
                 dynamic.append((plugin, framework.weights[plugin.name]))
                 line = -len(dynamic)
             sources.append(line)
-        bases = plan.keyed
+        bases = sheet.keyed
         form = np.zeros(layout.FORM, np.int64)
         form[layout.GROUPS] = bases
         form[layout.RULES], form[layout.PLUGINS] = len(rules), len(dynamic)
@@ -131,7 +131,7 @@ class Forms:
         form[layout.SHUT_FIRST] = shut_first
         place = np.zeros((len(rules), bases), np.int32)
         for at, (term, rule) in enumerate(zip(stated.terms, rules, strict=True)):
-            rows = plan.group_rows
+            rows = sheet.group_rows
             ids = np.where(rows >= 0, term.table.column.ids[rows], -1)
             place[at] = np.minimum(ids, 0) if rule[layout.WATCH] >= 0 else ids
         sourced = np.zeros((len(dynamic), 3), np.int64)
@@ -139,11 +139,11 @@ class Forms:
         for at, (plugin, weight) in enumerate(dynamic):
             sourced[at] = (self._source(plugin), 0, weight)
             if plugin.name in self._scaled:
-                raw[at] = self._raw(plugin, info, plan)
+                raw[at] = self._raw(plugin, info, sheet)
         refusals = stated.refusals.copy()
-        refusals[layout.SHUT : layout.SHUT + len(plan.shut)] = plan.shut
+        refusals[layout.SHUT : layout.SHUT + len(sheet.shut)] = sheet.shut
         return Form(
-            number=plan.number,
+            number=sheet.number,
             names=tuple(names),
             sources=sources,
             refusals=refusals,
@@ -151,21 +151,21 @@ class Forms:
             form=form,
             rules=np.array(rules, np.int64).reshape(-1, layout.RULE),
             place=place,
-            plan=sourced,
+            sheet=sourced,
             raw=raw,
             base=np.arange(bases),
             supposed=[self._supposed(term) for term in stated.terms],
         )
 
-    def nodes_changed(self, plans: Sequence[Plan]) -> None:
-        """Find out which forms still hold, and forget the others; ``plans``: by number."""
+    def nodes_changed(self, sheets: Sequence[Sheet]) -> None:
+        """Find out which forms still hold, and forget the others; ``sheets``: by number."""
         version = self._snapshot.node_version
         for key, form in list(self._forms.items()):
             for one in form.supposed:
                 one.term.table.follow(version)
             if any(self._supposed(one.term) != one for one in form.supposed):
                 form.holds = False
-            if not (form.holds and plans[form.number].holds):
+            if not (form.holds and sheets[form.number].holds):
                 del self._forms[key]
 
     def _supposed(self, term: Term) -> Supposed:
@@ -181,13 +181,13 @@ class Forms:
             return layout.REVERSED if self._scaled[plugin.name] else layout.SCALED
         return layout.AFFINITY if self._statements.is_affinity(plugin.name) else layout.SPREAD
 
-    def _raw(self, plugin: Score, info: PodInfo, plan: Plan) -> Int64:
-        """Return a plugin's scores of a plan's groups, not normalised."""
-        raw = plan.raw.get(plugin.name)
+    def _raw(self, plugin: Score, info: PodInfo, sheet: Sheet) -> Int64:
+        """Return a plugin's scores of a sheet's groups, not normalised."""
+        raw = sheet.raw.get(plugin.name)
         if raw is None:
-            is_open = (plan.shut_groups == 0) & (plan.group_rows >= 0)
-            raw = plan.raw[plugin.name] = np.zeros(len(is_open), np.int64)
-            rows = plan.group_rows[is_open]
+            is_open = (sheet.shut_groups == 0) & (sheet.group_rows >= 0)
+            raw = sheet.raw[plugin.name] = np.zeros(len(is_open), np.int64)
+            rows = sheet.group_rows[is_open]
             scored = self._framework.score_one(plugin, CycleState(), info, self._snapshot, rows)
             raw[is_open] = scored[0]
         return raw

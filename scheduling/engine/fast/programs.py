@@ -2,7 +2,7 @@
 
 A *program* is what ``engine.fast.fast_lane`` needs beside a line to decide for such a class: its
 count terms (``framework.terms.Term``) and which plugins score by them. Lines stay shared by all
-classes that request the same; a program adds, per *group* of rows (``plans.Plan``: rows that are
+classes that request the same; a program adds, per *group* of rows (``sheets.Sheet``: rows that are
 alike in topology and in what plugins say of nodes), what the terms say there, and it lists its
 *exceptions*: rows that hold pods which a term counts by row, as terms about hostnames do. So
 nothing of a program is as long as the node table, and a thousand Deployments behind Services cost
@@ -26,8 +26,8 @@ import numpy as np
 from scheduling.engine.compiled import arguments, layout
 from scheduling.engine.compiled.layout import DYNAMIC, EXCEPTIONS, LOW
 from scheduling.engine.fast.counter_columns import CounterColumns
-from scheduling.engine.fast.plans import Plan
 from scheduling.engine.fast.program_forms import Form, Forms
+from scheduling.engine.fast.sheets import Sheet
 from scheduling.engine.fast.statements import FEW_WATCHES, FILTERING, Alike, Stated, Statements
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int16, Int32, Int64, Mask, first_places, numbered_together
@@ -55,7 +55,7 @@ _CLIPPED: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING)
 _SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
     "exceptions": (np.int32, ()),
     "row": (np.int32, (EXCEPTIONS,)),
-    "plan": (np.int64, (DYNAMIC, 3)),
+    "sheet": (np.int64, (DYNAMIC, 3)),
     "raw": (np.int64, (DYNAMIC, "bases")),
     "shut": (np.int32, ("bases",)),
     "full": (np.bool_, ()),
@@ -77,7 +77,7 @@ _SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
 class Program(msgspec.Struct, kw_only=True, eq=False):
     """A class's place in the arrays, and what is needed beside numbers.
 
-    ``sources``: by plugin that scores, as ``Plan.lines``, but -1, -2 ... for the first, second ...
+    ``sources``: by plugin that scores, as ``Sheet.lines``, but -1, -2 ... for the first, second ...
     plugin that scores by group. ``seen``: changes of the watched counters that the exceptions hold,
     -1 when they must be made again. ``private``: it has a line of its own, whose rows move between
     groups as counts by row change. ``grouped``: the groups that stand in the line are those of this
@@ -182,24 +182,24 @@ class Programs:
         )
 
     def make(
-        self, info: PodInfo, stated: Stated, plan: Plan, *, shut_first: bool
+        self, info: PodInfo, stated: Stated, sheet: Sheet, *, shut_first: bool
     ) -> Program | None:
         """Write a class's program; ``None`` where there is no room.
 
-        ``shut_first``: what shuts groups of the plan is asked before the terms.
+        ``shut_first``: what shuts groups of the sheet is asked before the terms.
 
         Raises:
             PluginFailed: a plugin failed.
         """
         self._follow_versions()
         if not stated.private:
-            program = self._make(info, stated, plan, private=False, shut_first=shut_first)
+            program = self._make(info, stated, sheet, private=False, shut_first=shut_first)
             if program is None or self.sync(program):
                 return program
-        return self._make(info, stated, plan, private=True, shut_first=shut_first)
+        return self._make(info, stated, sheet, private=True, shut_first=shut_first)
 
     def make_alike(
-        self, classes: Sequence[tuple[PodInfo, Stated, Plan, bool]]
+        self, classes: Sequence[tuple[PodInfo, Stated, Sheet, bool]]
     ) -> list[Program | None]:
         """Write the programs of classes of which none needs a line of its own, together.
 
@@ -212,8 +212,8 @@ class Programs:
         self._follow_versions()
         made: list[Program | None] = [None] * len(classes)
         of_form: dict[int, list[tuple[int, _Written]]] = {}
-        for at, (info, stated, plan, shut_first) in enumerate(classes):
-            written = self._to_write(info, stated, plan, private=False, shut_first=shut_first)
+        for at, (info, stated, sheet, shut_first) in enumerate(classes):
+            written = self._to_write(info, stated, sheet, private=False, shut_first=shut_first)
             if written is not None:
                 of_form.setdefault(id(written.form), []).append((at, written))
         for alike in of_form.values():
@@ -228,11 +228,11 @@ class Programs:
         return made
 
     def make_of_one_form(
-        self, alike: Alike, plan: Plan, *, shut_first: bool
+        self, alike: Alike, sheet: Sheet, *, shut_first: bool
     ) -> list[Program | None]:
         """Write the programs of classes that state the same but for their counters.
 
-        Plan and ``shut_first`` are theirs as ``make`` takes them, and ``make`` has to say of which
+        Sheet and ``shut_first`` are theirs as ``make`` takes them, and ``make`` has to say of which
         ones that are ``None`` whether they have a program.
 
         Raises:
@@ -250,7 +250,7 @@ class Programs:
             if numbers_of_copies is None:
                 return made
             copies[:, at] = numbers_of_copies
-        form = self._forms.of(infos[0], stated, plan, stated.watch_of, shut_first=shut_first)
+        form = self._forms.of(infos[0], stated, sheet, stated.watch_of, shut_first=shut_first)
         if form is None:
             return made
         numbers = [self._place(info) for info in infos]
@@ -258,7 +258,7 @@ class Programs:
             form=form, counters=[], watch_of=stated.watch_of, watches=[],
             watched=len(stated.watches), taken=-1, private=False,
         )  # fmt: skip
-        self._write(np.array(numbers), written, copies, plan)
+        self._write(np.array(numbers), written, copies, sheet)
         self._arrays["room"][numbers] = self._exceptions_kept()
         used = copies[:, by_value].tolist()
         for at, (info, counter) in enumerate(zip(infos, alike.counters, strict=True)):
@@ -292,17 +292,17 @@ class Programs:
             self.counters.clear()
 
     def _make(
-        self, info: PodInfo, stated: Stated, plan: Plan, *, private: bool, shut_first: bool
+        self, info: PodInfo, stated: Stated, sheet: Sheet, *, private: bool, shut_first: bool
     ) -> Program | None:
-        written = self._to_write(info, stated, plan, private=private, shut_first=shut_first)
+        written = self._to_write(info, stated, sheet, private=private, shut_first=shut_first)
         if written is None:
             return None
         number = self._place(info)
-        self._write(number, written, np.array(written.counters, np.int64), plan)
+        self._write(number, written, np.array(written.counters, np.int64), sheet)
         return self._program(number, info, stated, written)
 
     def _to_write(
-        self, info: PodInfo, stated: Stated, plan: Plan, *, private: bool, shut_first: bool
+        self, info: PodInfo, stated: Stated, sheet: Sheet, *, private: bool, shut_first: bool
     ) -> "_Written | None":
         """Return what the arrays are to say of a class, ``None``: there is no room."""
         counters = [
@@ -326,7 +326,7 @@ class Programs:
                     watch_of[at] = watches.setdefault(watch, len(watches))
             if len(watches) > _MOST_WATCHES:
                 return None
-        form = self._forms.of(info, stated, plan, watch_of, shut_first=shut_first)
+        form = self._forms.of(info, stated, sheet, watch_of, shut_first=shut_first)
         if form is None:
             return None
         return _Written(
@@ -334,16 +334,18 @@ class Programs:
             watches=list(watches), watched=len(watches) if private else len(stated.watches),
         )  # fmt: skip
 
-    def _write(self, number: int | Int64, written: "_Written", counters: Int64, plan: Plan) -> None:
-        """Write a class's numbers, or those of many of one form and plan.
+    def _write(
+        self, number: int | Int64, written: "_Written", counters: Int64, sheet: Sheet
+    ) -> None:
+        """Write a class's numbers, or those of many of one form and sheet.
 
         Args:
             number: of the program, or of each.
             written: what they have in common, all but the counters.
             counters: int64 (rules,), or (programs, rules).
-            plan: theirs.
+            sheet: theirs.
         """
-        form, bases, rules = written.form, plan.keyed, counters.shape[-1]
+        form, bases, rules = written.form, sheet.keyed, counters.shape[-1]
         self._reserve(
             bases=bases, groups=bases + EXCEPTIONS, rules=rules, watches=len(written.watches)
         )
@@ -355,9 +357,9 @@ class Programs:
             arrays["rules"][number, :rules, layout.COUNTER] = counters
             arrays["place"][number, :rules, :bases] = form.place
         if form.scored:
-            arrays["plan"][number, : form.scored] = form.plan
+            arrays["sheet"][number, : form.scored] = form.sheet
             arrays["raw"][number, : form.scored, :bases] = form.raw
-        arrays["shut"][number, :bases] = plan.shut_groups
+        arrays["shut"][number, :bases] = sheet.shut_groups
         arrays["values"][number, :bases] = 0  # those of excepted rows are set with these
         arrays["base"][number, :bases] = form.base
         arrays["exceptions"][number] = 0
@@ -406,21 +408,21 @@ class Programs:
         )
         return program
 
-    def group_rows(self, program: Program, plan: Plan) -> Int16 | None:
+    def group_rows(self, program: Program, sheet: Sheet) -> Int16 | None:
         """Return the group of each row for a program with a line of its own, int16 (rows,).
 
         ``None`` where there are more groups than there is room for.
         """
         self.counters.follow(program.counters)
         counted, number = self.counters.arrays, program.number
-        rows = np.flatnonzero(plan.base != LOW)
+        rows = np.flatnonzero(sheet.base != LOW)
         watches = int(self._arrays["form"][number, layout.WATCHES])
         values = np.zeros((watches, len(rows)), np.int64)
         for at, (counter, clipped) in enumerate(self._arrays["watch"][number, :watches].tolist()):
             offset, place = counted.counters[counter, [layout.OFFSET, layout.PLACES]]
             found = np.where(counted.where[place, rows] >= 0, counted.counts[offset + rows], 0)
             values[at] = found > 0 if clipped else found
-        base = plan.group[rows].astype(np.int64)
+        base = sheet.group[rows].astype(np.int64)
         group_of, groups = numbered_together((base, *values), len(rows))
         if groups + _SPARE > _MOST_GROUPS:
             return None
@@ -428,13 +430,13 @@ class Programs:
         self._reserve(groups=groups + _SPARE)
         arrays = self._arrays
         arrays["form"][number, layout.GROUPS] = groups
-        arrays["base"][number, :groups] = plan.group[rows[member]]
+        arrays["base"][number, :groups] = sheet.group[rows[member]]
         arrays["values"][number] = 0
         arrays["values"][number, :groups, :watches] = values[:, member].T
         arrays["members"][number] = 0
         arrays["members"][number, :groups] = np.bincount(group_of, minlength=groups)
         arrays["full"][number] = False
-        group: Int16 = np.zeros(len(plan.group), np.int16)
+        group: Int16 = np.zeros(len(sheet.group), np.int16)
         group[rows] = group_of
         return group
 
@@ -449,18 +451,18 @@ class Programs:
 
     # --- following -------------------------------------------------------------------------------
 
-    def nodes_changed(self, rows: Sequence[int], plans: Sequence[Plan]) -> bool:
+    def nodes_changed(self, rows: Sequence[int], sheets: Sequence[Sheet]) -> bool:
         """Take over what changed of nodes; False: all programs must be made again.
 
         A program whose ``form`` does not hold any more must be made again in any case.
 
         Args:
             rows: the rows of the nodes that changed.
-            plans: the plans by number.
+            sheets: the sheets by number.
         """
         if not self.counters.nodes_changed(rows):
             return False
-        self._forms.nodes_changed(plans)
+        self._forms.nodes_changed(sheets)
         self._moves += bool(self._snapshot.pod_count[rows].any())
         return True
 

@@ -62,7 +62,7 @@ class Requests:
         self._kept = 0  # requests in all forms: the names of resources may differ without end, too
 
     def of(self, info: PodInfo, aspects: Sequence[Hashable]) -> bytes | None:
-        """Return what follows the plan's number in a line's key, ``None``: too many or too much.
+        """Return what follows the sheet's number in a line's key, ``None``: too many or too much.
 
         ``aspects``: of the class, by plugin (``Profile.aspected``).
         """
@@ -189,7 +189,7 @@ class Requests:
         return self._numbers.pack(*numbers)
 
     def _asked(self, info: PodInfo) -> list[int] | None:
-        """Return what the plugins say of a class, as ``Lines`` has it after the plan's number.
+        """Return what the plugins say of a class, as ``Lines`` has it after the sheet's number.
 
         ``None``: too many or too much. Empty: resources became known, what is found now is made
         again.

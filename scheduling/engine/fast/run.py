@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from scheduling.engine.compiled.layout import DYNAMIC, KINDS, REFUSALS, TAKEN
-from scheduling.engine.fast.plans import Plan
 from scheduling.engine.fast.programs import Program
+from scheduling.engine.fast.sheets import Sheet
 from scheduling.engine.reference import decision
 from scheduling.engine.reference.decision import (
     BEST_KEPT,
@@ -72,7 +72,7 @@ class Run(decision.Run):
         self._start = start
         self.keys: list[Hashable] = []
         self.infos: list[PodInfo] = []
-        self.plans: list[Plan] = []
+        self.sheets: list[Sheet] = []
         self.figures: Int32 = np.zeros((count, 7), np.int32)
         self.chosen: Int32 = np.zeros((count, BEST_KEPT), np.int32)
         self.chosen_scores: Int32 = np.zeros((count, 2, BEST_KEPT), np.int32)
@@ -90,12 +90,12 @@ class Run(decision.Run):
         self,
         keys: list[Hashable],
         infos: list[PodInfo],
-        plans: list[Plan],
+        sheets: list[Sheet],
         programs: Sequence[Program | None],
     ) -> None:
         """Note the pods that the run decided about, and cut the columns to a line for each."""
         count = len(keys)
-        self.keys, self.infos, self.plans, self.programs = keys, infos, plans, programs
+        self.keys, self.infos, self.sheets, self.programs = keys, infos, sheets, programs
         columns = ("figures", "chosen", "chosen_scores", "kinds", "masks", "refused", "term_scores")
         for name in columns:
             setattr(self, name, getattr(self, name)[:count])
@@ -117,7 +117,7 @@ class Run(decision.Run):
 
     def _plugins(self, number: int) -> tuple[str, ...]:
         program = self.programs[number]
-        return self.plans[number].names if program is None else program.names
+        return self.sheets[number].names if program is None else program.names
 
     def _scores(self) -> Callable[[int, list[int]], Scores]:
         scores = self.chosen_scores.tolist()
@@ -126,74 +126,74 @@ class Run(decision.Run):
         dynamic = self.term_scores[:, :most].tolist()
 
         def of(number: int, rows: list[int]) -> Scores:
-            plan, own, count = self.plans[number], scores[number], len(rows)
+            sheet, own, count = self.sheets[number], scores[number], len(rows)
             program = self.programs[number]
             columns: Scores = []
             at_group: Scores | None = None
-            for line in plan.lines if program is None else program.sources:
+            for line in sheet.lines if program is None else program.sources:
                 if line >= 2:
-                    columns.append(fixed[id(plan)][line - 2][number][:count])
+                    columns.append(fixed[id(sheet)][line - 2][number][:count])
                 elif line >= 0:
                     columns.append(own[line][:count])
                 elif program is not None:
                     columns.append(_alike(dynamic[number][-1 - line][:count]))
                 else:
                     if at_group is None:
-                        at_group = self._by_group(number, plan, rows)
+                        at_group = self._by_group(number, sheet, rows)
                     columns.append(at_group.pop(0))
             return columns
 
         return of
 
     def _fixed_columns(self) -> dict[int, list[list[list[int]]]]:
-        """Return what plugins that score nodes alone gave the chosen rows, by plan."""
+        """Return what plugins that score nodes alone gave the chosen rows, by sheet."""
         return {
-            identity: [column[self.chosen].tolist() for column in plan.fixed]
-            for identity, plan in {id(plan): plan for plan in self.plans}.items()
+            identity: [column[self.chosen].tolist() for column in sheet.fixed]
+            for identity, sheet in {id(sheet): sheet for sheet in self.sheets}.items()
         }
 
-    def _by_group(self, number: int, plan: Plan, rows: list[int]) -> Scores:
+    def _by_group(self, number: int, sheet: Sheet, rows: list[int]) -> Scores:
         """Return what the normalised scores are on rows: one number where it is the same."""
-        _, grouped, active = plan.by_groups[int(self.masks[number])]
+        _, grouped, active = sheet.by_groups[int(self.masks[number])]
         if len(active) == 1:
             return [int(scores[0]) for scores in grouped]
         place = {group: at for at, group in enumerate(active.tolist())}
-        places = [place[group] for group in plan.group[rows].tolist()]
+        places = [place[group] for group in sheet.group[rows].tolist()]
         return [[values[at] for at in places] for values in (g.tolist() for g in grouped)]
 
     def _best(self, number: int, rows: Int32, names: tuple[str, ...]) -> BestScores:
-        plan = self.plans[number]
+        sheet = self.sheets[number]
         scores: Int32 = self.chosen_scores[number, :, : len(rows)]
-        if plan.fixed:
-            scores = np.concatenate((scores, [column[rows] for column in plan.fixed]))
+        if sheet.fixed:
+            scores = np.concatenate((scores, [column[rows] for column in sheet.fixed]))
         program = self.programs[number]
         if program is not None:
             dynamic = self.term_scores[number, :, : len(rows)]
             first = len(scores)
             lines = [line if line >= 0 else first - 1 - line for line in program.sources]
             return BestScores(names, np.concatenate((scores, dynamic)), lines)
-        _, grouped, active = plan.by_groups[int(self.masks[number])]
+        _, grouped, active = sheet.by_groups[int(self.masks[number])]
         return BestScores(
             names,
             scores,
-            plan.lines,
+            sheet.lines,
             grouped,
-            np.searchsorted(active, plan.group[rows]) if len(active) > 1 else None,
+            np.searchsorted(active, sheet.group[rows]) if len(active) > 1 else None,
         )
 
     def rejections(self, number: int) -> tuple[Rejection, ...]:
         """Return why other nodes were rejected."""
-        plan, kinds = self.plans[number], int(self.figures[number, -1])
+        sheet, kinds = self.sheets[number], int(self.figures[number, -1])
         program = self.programs[number]
         if program is not None:
             key: Hashable = (
-                plan.number, self.kinds[number, :kinds].tobytes(), id(self.infos[number]),
+                sheet.number, self.kinds[number, :kinds].tobytes(), id(self.infos[number]),
                 self.refused[number].tobytes(),
             )  # fmt: skip
         elif not kinds:
-            key = plan.number
+            key = sheet.number
         else:
-            key = (plan.number, self.kinds[number, :kinds].tobytes(), id(self.infos[number]))
+            key = (sheet.number, self.kinds[number, :kinds].tobytes(), id(self.infos[number]))
         known = self._rejections.get(key)
         if known is None:
             # Different bits may give the same reasons.
@@ -209,7 +209,7 @@ class Run(decision.Run):
                 of_terms = zip(program.refusals, self.refused[number].tolist(), strict=True)
                 counts.update({status: nodes for status, nodes in of_terms if nodes})
             of_fit = [Rejection(status, nodes) for status, nodes in counts.items()]
-            known = self._rejections[key] = in_order([*plan.rejections, *of_fit])
+            known = self._rejections[key] = in_order([*sheet.rejections, *of_fit])
         return known
 
     def _refusal(self, info: PodInfo, bits: int) -> Status:
@@ -226,7 +226,7 @@ class Run(decision.Run):
     @cached_property
     def evaluated(self) -> Int64:
         """How many nodes were judged for each pod, int64 (pods,)."""
-        return np.array([self.node_count - plan.absent for plan in self.plans], np.int64)
+        return np.array([self.node_count - sheet.absent for sheet in self.sheets], np.int64)
 
     @cached_property
     def next_starts(self) -> Int64:

@@ -127,7 +127,7 @@ class FilterProgram:
         self._checks: list[tuple[int, int]] = []
         self._told: dict[int, Status] = {}
         self.kept: Diagnosed | None = None
-        self._plan(kinds, state)
+        self._sort_filters(kinds, state)
         # Versions are read last: asking for tables may have made new kinds known.
         self.skips = tuple(sorted(state.skip_filter))
         self.stamp = stamp(snapshot, self.skips, info)
@@ -136,8 +136,8 @@ class FilterProgram:
         if self.usable:
             self._write()
 
-    def _plan(self, kinds: Mapping[int, int], state: CycleState) -> None:
-        """Sort out the filters, in their order."""
+    def _sort_filters(self, kinds: Mapping[int, int], state: CycleState) -> None:
+        """Sort the filters, in their order, by how the program asks each."""
         snapshot, info = self._snapshot, self.info
         of_nodes: list[Filter] = []
         for plugin in self._framework.filter_plugins:

@@ -341,7 +341,7 @@ class RowPrograms:
     ) -> Candidate | None:
         """Return the candidate that costs least, from what is kept by row; ``None``: none known."""
 
-        def examine(some: Rows) -> row_arguments.Found:
+        def examine(some: Rows) -> row_arguments.Examined:
             verdict = np.zeros(len(some), np.int32)
             return self._examine(program, None, some, 0, len(some), verdict)
 
@@ -357,7 +357,7 @@ class RowPrograms:
         only = np.array([row], np.intp)
         return self._candidate(only, examine(only), 0)
 
-    def _candidate(self, rows: Rows, found: row_arguments.Found, number: int) -> Candidate:
+    def _candidate(self, rows: Rows, found: row_arguments.Examined, number: int) -> Candidate:
         room = found.room
         first = int(room.end[number - 1]) if number else 0
         slots = room.victims[first : int(room.end[number])].tolist()
@@ -388,7 +388,7 @@ class RowPrograms:
         begin: int,
         wanted: int,
         verdict: Int32,
-    ) -> row_arguments.Found:
+    ) -> row_arguments.Examined:
         snapshot = self._snapshot
         nominations = snapshot.nominations
         placed, budgets = row_arguments.PlacedPods(*snapshot.slot_columns()), self._budgets.arrays()
@@ -417,7 +417,7 @@ class RowPrograms:
             row_arguments.Verdicts(verdict, self._codes, self._numbers),
             room,
         )
-        return row_arguments.Found(*found, room)
+        return row_arguments.Examined(*found, room)
 
 
 _NO_RANK = np.zeros(0, np.int32)

@@ -35,7 +35,7 @@ from scheduling.framework.events import (
 from scheduling.framework.types import AffinityTerm
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class PodState(msgspec.Struct, frozen=True, kw_only=True):
     """Where a pod stands that is there, as far as others may wait for it.
 
     ``pod``: the lens of its class. ``nominated``: the node that a waiting pod is to have; it may be
@@ -61,8 +61,8 @@ class Waking:
 
     def pod_changed(
         self,
-        before: Standing | None,
-        after: Standing | None,
+        before: PodState | None,
+        after: PodState | None,
         now: float,
         *,
         but_not: Collection[int] = (),
@@ -151,7 +151,7 @@ class Waking:
         left = [key for key, value in old.metadata.labels.items() if labels.get(key) != value]
         return tuple(self.snapshot.anti_affinity_by(left))
 
-    def event_of_pod(self, before: Standing | None, after: Standing | None) -> ClusterEvent | None:
+    def event_of_pod(self, before: PodState | None, after: PodState | None) -> ClusterEvent | None:
         """Return what it means to others that a pod came, changed or went; ``None``: nothing."""
         was_on = before is not None and before.on_node
         is_on = after is not None and after.on_node
@@ -199,18 +199,18 @@ class Waking:
             devices=self.snapshot.devices,
         )
 
-    def standing(self, key: Hashable) -> Standing | None:
+    def standing(self, key: Hashable) -> PodState | None:
         """Return the node that a pod is on or nominated for; ``None`` without one."""
         record = self.snapshot.pod(key)
         if record is not None:
-            return Standing(pod=record.info.pod, on_node=True, terminating=record.terminating)
+            return PodState(pod=record.info.pod, on_node=True, terminating=record.terminating)
         node_name = self.snapshot.nominated_node_of(key)
         if not node_name:
             return None
         info = self.snapshot.nominations.of_node[node_name][key]
-        return Standing(pod=info.pod, nominated=node_name)
+        return PodState(pod=info.pod, nominated=node_name)
 
 
-def _ends(nominated: str, after: Standing | None) -> bool:
+def _ends(nominated: str, after: PodState | None) -> bool:
     """Return whether a pod that waited is no longer nominated for this node, empty for none."""
     return bool(nominated) and (after is None or after.nominated != nominated)

@@ -6,7 +6,7 @@ import numpy as np
 from clusterstate.change_log import pod_log
 from clusterstate.change_log.changes import MODIFIED, Change
 from scheduling.engine.queue.pending import PendingPod
-from scheduling.engine.queue.waking import Standing
+from scheduling.engine.queue.waking import PodState
 from scheduling.worker.mirror import one_by_one, pod_news
 from scheduling.worker.mirror.one_by_one import SingleChanges
 
@@ -88,7 +88,7 @@ class ManyChanges(SingleChanges):
             dict.fromkeys(one for one, waits in zip(came.ids, pending, strict=True) if waits)
         )
         for index in np.unique(came.classes).tolist():
-            came_on = Standing(pod=self.snapshot.classes[index].pod, on_node=True)
+            came_on = PodState(pod=self.snapshot.classes[index].pod, on_node=True)
             self.pod_changed(None, came_on, now)
 
     def _remove_pods(self, left: pod_news.Pods, now: float) -> None:
@@ -100,7 +100,7 @@ class ManyChanges(SingleChanges):
         self._leave_queue_all(left.ids)
         self._drop_arrivals(left.ids)
         for info in infos:
-            self.pod_changed(Standing(pod=info.pod, on_node=True), None, now)
+            self.pod_changed(PodState(pod=info.pod, on_node=True), None, now)
 
     def _forget_pods(self, unseen: pod_news.Pods, now: float) -> None:
         """Take pods out of the queue that were deleted, or finished, and are on no node."""
@@ -131,7 +131,7 @@ class ManyChanges(SingleChanges):
         self._leave_queue_all(ending.ids)
         self._drop_running(pods, ending)
         for info in infos:
-            before = Standing(pod=info.pod, on_node=True)
+            before = PodState(pod=info.pod, on_node=True)
             self.pod_changed(before, msgspec.structs.replace(before, terminating=True), now)
 
     def _queue_pods(self, pods: pod_log.PodChanges, found: pod_news.Sorted, now: float) -> None:

@@ -11,7 +11,7 @@ from clusterstate.change_log import changes
 from clusterstate.change_log.changes import Change
 from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
 from clusterstate.objects.values.document import SLOT
-from scheduling.engine.queue.waking import Standing
+from scheduling.engine.queue.waking import PodState
 from scheduling.framework.events import Action, Resource
 from scheduling.framework.types import PodInfo
 from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node
@@ -56,7 +56,7 @@ class SingleChanges(WarmState):
         confirmed, self._confirmed = self._confirmed, {}
         if self.queue.has_waiting:
             for info in confirmed.values():
-                after = Standing(pod=info.pod, on_node=True)
+                after = PodState(pod=info.pod, on_node=True)
                 self.pod_changed(None, after, now, seen=True)
 
     def _is_arrival(self, change: Change) -> bool:
@@ -95,7 +95,7 @@ class SingleChanges(WarmState):
             if change.phase == "Pending":
                 self.arrivals[change.object_id] = None
             if len(self.queue):
-                self.pod_changed(None, Standing(pod=info.pod, on_node=True), now)
+                self.pod_changed(None, PodState(pod=info.pod, on_node=True), now)
 
     def _apply(self, change: Change, now: float) -> None:
         if change.kind == "Pod":
@@ -224,8 +224,8 @@ class SingleChanges(WarmState):
         before = None
         if known is not None:
             was = known.terminating
-            before = Standing(pod=known.info.pod, on_node=True, terminating=was)
-        after = Standing(pod=info.pod, on_node=True, terminating=terminating)
+            before = PodState(pod=known.info.pod, on_node=True, terminating=was)
+        after = PodState(pod=info.pod, on_node=True, terminating=terminating)
         self.pod_changed(before, after, now)
 
     def _leave_for(self, pod_id: int, info: PodInfo, node_name: str, now: float) -> None:
@@ -236,7 +236,7 @@ class SingleChanges(WarmState):
         claimed = self._nominated_in_log.get(pod_id, "")
         self._leave_queue(pod_id)
         if claimed != node_name:
-            self.pod_changed(Standing(pod=info.pod, nominated=claimed), None, now)
+            self.pod_changed(PodState(pod=info.pod, nominated=claimed), None, now)
 
 
 def _seconds(moment: datetime | None) -> float | None:

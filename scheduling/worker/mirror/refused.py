@@ -23,7 +23,7 @@ from scheduling.engine.queue.pending import (
     Stage,
 )
 from scheduling.engine.queue.waiting import Registrations
-from scheduling.engine.queue.waking import Standing
+from scheduling.engine.queue.waking import PodState
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.events import Action, Resource
 from scheduling.framework.types import digest_of
@@ -161,24 +161,24 @@ class RefusedPods(WarmState):
             seen.add(like)
             self.pod_changed(before, after, now)
 
-    def _before(self, change: Placement, *, ended: bool) -> Standing | None:
+    def _before(self, change: Placement, *, ended: bool) -> PodState | None:
         class_id = change.previous_class_id or change.class_id
         if class_id is None or change.previous_revision is None:
             return None
         # Of a pod that ends the log has the last state.
         nominated = change.nominated_node_name if ended else change.previous_nominated_node_name
-        return Standing(
+        return PodState(
             pod=self._classes[class_id].pod,
             on_node=bool(change.previous_node_name) and change.previous_phase not in FINISHED,
             nominated=nominated or "",
         )
 
-    def _after(self, change: Placement) -> Standing | None:
+    def _after(self, change: Placement) -> PodState | None:
         is_there = change.verb != changes.DELETED and change.phase not in FINISHED
         is_on = bool(change.node_name) and is_there
         if change.class_id is None or not (is_on or (is_there and change.deletion_at is None)):
             return None
-        return Standing(
+        return PodState(
             pod=self._classes[change.class_id].pod,
             on_node=is_on,
             # The log does not tell since when: each change of one that ends may be the first.
@@ -187,7 +187,7 @@ class RefusedPods(WarmState):
         )
 
 
-class _Asked(RefusedPods):
+class _RefusedAmong(RefusedPods):
     """A queue of some pods, judged on a snapshot that the caller owns."""
 
     def learn(self, snapshot: Snapshot, pods: Iterable[WaitingPod]) -> None:
@@ -214,7 +214,7 @@ def waiting_as_of(
     Pods that no profile schedules, or whose class cannot be read, are left out. Queries up to three
     times; the classes of what happened since their refusals are made known to the snapshot.
     """
-    found = _Asked(registrations, backoff)
+    found = _RefusedAmong(registrations, backoff)
     found.configuration = configuration
     found.learn(snapshot, rows)
     fit = [

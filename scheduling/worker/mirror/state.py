@@ -35,7 +35,7 @@ from scheduling.engine.queue.pending import (
 )
 from scheduling.engine.queue.scheduling_queue import PriorityQueue
 from scheduling.engine.queue.waiting import Registrations
-from scheduling.engine.queue.waking import Standing, Waking
+from scheduling.engine.queue.waking import PodState, Waking
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.requirements import from_stored_class
 from scheduling.framework.events import Action, ClusterEvent, Resource
@@ -276,8 +276,8 @@ class WarmState(Waking):
         if revision > self._nominated_as_of.get(pod_id, 0):
             self.snapshot.nominate_when_unassumed(pod_id, info, node_name)
         self.pod_changed(
-            Standing(pod=info.pod, nominated=before),
-            Standing(pod=info.pod, nominated=node_name),
+            PodState(pod=info.pod, nominated=before),
+            PodState(pod=info.pod, nominated=node_name),
             now,
         )
 
@@ -320,7 +320,7 @@ class WarmState(Waking):
     def released(self, pods: Mapping[int, PodInfo], now: float) -> None:
         """Wake pods that may find the room that these (by id) gave back; never these themselves."""
         for info in {id(info): info for info in pods.values()}.values():
-            before = Standing(pod=info.pod, on_node=True)
+            before = PodState(pod=info.pod, on_node=True)
             self.pod_changed(before, None, now, but_not=pods.keys())
 
     # --- what else scheduling looks up -----------------------------------------------------------

@@ -1,11 +1,11 @@
 """Verdicts that depend on nodes alone, cached for all classes that get the same ones.
 
 Each plugin names what it looks at in a pod (``Aspected``): tolerations, node selector and affinity,
-images. Classes whose aspects are equal share a ``Plan``; those with a program share one
+images. Classes whose aspects are equal share a ``Sheet``; those with a program share one
 in which the labels that their terms look at tell groups of rows apart as well.
 
 A node that comes, changes or goes concerns its own row alone: plugins are asked about that row, and
-the plan goes on, unless the row is like those of no group.
+the sheet goes on, unless the row is like those of no group.
 """
 
 import copy
@@ -25,25 +25,25 @@ from scheduling.framework.status import Code, Status
 from scheduling.framework.types import PodInfo
 
 MOST_GROUPS: Final = 64
-"""Of a plan whose scores are normalised over the groups with feasible rows, which bits tell."""
+"""Of a sheet whose scores are normalised over the groups with feasible rows, which bits tell."""
 MOST_KEYED: Final = 960
-"""Of a plan for classes with programs."""
-_PLAN_BYTES = 64 * 2**20
+"""Of a sheet for classes with programs."""
+_SHEET_BYTES = 64 * 2**20
 _CLOSED: Final = -1
 
 Labels = tuple[tuple[str, bool], ...]
 """Label keys whose values tell groups apart; with ``True`` only whether there is one."""
 
 
-class Plan:
+class Sheet:
     """The verdicts on all nodes for pods with equal aspects.
 
     ``base`` int32 (rows,): weighted local scores, very low where the pods cannot go; ``group``
     int16 (rows,): rows that are alike in everything that is normalised; ``by_groups``: for each set
-    of groups with feasible rows its number in ``Plans.bases`` and the groups' weighted scores.
+    of groups with feasible rows its number in ``Sheets.bases`` and the groups' weighted scores.
     ``lines``: for each of the plugins ``names`` 0 for NodeResourcesFit, 1 for balance, from 2 on
     the place in ``fixed`` (weighted scores by row, of the plugins ``scored``), -1 for the
-    ``normalised``. ``keyed``: of a plan for classes with programs how many groups there are, which
+    ``normalised``. ``keyed``: of a sheet for classes with programs how many groups there are, which
     labels tell apart as well; ``raw``: there the scores of its ``normalised`` plugins by group;
     ``shut``: what filters of nodes alone say that are asked after NodeResourcesFit; ``shut_groups``
     int32 (groups,): for each group which of these rejects its rows, counted from 1, 0 for none.
@@ -53,7 +53,7 @@ class Plan:
     no node, or PreFilter leaves it out. ``shut_by`` int64: for each place which of ``shut`` it is,
     0 for none, ``_CLOSED`` where the row is rejected at once; then ``_CLOSED`` once more, for -1.
 
-    ``version`` and ``image_version``: of the nodes that it holds for. A plan does not change once
+    ``version`` and ``image_version``: of the nodes that it holds for. A sheet does not change once
     it was decided by, as decisions are written out by it later: to follow nodes a copy is made.
     ``holds``: of the latest copy whether it can follow.
     """
@@ -95,25 +95,25 @@ class Plan:
         return sum([1 << group for group, row in enumerate(self.group_rows.tolist()) if row >= 0])
 
 
-class Plans:
-    """The plans of one profile over one snapshot, and the arrays that the loop reads of them.
+class Sheets:
+    """The sheets of one profile over one snapshot, and the arrays that the loop reads of them.
 
     Args:
         snapshot: the nodes.
         profile: the profile.
-        moved: told of each plan that says something else of some rows, and of which.
+        moved: told of each sheet that says something else of some rows, and of which.
     """
 
     def __init__(
-        self, snapshot: Snapshot, profile: Profile, moved: Callable[[Plan, Rows], None]
+        self, snapshot: Snapshot, profile: Profile, moved: Callable[[Sheet, Rows], None]
     ) -> None:
         self._snapshot = snapshot
         self._profile = profile
         self._moved = moved
         self.rows = -(-snapshot.capacity // BLOCK) * BLOCK
-        self.most = max(_PLAN_BYTES // (self.rows * 8), 4)
-        self.plans: list[Plan] = []
-        self._by_aspects: dict[Hashable, Plan | None] = {}
+        self.most = max(_SHEET_BYTES // (self.rows * 8), 4)
+        self.sheets: list[Sheet] = []
+        self._by_aspects: dict[Hashable, Sheet | None] = {}
         self.base_count = 0
         self.bases: Int32 = np.zeros((0, self.rows), np.int32)
         self.group: Int16 = np.zeros((0, self.rows), np.int16)
@@ -124,13 +124,13 @@ class Plans:
 
     @property
     def full(self) -> bool:
-        """Whether the tables hold as much as they may: all plans must be made again."""
-        return max(len(self._by_aspects), len(self.plans), self.base_count) >= self.most
+        """Whether the tables hold as much as they may: all sheets must be made again."""
+        return max(len(self._by_aspects), len(self.sheets), self.base_count) >= self.most
 
     def of(
         self, info: PodInfo, aspects: tuple[Hashable, ...], labels: Labels | None = None
-    ) -> Plan | None:
-        """Return the plan of a pod with these aspects, ``None`` where there can be none.
+    ) -> Sheet | None:
+        """Return the sheet of a pod with these aspects, ``None`` where there can be none.
 
         ``labels``: of a pod with a program, the labels that tell its groups apart (``Stated``).
 
@@ -141,93 +141,93 @@ class Plans:
         key = (aspects, labels)
         if known is not None or key in self._by_aspects:
             return known
-        plan = self._by_aspects[key] = self._make(info, key, labels)
-        return plan
+        sheet = self._by_aspects[key] = self._make(info, key, labels)
+        return sheet
 
-    def known(self, aspects: tuple[Hashable, ...], labels: Labels | None = None) -> Plan | None:
-        """Return the plan of pods with these aspects as ``of`` does, ``None``: none was made.
-
-        Raises:
-            PluginFailed: a plugin failed.
-        """
-        plan = self._by_aspects.get((aspects, labels))
-        return None if plan is None else self.current(plan)
-
-    def current(self, plan: Plan) -> Plan | None:
-        """Return a plan as the nodes are now, ``None`` where it must be made anew.
+    def known(self, aspects: tuple[Hashable, ...], labels: Labels | None = None) -> Sheet | None:
+        """Return the sheet of pods with these aspects as ``of`` does, ``None``: none was made.
 
         Raises:
             PluginFailed: a plugin failed.
         """
-        latest = self.plans[plan.number]
+        sheet = self._by_aspects.get((aspects, labels))
+        return None if sheet is None else self.current(sheet)
+
+    def current(self, sheet: Sheet) -> Sheet | None:
+        """Return a sheet as the nodes are now, ``None`` where it must be made anew.
+
+        Raises:
+            PluginFailed: a plugin failed.
+        """
+        latest = self.sheets[sheet.number]
         if latest.version != self._snapshot.node_version and latest.holds:
             followed = self._follow(latest)
             if followed is None:
                 latest.holds = False
                 del self._by_aspects[latest.key]
             else:
-                latest = self.plans[plan.number] = self._by_aspects[latest.key] = followed
+                latest = self.sheets[sheet.number] = self._by_aspects[latest.key] = followed
         return latest if latest.holds else None
 
     def nodes_changed(self) -> None:
-        """Forget for which pods no plan could be made: with the changed nodes one may be."""
-        self._by_aspects = {k: plan for k, plan in self._by_aspects.items() if plan is not None}
+        """Forget for which pods no sheet could be made: with the changed nodes one may be."""
+        self._by_aspects = {k: sheet for k, sheet in self._by_aspects.items() if sheet is not None}
 
     # --- making ----------------------------------------------------------------------------------
 
-    def _make(self, info: PodInfo, key: Hashable, labels: Labels | None) -> Plan | None:
+    def _make(self, info: PodInfo, key: Hashable, labels: Labels | None) -> Sheet | None:
         snapshot, profile = self._snapshot, self._profile
         state = CycleState()
         begun = profile.framework.pre_filter(state, info, snapshot)
         if not begun.status.ok:
             return None
         rows = begun.rows
-        plan = Plan(len(self.plans), info, key, labels)
-        plan.version, plan.image_version = snapshot.node_version, snapshot.image_version
+        sheet = Sheet(len(self.sheets), info, key, labels)
+        sheet.version, sheet.image_version = snapshot.node_version, snapshot.image_version
         judged = profile.framework.filter_some(profile.static, state, info, snapshot, rows)
-        plan.statuses = list(judged.statuses)
+        sheet.statuses = list(judged.statuses)
         # NodeResourcesFit may reject a row before some of them do.
-        plan.shut = [status for status in plan.statuses if status.plugin in profile.after_fit]
-        if plan.shut and (labels is None or len(plan.shut) > MOST_SHUT):
+        sheet.shut = [status for status in sheet.statuses if status.plugin in profile.after_fit]
+        if sheet.shut and (labels is None or len(sheet.shut) > MOST_SHUT):
             return None
-        plan.verdict = np.full(self.rows, -1, np.int16)
-        plan.verdict[rows] = judged.verdict
-        self._sum_up(plan, rows)
-        shut = plan.shut_by[plan.verdict[rows]]
-        if not self._score(plan, state, rows[shut >= 0], shut[shut >= 0]):
+        sheet.verdict = np.full(self.rows, -1, np.int16)
+        sheet.verdict[rows] = judged.verdict
+        self._sum_up(sheet, rows)
+        shut = sheet.shut_by[sheet.verdict[rows]]
+        if not self._score(sheet, state, rows[shut >= 0], shut[shut >= 0]):
             return None
-        self.plans.append(plan)
-        if len(self.plans) > len(self.group_count):
-            self._reserve(max(8, 2 * len(self.plans)))
-        self.group_count[plan.number] = 1 if plan.keyed else len(plan.group_rows)
-        self.keyed[plan.number] = plan.keyed
-        self._write(plan)
-        return plan
+        self.sheets.append(sheet)
+        if len(self.sheets) > len(self.group_count):
+            self._reserve(max(8, 2 * len(self.sheets)))
+        self.group_count[sheet.number] = 1 if sheet.keyed else len(sheet.group_rows)
+        self.keyed[sheet.number] = sheet.keyed
+        self._write(sheet)
+        return sheet
 
-    def _sum_up(self, plan: Plan, rows: Rows) -> None:
+    def _sum_up(self, sheet: Sheet, rows: Rows) -> None:
         """Note what verdicts mean, and how many of the ``rows`` that PreFilter left have which."""
         after_fit = self._profile.after_fit
         means = [
-            plan.shut.index(status) + 1 if status.plugin in after_fit else _CLOSED
-            for status in plan.statuses[1:]
+            sheet.shut.index(status) + 1 if status.plugin in after_fit else _CLOSED
+            for status in sheet.statuses[1:]
         ]
-        plan.shut_by = np.array([0, *means, _CLOSED], np.int64)
-        counts = np.bincount(plan.verdict[rows], minlength=len(plan.statuses)).tolist()
-        plan.rejections = [
+        sheet.shut_by = np.array([0, *means, _CLOSED], np.int64)
+        counts = np.bincount(sheet.verdict[rows], minlength=len(sheet.statuses)).tolist()
+        sheet.rejections = [
             Rejection(status, count)
-            for status, count in zip(plan.statuses[1:], counts[1:], strict=True)
+            for status, count in zip(sheet.statuses[1:], counts[1:], strict=True)
             if count and status.plugin not in after_fit
         ]
-        plan.absent = self._snapshot.node_count - len(rows)
+        sheet.absent = self._snapshot.node_count - len(rows)
 
-    def _score(self, plan: Plan, state: CycleState, rows: Rows, shut: Int64) -> bool:
+    def _score(self, sheet: Sheet, state: CycleState, rows: Rows, shut: Int64) -> bool:
         """Score the rows that filters of nodes leave; False where the reference path must say more.
 
-        ``shut``: by row which of ``plan.shut`` rejects it after all, 0 for none.
+        ``shut``: by row which of ``sheet.shut`` rejects it after all, 0 for none.
         """
-        profile, labels = self._profile, plan.labels
+        profile, labels = self._profile, sheet.labels
         framework = profile.framework
-        skipped = self._begin_scores(plan, state)
+        skipped = self._begin_scores(sheet, state)
         if skipped is None:
             return False
         names: list[str] = []
@@ -236,9 +236,9 @@ class Plans:
             if plugin.name in skipped:
                 continue
             if profile.least is not None and plugin.name == profile.least[1]:
-                plan.lines.append(0)
+                sheet.lines.append(0)
             elif profile.balanced is not None and plugin.name == profile.balanced[1]:
-                plan.lines.append(1)
+                sheet.lines.append(1)
             elif not scores_nodes(plugin):
                 return False
             elif isinstance(plugin, NormalizeScore):
@@ -246,32 +246,32 @@ class Plans:
                     return False
                 if labels is not None and plugin.name not in profile.scaled:
                     return False
-                plan.lines.append(-1)
-                plan.normalised.append((plugin, framework.weights[plugin.name]))
+                sheet.lines.append(-1)
+                sheet.normalised.append((plugin, framework.weights[plugin.name]))
             else:
-                plan.lines.append(2 + len(plan.scored))
-                plan.scored.append(plugin)
+                sheet.lines.append(2 + len(sheet.scored))
+                sheet.scored.append(plugin)
             names.append(plugin.name)
-        plan.names = tuple(names)
-        plan.base = np.full(self.rows, LOW, np.int32)
-        plan.base[rows] = 0
-        for plugin in plan.scored:
+        sheet.names = tuple(names)
+        sheet.base = np.full(self.rows, LOW, np.int32)
+        sheet.base[rows] = 0
+        for plugin in sheet.scored:
             weighted = np.zeros(self.rows, np.int32)
-            weighted[rows[shut == 0]] = self._weighted(plan, plugin, state, rows[shut == 0])
-            plan.fixed.append(weighted)
-            plan.base += weighted
-        group, groups = self._alike(plan, rows, shut)
+            weighted[rows[shut == 0]] = self._weighted(sheet, plugin, state, rows[shut == 0])
+            sheet.fixed.append(weighted)
+            sheet.base += weighted
+        group, groups = self._alike(sheet, rows, shut)
         if groups > (MOST_GROUPS if labels is None else MOST_KEYED):
             return False
         first = first_places(group, groups)
-        plan.group = np.zeros(self.rows, np.int16)
-        plan.group[rows] = group
-        plan.group_rows = rows[first]
-        plan.shut_groups = shut[first].astype(np.int32)
-        plan.keyed = 0 if labels is None else groups
+        sheet.group = np.zeros(self.rows, np.int16)
+        sheet.group[rows] = group
+        sheet.group_rows = rows[first]
+        sheet.shut_groups = shut[first].astype(np.int32)
+        sheet.keyed = 0 if labels is None else groups
         return labels is None or groups > 0
 
-    def _begin_scores(self, plan: Plan, state: CycleState) -> set[str] | None:
+    def _begin_scores(self, sheet: Sheet, state: CycleState) -> set[str] | None:
         """Run PreScore; return which plugins do not score, ``None`` where one cannot."""
         profile = self._profile
         skipped: set[str] = set()
@@ -280,42 +280,42 @@ class Plans:
             if pre.name in profile.scores_pods:
                 skipped.add(pre.name)  # its aspect says that it has nothing to say
                 continue
-            status = pre.pre_score(state, plan.info, self._snapshot, rows, none)
+            status = pre.pre_score(state, sheet.info, self._snapshot, rows, none)
             if status.code is Code.SKIP:
                 skipped.add(pre.name)
             elif not status.ok:
                 return None
         return skipped
 
-    def _weighted(self, plan: Plan, plugin: Score, state: CycleState, rows: Rows) -> Int64:
+    def _weighted(self, sheet: Sheet, plugin: Score, state: CycleState, rows: Rows) -> Int64:
         framework: Any = self._profile.framework
-        scores: Int64 = framework.score_one(plugin, state, plan.info, self._snapshot, rows)[1]
+        scores: Int64 = framework.score_one(plugin, state, sheet.info, self._snapshot, rows)[1]
         return scores * int(framework.weights[plugin.name])
 
-    def _alike(self, plan: Plan, rows: Rows, shut: Int64) -> tuple[Int64, int]:
+    def _alike(self, sheet: Sheet, rows: Rows, shut: Int64) -> tuple[Int64, int]:
         """Number rows that are alike in all that tells groups apart, and return how many are not.
 
-        ``shut``: by row which of ``plan.shut`` rejects it, 0 for none.
+        ``shut``: by row which of ``sheet.shut`` rejects it, 0 for none.
         """
         snapshot = self._snapshot
         is_open = shut == 0
         lines = [shut]
-        for plugin, _ in plan.normalised:
+        for plugin, _ in sheet.normalised:
             assert isinstance(plugin, Grouping)
-            assert plan.info is not None
-            for column in plugin.group_keys(plan.info, snapshot, rows[is_open]):
+            assert sheet.info is not None
+            for column in plugin.group_keys(sheet.info, snapshot, rows[is_open]):
                 line = np.zeros(len(rows), np.int64)
                 line[is_open] = column
                 lines.append(line)
-        for label, is_there in plan.labels or ():
+        for label, is_there in sheet.labels or ():
             ids = snapshot.label_column(label).ids[rows]
             lines.append((ids < 0 if is_there else ids).astype(np.int64))
         return numbered_together(lines, len(rows))
 
     # --- following -------------------------------------------------------------------------------
 
-    def _follow(self, before: Plan) -> Plan | None:
-        """Return what a plan comes to after some nodes changed, ``None`` if it must be made anew.
+    def _follow(self, before: Sheet) -> Sheet | None:
+        """Return what a sheet comes to after some nodes changed, ``None`` if it must be made anew.
 
         Plugins that look at nodes alone say of all others what they said before.
         """
@@ -328,95 +328,95 @@ class Plans:
         begun = profile.framework.pre_filter(state, before.info, snapshot)
         if not begun.status.ok:
             return None
-        plan = copy.copy(before)
-        plan.version, plan.image_version = snapshot.node_version, snapshot.image_version
+        sheet = copy.copy(before)
+        sheet.version, sheet.image_version = snapshot.node_version, snapshot.image_version
         asked = rows[np.isin(rows, begun.rows, assume_unique=True)]
-        judged = profile.framework.filter_some(profile.static, state, plan.info, snapshot, asked)
-        more = [status for status in judged.statuses if status not in plan.statuses]
+        judged = profile.framework.filter_some(profile.static, state, sheet.info, snapshot, asked)
+        more = [status for status in judged.statuses if status not in sheet.statuses]
         if any(status.plugin in profile.after_fit for status in more):
             return None
-        plan.statuses = plan.statuses + more
-        numbers = [plan.statuses.index(status) for status in judged.statuses]
-        plan.verdict = plan.verdict.copy()
-        plan.verdict[rows] = -1
-        plan.verdict[asked] = np.array(numbers, np.int16)[judged.verdict]
-        self._sum_up(plan, begun.rows)
-        if not self._score_again(plan, before, state, rows):
+        sheet.statuses = sheet.statuses + more
+        numbers = [sheet.statuses.index(status) for status in judged.statuses]
+        sheet.verdict = sheet.verdict.copy()
+        sheet.verdict[rows] = -1
+        sheet.verdict[asked] = np.array(numbers, np.int16)[judged.verdict]
+        self._sum_up(sheet, begun.rows)
+        if not self._score_again(sheet, before, state, rows):
             return None
-        moved = np.flatnonzero((plan.base != before.base) | (plan.group != before.group))
+        moved = np.flatnonzero((sheet.base != before.base) | (sheet.group != before.group))
         if len(moved):
-            for number, weighted, active in plan.by_groups.values():
-                self.bases[number] = self._with_groups(plan, weighted, active)
-            self._moved(plan, moved)
-        self._write(plan)
-        return plan
+            for number, weighted, active in sheet.by_groups.values():
+                self.bases[number] = self._with_groups(sheet, weighted, active)
+            self._moved(sheet, moved)
+        self._write(sheet)
+        return sheet
 
-    def _score_again(self, plan: Plan, before: Plan, state: CycleState, rows: Rows) -> bool:
+    def _score_again(self, sheet: Sheet, before: Sheet, state: CycleState, rows: Rows) -> bool:
         """Score the ``rows`` that changed; False where one of them is like those of no group."""
-        shut = plan.shut_by[plan.verdict[rows]]
+        shut = sheet.shut_by[sheet.verdict[rows]]
         some, shut = rows[shut >= 0], shut[shut >= 0]
-        plan.base, plan.group = before.base.copy(), before.group.copy()
-        plan.base[rows] = LOW
-        plan.group_rows = before.group_rows.copy()
-        for group in np.flatnonzero(np.isin(plan.group_rows, rows)).tolist():
-            others = np.flatnonzero((plan.group == group) & (plan.base != LOW))
-            plan.group_rows[group] = others[0] if len(others) else -1
+        sheet.base, sheet.group = before.base.copy(), before.group.copy()
+        sheet.base[rows] = LOW
+        sheet.group_rows = before.group_rows.copy()
+        for group in np.flatnonzero(np.isin(sheet.group_rows, rows)).tolist():
+            others = np.flatnonzero((sheet.group == group) & (sheet.base != LOW))
+            sheet.group_rows[group] = others[0] if len(others) else -1
         if len(some):
-            known = np.flatnonzero(plan.group_rows >= 0)
-            both = np.concatenate((plan.group_rows[known], some))
-            shut_both: Int64 = np.concatenate((plan.shut_groups[known], shut))
-            number, kinds = self._alike(plan, both, shut_both)
+            known = np.flatnonzero(sheet.group_rows >= 0)
+            both = np.concatenate((sheet.group_rows[known], some))
+            shut_both: Int64 = np.concatenate((sheet.shut_groups[known], shut))
+            number, kinds = self._alike(sheet, both, shut_both)
             group_of = np.full(kinds, -1, np.int64)
             group_of[number[: len(known)]] = known
             groups = group_of[number[len(known) :]]
             if (groups < 0).any():
                 return False
-            plan.group[some] = groups
-            plan.base[some] = 0
+            sheet.group[some] = groups
+            sheet.base[some] = 0
         scored, is_open = some, shut == 0
-        if plan.scored and plan.image_version != before.image_version:
+        if sheet.scored and sheet.image_version != before.image_version:
             # On how many nodes there are its images depends what every node scores.
-            scored = np.flatnonzero(plan.base != LOW)
-            is_open = plan.shut_by[plan.verdict[scored]] == 0
-            plan.base[scored] = 0
+            scored = np.flatnonzero(sheet.base != LOW)
+            is_open = sheet.shut_by[sheet.verdict[scored]] == 0
+            sheet.base[scored] = 0
         if not len(scored):
             return True
-        if plan.scored and self._begin_scores(plan, state) is None:
+        if sheet.scored and self._begin_scores(sheet, state) is None:
             return False
         scored = scored[is_open]
-        plan.fixed = [line.copy() for line in plan.fixed]
-        for plugin, line in zip(plan.scored, plan.fixed, strict=True):
+        sheet.fixed = [line.copy() for line in sheet.fixed]
+        for plugin, line in zip(sheet.scored, sheet.fixed, strict=True):
             line[rows] = 0
-            line[scored] = self._weighted(plan, plugin, state, scored)
-            plan.base[scored] += line[scored]
+            line[scored] = self._weighted(sheet, plugin, state, scored)
+            sheet.base[scored] += line[scored]
         return True
 
-    def _write(self, plan: Plan) -> None:
-        """Write a plan's rows into the arrays."""
-        at = plan.number
-        self.group[at] = plan.group
+    def _write(self, sheet: Sheet) -> None:
+        """Write a sheet's rows into the arrays."""
+        at = sheet.number
+        self.group[at] = sheet.group
         self.hint[at] = -1
-        if not plan.keyed:
-            self.hint[at, : len(plan.group_rows)] = plan.group_rows
-        self.open_rows[at] = np.count_nonzero(plan.base != LOW)
+        if not sheet.keyed:
+            self.hint[at, : len(sheet.group_rows)] = sheet.group_rows
+        self.open_rows[at] = np.count_nonzero(sheet.base != LOW)
 
     # --- sets of groups --------------------------------------------------------------------------
 
-    def base(self, plan: Plan, mask: int) -> int:
+    def base(self, sheet: Sheet, mask: int) -> int:
         """Return the number of the base for a set of groups that have feasible rows.
 
         Raises:
             PluginFailed: a plugin failed.
         """
-        known = plan.by_groups.get(mask)
+        known = sheet.by_groups.get(mask)
         if known is not None:
             return known[0]
-        active = np.array([g for g in range(len(plan.group_rows)) if mask >> g & 1], np.int64)
-        assert plan.info is not None
+        active = np.array([g for g in range(len(sheet.group_rows)) if mask >> g & 1], np.int64)
+        assert sheet.info is not None
         weighted: list[Int64] = []
-        for plugin, weight in () if plan.keyed else plan.normalised:
+        for plugin, weight in () if sheet.keyed else sheet.normalised:
             scores = self._profile.framework.score_one(
-                plugin, CycleState(), plan.info, self._snapshot, plan.group_rows[active]
+                plugin, CycleState(), sheet.info, self._snapshot, sheet.group_rows[active]
             )[1]
             weighted.append(scores * weight)
         if self.base_count >= len(self.bases):
@@ -425,17 +425,17 @@ class Plans:
             self.bases = more
         number = self.base_count
         self.base_count += 1
-        self.bases[number] = self._with_groups(plan, weighted, active)
-        plan.by_groups[mask] = number, weighted, active
+        self.bases[number] = self._with_groups(sheet, weighted, active)
+        sheet.by_groups[mask] = number, weighted, active
         return number
 
     @staticmethod
-    def _with_groups(plan: Plan, weighted: Sequence[Int64], active: Int64) -> Int32:
+    def _with_groups(sheet: Sheet, weighted: Sequence[Int64], active: Int64) -> Int32:
         """Return the base with what each of the ``active`` groups adds, int32 (rows,)."""
-        offset = np.zeros(max(len(plan.group_rows), 1), np.int32)
+        offset = np.zeros(max(len(sheet.group_rows), 1), np.int32)
         for scores in weighted:
             offset[active] += scores.astype(np.int32)
-        return np.where(plan.base == LOW, np.int32(LOW), plan.base + offset[plan.group])
+        return np.where(sheet.base == LOW, np.int32(LOW), sheet.base + offset[sheet.group])
 
     def _reserve(self, size: int) -> None:
         for name in ("group", "group_count", "hint", "open_rows", "keyed"):
