@@ -235,11 +235,12 @@ class Audit:
         """
         since = self.decided_on(uid_of(pod))
         oldest = self.state.revision - 300 if since is None else since
-        return any(
-            (node := then.nodes.get(node_of(pod))) is not None
-            and not rules.node_refuses(then, pod, node)
-            for then in self.state.copy().back_to(oldest)
-        )
+        then = self.state.copy()
+        for _ in then.back_to(oldest):
+            node = then.nodes.get(node_of(pod))
+            if node is not None and not rules.node_refuses(then, pod, node):
+                return True
+        return then.revision > oldest  # a watch began anew since: what was before is not known
 
     def _held_before(self, pod: Object, node: Object) -> bool:
         """Return whether neighbours accepted the pod at any state since it was decided.

@@ -10,8 +10,8 @@ The suite looks at 8 worlds, the long form at 1,000. ``PLANS=1000`` looks at so 
 plans``), ``PLANS_FROM=500`` begins with that one: a thousand take half an hour, and may be looked
 at in pieces. Those from 1,000 on are rich: pods of equal priority, that preempt nobody, want a port
 of the host or are nominated by a client; nodes that are shut; up to three changes in a plan, also
-of pods by name. Those from 3,000 on have devices and claims. The suite looks at 8 of each of these,
-the long form at 500.
+of pods by name. Those from 3,000 on have devices and claims, those from 5,000 on volumes that some
+nodes reach. The suite looks at 8 of each of these, the long form at 500.
 """
 
 import os
@@ -28,17 +28,19 @@ from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.scheduler import scheduler_configuration
 from clusterstate.processes import steady_clock
 from clusterstate.queries.evictions.eviction_timers import next_due, unforeseen
-from clusterstate.queries.objects import decode_object
+from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.objects.lists import list_page
 from scheduling.answers import advisor, live
 from scheduling.controllers import operations
 from scheduling.controllers.evictions import timers
 from scheduling.controllers.pods import deletion, podgc, resource_claims
+from scheduling.controllers.volumes import follower as volumes
 from scheduling.processes import landings
-from scheduling.worker import profiles
+from scheduling.worker import binding_cycle, profiles
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW, after
 from tests.controllers.support import fire
+from tests.controllers.test_volumes import look_again
 from tests.forms import many
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -51,9 +53,11 @@ RICH = 1000
 """From this number on worlds are drawn of more kinds of things, and several changes are made."""
 CLAIMING = 3000
 """From this number on nodes have devices, and pods claim some of their own or share a claim."""
+STORING = 5000
+"""From this number on there are volumes of nodes and zones; pods have them, or wait for one."""
 SEEDS = [*range(FIRST, FIRST + WORLDS)]
 if not os.environ.get("PLANS"):
-    more = [first + n for first in (RICH, CLAIMING) for n in range(many(8, 500))]
+    more = [first + n for first in (RICH, CLAIMING, STORING) for n in range(many(8, 500))]
     SEEDS = sorted({*SEEDS, *more, *KNOWN})
 END = 75
 ZONES = ("a", "b")
@@ -77,11 +81,18 @@ class World:
     """A cluster, and the loops that look after it, with a clock that goes when it is told to."""
 
     def __init__(
-        self, chance: random.Random, *, rich: bool = False, claiming: bool = False
+        self,
+        chance: random.Random,
+        *,
+        rich: bool = False,
+        claiming: bool = False,
+        storing: bool = False,
     ) -> None:
         self.chance = chance
         self.rich = rich
         self.claiming = claiming
+        self.storing = storing
+        self.claims = 0
         self.now = NOW
         self._replaced: set[str] = set()
         self._ended: set[str] = set()
@@ -90,6 +101,8 @@ class World:
         self._make_nodes()
         if claiming:
             self._make_devices()
+        if storing:
+            self._make_volumes()
         self._make_pods()
         self._know()
         longest = chance.choice((1, 10)) if rich else 1
@@ -97,6 +110,9 @@ class World:
         text, _ = scheduler_configuration.check(configuration)
         scheduler_configuration.store(document=text, by="somebody", now=self.now)
         revision, configuration = profiles.in_force()
+        if storing:
+            for _ in range(3):
+                volumes.follow(self.now)
         self.scheduler = Scheduler(configuration, lambda: 0, revision=revision)
         self.scheduler.load(self.now.timestamp())
 
@@ -137,6 +153,48 @@ class World:
         for kind, body in (("ResourceClaimTemplate", {"spec": spec}), ("ResourceClaim", spec)):
             made = {"metadata": {"name": "gpu", "namespace": "default"}, "spec": body}
             objects.create(kind, "default", made, now=self.now)
+
+    def _make_volumes(self) -> None:
+        """Make volumes of a class whose claims are bound once their pods are placed."""
+        of = {"provisioner": "kubernetes.io/no-provisioner"}
+        made = {"metadata": {"name": "local"}, "volumeBindingMode": "WaitForFirstConsumer", **of}
+        objects.create("StorageClass", "", made, now=self.now)
+        for number in range(self.chance.randint(2, 6)):
+            host = ("kubernetes.io/hostname", self.chance.choice(self.nodes))
+            self._volume(f"v{number}", *self.chance.choice((host, ("zone", "a"), ("zone", "b"))))
+
+    def _volume(self, name: str, key: str, value: str, **more: Any) -> None:
+        term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+        spec = {
+            "capacity": {"storage": self.chance.choice(("1Gi", "2Gi"))},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "local",
+            "local": {"path": "/mnt"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+            **more,
+        }
+        made = {"metadata": {"name": name}, "spec": spec}
+        objects.create("PersistentVolume", "", made, now=self.now)
+
+    def _claim(self, *, of_node: str) -> str:
+        """Make a claim; that of a pod on a node has a volume there, or in the node's zone."""
+        self.claims += 1
+        name = f"c{self.claims}"
+        spec: dict[str, Any] = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "local",
+        }
+        if of_node:
+            spec["volumeName"] = f"of-{name}"
+        made = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+        objects.create("PersistentVolumeClaim", "default", made, now=self.now)
+        if of_node:
+            labels = decode_object(find_object("Node", "", of_node) or "")["metadata"]["labels"]
+            key = self.chance.choice(("zone", "kubernetes.io/hostname"))
+            reference = {"namespace": "default", "name": name}
+            self._volume(f"of-{name}", key, labels[key], claimRef=reference)
+        return name
 
     def _make_pods(self) -> None:
         chance = self.chance
@@ -229,6 +287,9 @@ class World:
         if self.claiming and not bound and chance.random() < 0.7:
             how = chance.choice(("resourceClaimTemplateName",) * 3 + ("resourceClaimName",))
             spec["resourceClaims"] = [{"name": "gpu", how: "gpu"}]
+        if self.storing and chance.random() < 0.6:
+            claimed = {"claimName": self._claim(of_node=spec.get("nodeName", ""))}
+            spec["volumes"] = [{"name": "data", "persistentVolumeClaim": claimed}]
         metadata: dict[str, Any] = {
             "name": name, "namespace": "default", "labels": {"app": app},
         }  # fmt: skip
@@ -258,6 +319,9 @@ class World:
                 resource_claims.follow(self.now)
             busy = self.scheduler.cycle(self.now.timestamp())
             self.scheduler.binder.finish_batch(self.now.timestamp())
+            if self.storing:
+                look_again()
+                busy += binding_cycle.run() + volumes.follow(self.now)
             gone = deletion.finish(self.now)
             made = self._replace()
             if not (busy or gone or made):
@@ -432,7 +496,12 @@ def foretold_and_done(
 ) -> dict[str, Any]:
     """Return what a plan of one or of random changes foretells of a random world, and do it."""
     settings.REQUIRED_DURING_EXECUTION_RATE = 0
-    world = World(random.Random(seed), rich=RICH <= seed < CLAIMING, claiming=seed >= CLAIMING)
+    world = World(
+        random.Random(seed),
+        rich=RICH <= seed < CLAIMING,
+        claiming=CLAIMING <= seed < STORING,
+        storing=seed >= STORING,
+    )
     world.tick(after(5))  # the waiting pods are placed, refused, or begin to preempt
     live._live.forget()
     start = after(10)
