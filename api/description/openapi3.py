@@ -378,7 +378,7 @@ _OWN_KINDS: Final = {
     "Plan": "What a change of the cluster will do, and how far it is carried out.",
     "Permit": "Allows or rejects a pod that waits for permission.",
     "Replay": "From where on a webhook's events are to be delivered again.",
-    "SchedulerConfiguration": "What the scheduler decides by.",
+    "SchedulerConfiguration": "The scheduler's configuration: profiles, plugins and extenders.",
     "Selection": "What an object selects, how much of it, and what it shares with others.",
     "Simulation": "Where pods would go in a cluster that is described.",
     "WaitingGroup": "Pods that wait for the same reasons, and what would let them in.",
@@ -422,14 +422,18 @@ _OWN_FIELDS: Final[dict[str, Json]] = {
                 ),
             ),
             "percentageOfNodesToScore": _field(
-                "Of how many nodes that fit the scores are compared; 0: by the cluster's size.",
+                "Percentage of the nodes that are scored; 0: chosen by the size of the cluster.",
                 type="integer",
             ),
             "podInitialBackoffSeconds": _field(
                 "How long a pod waits after its first refusal.", type="integer"
             ),
             "podMaxBackoffSeconds": _field("How long it waits at most.", type="integer"),
-            "extenders": _field("Rules behind HTTP.", type="array", items=_field("An extender.")),
+            "extenders": _field(
+                "Rules of other services, over HTTP.",
+                type="array",
+                items=_field("An extender."),
+            ),
             "status": _field("inForce: the revision by which pods are decided; conditions."),
         }
     },

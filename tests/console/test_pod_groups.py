@@ -56,6 +56,6 @@ def test_pods_and_waiting_groups_lead_to_it(operator: Client) -> None:
 def test_rights_decide_what_is_shown_of_it() -> None:
     assert allow("nick", []).get(PAGE).status_code == 403
     page = facts(text(allow("olga", [SEES_GROUPS]).get(PAGE)))
-    assert "your roles do not allow to list the pods" in page
+    assert "your roles do not allow you to list the pods" in page
     assert "gang-0" not in page
     assert "n1" not in page

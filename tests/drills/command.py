@@ -27,6 +27,7 @@ _SIZES = (
     "waiting",
     "into",
     "only",
+    "pages",
 )
 
 
@@ -75,6 +76,7 @@ def _parser() -> ArgumentParser:
     one.add_argument("--pods", type=int, default=300)
     one.add_argument("--waiting", type=int, default=12_000, help="pods that wait for five reasons")
     one.add_argument("--into", default="", help="a folder for a picture of each page in each look")
+    one.add_argument("--pages", nargs="*", default=(), help="names of pages, to see no others")
     one.add_argument("--only", nargs="*", default=(), help="good waiting busy stopped lost away")
     one = chosen.add_parser("soak", help="faults of every kind until the minutes are over")
     one.add_argument("--minutes", type=float, default=90)

@@ -84,9 +84,18 @@ _CAUSES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def weather(
-    *, nodes: int, pods: int, waiting: int, into: str = "", only: Sequence[str] = (), say: Say
+    *,
+    nodes: int,
+    pods: int,
+    waiting: int,
+    into: str = "",
+    only: Sequence[str] = (),
+    pages: Sequence[str] = (),
+    say: Say,
 ) -> Result:
     """Look at every page in every weather, or in those of ``only``; return the pages.
+
+    ``pages``: the names of the only ones, in that order.
 
     ``waiting`` pods wait in bad weather. ``into``: a folder for pictures of all pages.
     """
@@ -105,7 +114,7 @@ def weather(
         look = _Look(scratch, browser, folder, say)
         look.strangers()
         look.sign_in()
-        look.find_pages(cluster.pages())
+        look.find_pages(cluster.pages(), pages)
 
         def see(name: str) -> None:
             if not only or name in only:
@@ -169,6 +178,15 @@ class _Cluster:
             },
         }
         self._client.call("POST", "/apis/resource.k8s.io/v1/resourceslices", devices)
+        gang = {
+            "metadata": {"name": "trainer"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": 4}}},
+        }
+        path = "/apis/scheduling.k8s.io/v1beta1/namespaces/shop/podgroups"
+        self._client.call("POST", path, gang)
+        worker = _pod("trainer-0", "1")
+        worker["spec"]["schedulingGroup"] = {"podGroupName": "trainer"}
+        self._client.call("POST", f"{_CORE}/namespaces/shop/pods", worker)
         canary = {"metadata": {"name": "packing"}, "spec": {"configuration": _PACKING}}
         self._client.call("POST", f"{_OWN}/canaries", canary)
         until(
@@ -202,7 +220,7 @@ class _Cluster:
             "why": f"/console/pods/{namespace}/{name}/why",
             "change": f"/console/change?do=drain&node=hollow-{self._nodes - 2:05}",
             "what-if": "/console/what-if/",
-            "devices": "/console/devices/",
+            "pod-group": "/console/groups/shop/trainer/",
             "create": "/console/new?kind=ResourceQuota",
             "comparisons": "/console/policies/comparisons?hours=1&policy=packing&policy=least",
         }
@@ -302,6 +320,7 @@ class _Look:
         self.pages: dict[str, str] = {}
         """Paths by the names of their URLs."""
         self.found: list[Any] = []
+        self._only: Sequence[str] = ()
 
     def sign_in(self) -> None:
         password = (self._scratch.state / "admin-password").read_text().strip()
@@ -316,12 +335,16 @@ class _Look:
         self.pages = {"sign-in": "/console/sign-in"}
         self.every("stranger", admin=False)
 
-    def find_pages(self, more: Mapping[str, str]) -> None:
-        """Follow links from the first page until no page of another name is found."""
+    def find_pages(self, more: Mapping[str, str], only: Sequence[str] = ()) -> None:
+        """Follow links from the first page until no page of another name is found.
+
+        ``only``: look at these pages alone from now on, and seek no others.
+        """
+        self._only = only
         self.pages = dict(more)
         left = ["/console/", *more.values()]
         seen: set[str] = set()
-        while left:
+        while left and not (only and set(only) <= {*self.pages, *_ADMIN}):
             path = left.pop(0)
             name = _name_of(path)
             if path in seen or not name or (name in self.pages and self.pages[name] != path):
@@ -334,7 +357,7 @@ class _Look:
                 if self._scratch.url.endswith(parts.netloc) and "/csv" not in parts.path:
                     left.append(f"{parts.path}?{parts.query}" if parts.query else parts.path)
         lacking = served.looked_at() - _NOT_REACHED - set(self.pages)
-        if lacking:
+        if lacking and not only:
             raise ServiceError(f"no link leads to {sorted(lacking)}")
 
     def _open(self, path: str) -> None:
@@ -344,7 +367,8 @@ class _Look:
 
     def every(self, weather: str, *, admin: bool = True) -> None:
         """Open every page in each look; axe looks at each."""
-        for name, path in {**self.pages, **(_ADMIN if admin else {})}.items():
+        every = {**self.pages, **(_ADMIN if admin else {})}
+        for name, path in self._limited(every):
             emulate(self._browser)
             began = time.monotonic()
             self._open(path)
@@ -354,6 +378,9 @@ class _Look:
             if weather == "good" and self._browser.driver.execute_script(_FAILED):
                 raise ServiceError(f"{path} shows an error: {self._browser.text()[:400]}")
             self._see(f"{weather}-{name}")
+
+    def _limited(self, every: Mapping[str, str]) -> list[tuple[str, str]]:
+        return [(name, every[name]) for name in self._only or every if name in every]
 
     def _see(self, name: str) -> None:
         load_axe(self._browser)

@@ -139,6 +139,9 @@ def test_the_first_token_is_rotated(tmp_path: Path, settings: Any) -> None:
     new = private_files.read(tmp_path / "token")
     assert new not in (None, old)
     assert str(new) in (tmp_path / "kubeconfig").read_text()
+    server = f"https://127.0.0.1:{settings.HTTPS_PORT}"
+    settings.HTTPS_PORT += 1
+    assert server in said("kubeconfig", user="ann"), "of the service that was started, not of now"
     assert token_user(tokens.digest(old), now=NOW) is None
     assert token_user(tokens.digest(str(new)), now=NOW) is not None
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import yaml
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
@@ -29,13 +30,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        host = credentials.reachable_host(settings.HOST)
         parser.add_argument("--user", default="admin", help="the user's name in the file")
         parser.add_argument("--token", help="the token; default: the state directory's")
         parser.add_argument(
             "--server",
-            default=f"https://{host}:{settings.HTTPS_PORT}",
-            help="where the API is (default: %(default)s)",
+            help="where the API is (default: where the kubeconfig of the state directory says)",
         )
         parser.add_argument(
             "--team",
@@ -70,7 +69,7 @@ class Command(BaseCommand):
                 )
         authority = state / "ca.crt"
         document = credentials.kubeconfig(
-            server=options["server"],
+            server=options["server"] or _server(state),
             authority=authority.read_bytes() if authority.exists() else b"",
             token=token,
             user=user,
@@ -80,6 +79,15 @@ class Command(BaseCommand):
             private_files.write(Path(options["output"]), document.encode())
         else:
             self.stdout.write(document, ending="")
+
+
+def _server(state: Path) -> str:
+    """Return the address that the service was started with, which may be by other settings."""
+    written = private_files.read(state / "kubeconfig")
+    if written is not None:
+        with suppress(yaml.YAMLError, LookupError, TypeError):
+            return str(yaml.safe_load(written)["clusters"][0]["cluster"]["server"])
+    return f"https://{credentials.reachable_host(settings.HOST)}:{settings.HTTPS_PORT}"
 
 
 def _prepared(team: str, role: str, lives: timedelta | None) -> str:

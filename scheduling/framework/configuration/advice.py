@@ -23,8 +23,8 @@ def advise(profiles: Sequence[Profile], warnings: list[str]) -> None:
             )
         elif not _names_the_profile(args.added_affinity, profile.scheduler_name):
             warnings.append(
-                f"{path}: a pod does not show why it avoids nodes; choose a node label whose key or"
-                f" value has the profile's name, {profile.scheduler_name}"
+                f"{path}: users cannot see why pods avoid nodes; choose a node label with the"
+                f" profile's name, {profile.scheduler_name}, in its key or value"
             )
     names = [profile.scheduler_name for profile in profiles]
     if DEFAULT_SCHEDULER not in names:
