@@ -38,7 +38,10 @@ class Command(BaseCommand):
         create.add_argument("--name", default="", help="what to call it")
         create.add_argument("--guard", type=int, default=600, help="seconds; default %(default)s")
         create.add_argument(
-            "--most-failures", type=int, default=3, help="that are borne; default %(default)s"
+            "--most-failures",
+            type=int,
+            default=3,
+            help="the most failures that are tolerated; default %(default)s",
         )
         create.add_argument(
             "--slow", type=float, default=1.0, help="seconds of a slow call; default %(default)s"
