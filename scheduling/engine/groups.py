@@ -35,6 +35,7 @@ from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework import pod_groups as rules
 from scheduling.framework.arrays import Float64, Mask
 from scheduling.framework.node_table import Rows
+from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.pod_groups import (
     EVERYWHERE,
     GANG_SCHEDULING,
@@ -181,7 +182,19 @@ class _Cycle:
             permit = rules.permit(self.group, self.before + fitting)
             return rules.MemberResult(host=decision.node_name, permit=permit)
 
-        return decisions, rules.try_members(decisions, result).status, fitting
+        status = rules.try_members(decisions, result).status
+        if status.ok and self.framework.placement_feasible_plugins:
+            placed = self.placed(decisions)
+            try:
+                status = self.framework.placement_feasible(self.group, placed, self.snapshot)
+            except PluginFailed as failure:
+                status = failure.status
+        return decisions, status, fitting
+
+    def placed(self, decisions: Sequence[Decision]) -> list[tuple[PodInfo, str]]:
+        """Return the pods of the group that have a node, each with its node."""
+        infos = {pod.key: pod.info for pod in self.pods}
+        return [(infos[one.key], one.node_name) for one in decisions if one.scheduled]
 
     def forget(self, decisions: Sequence[Decision]) -> None:
         """Take the pods off their nodes again."""
@@ -227,16 +240,25 @@ def schedule_group(
             key=key, decisions=found, status=SUCCESS,
             fitting=sum(one.scheduled for one in found) + len(there), needed=group.min_count,
         )  # fmt: skip
-    placements, status = _placements(snapshot, framework, group, pods, there)
-    if not status.ok:
-        return _refused(key, [], pods, status, framework, snapshot, options, draw)
-    chosen = _best(cycle, placements)
+    infos = [pod.info for pod in pods]
+    try:
+        named = framework.generate_placements(group, infos, snapshot)
+        placements, status = (
+            _placements(snapshot, framework, group, pods, there)
+            if named is None
+            else (named, SUCCESS)
+        )
+        if not status.ok:
+            return _refused(key, [], pods, status, framework, snapshot, options, draw)
+        chosen = _best(cycle, placements)
+    except PluginFailed as failure:
+        return _refused(key, [], pods, failure.status, framework, snapshot, options, draw)
     if chosen.status.code is Code.ERROR:
         made = chosen.decisions
         return _refused(key, made, pods, chosen.status, framework, snapshot, options, draw)
     if chosen.status.ok:
         decisions = chosen.decisions
-        if chosen.placement.parts:
+        if chosen.placement.parts or not chosen.is_kept:
             decisions = _really(snapshot, pods, decisions, is_assumed=chosen.is_kept)
         return GroupDecision(
             key=key, decisions=decisions, status=SUCCESS,
@@ -254,6 +276,12 @@ def schedule_group(
     )  # fmt: skip
     if not options.preempt:
         return refusal
+    try:
+        nominations = framework.pod_group_post_filter(group, infos, snapshot, refusal.status)
+    except PluginFailed as failure:
+        return _refused(key, [], pods, failure.status, framework, snapshot, options, draw)
+    if nominations is not None:
+        return _nominated(snapshot, pods, refusal, nominations)
     return _Preemption(cycle, refusal).run()
 
 
@@ -273,17 +301,29 @@ def _best(cycle: _Cycle, placements: Sequence[Placement]) -> _Found:
     Where none will do, the first one, which says why. An error ends the search.
     """
     found: _Found | None = None
+    scores = bool(cycle.framework.placement_score_plugins)
+    scored: list[_Found] = []
     for placement in placements:
         pods = _confined(cycle.snapshot, cycle.pods, placement)
         decisions, status, fitting = cycle.attempt(pods)
         one = _Found(placement, decisions, status, fitting)
-        one.is_kept = status.ok and (not placement.parts or fitting == len(pods))
+        if status.ok and not _in_one(cycle, decisions):  # a plugin named the placement
+            one.status = Status(Code.UNSCHEDULABLE, ("the topology constraint is not kept",))
+        is_best = fitting == len(pods) or len(placements) == 1
+        one.is_kept = one.status.ok and is_best and not scores
         if not one.is_kept:
             cycle.forget(decisions)
+        if scores and one.status.ok:
+            scored.append(one)
         if one.is_kept or status.code is Code.ERROR:
             return one
-        if found is None or (status.ok and (not found.status.ok or fitting > found.fitting)):
+        if found is None or (one.status.ok and (not found.status.ok or fitting > found.fitting)):
             found = one
+    if scored:
+        told = cycle.framework.score_placements(
+            cycle.group, [cycle.placed(one.decisions) for one in scored], cycle.snapshot
+        )
+        return scored[max(range(len(scored)), key=lambda place: told[place])]
     return found or _Found(EVERYWHERE, [], Status(Code.UNSCHEDULABLE))
 
 
@@ -359,8 +399,8 @@ def _one_after_the_other(
 
 def _in_one(cycle: _Cycle, decisions: Sequence[Decision]) -> bool:
     """Return whether the pods are in one domain of each level that the group names."""
-    rows = [one.row for one in decisions]
-    for topology_key in cycle.group.topology_keys:
+    rows = [one.row for one in decisions if one.scheduled]
+    for topology_key in cycle.group.topology_keys if rows else ():
         ids = set(cycle.snapshot.label_column(topology_key).ids[rows].tolist())
         if len(ids) != 1 or -1 in ids:
             return False
@@ -405,7 +445,7 @@ def _refused(
     asked any more, is told what the group lacks.
     """
     lacking = status.message
-    if needed:
+    if fitting < needed:
         lacking = f"{fitting} of {needed} needed pods of group {key[1]} have a place"
         reason = next((one.message for one in decisions if not one.scheduled), "")
         lacking += f": {reason}" if reason else ""
@@ -870,20 +910,36 @@ class _Preemption:
     def _with_victims(self, leaving: Sequence[PodRecord]) -> GroupDecision:
         """Nominate the pods for the nodes that were found; the victims leave for the first."""
         by_key = {key: one for key, one in self.made.items() if one.scheduled}
-        found: list[Decision] = []
+        found: list[Nomination | None] = []
         victims: tuple[PodRecord, ...] = tuple(leaving)
-        for pod, decision in zip(self.cycle.pods, self.refusal.decisions, strict=True):
+        for pod in self.cycle.pods:
             there = by_key.get(pod.key)
             if there is None:
-                found.append(decision)
+                found.append(None)
                 continue
-            nomination = Nomination(node_name=there.node_name, victims=victims)
+            found.append(Nomination(node_name=there.node_name, victims=victims))
             victims = ()
-            found.append(msgspec.structs.replace(decision, nomination=nomination))
-            self.snapshot.nominate(pod.key, pod.info, there.node_name)
-        reasons = (*self.refusal.status.reasons, "pod group is waiting for preemption to complete")
-        status = Status(Code.UNSCHEDULABLE, reasons)
-        return msgspec.structs.replace(self.refusal, decisions=found, status=status)
+        return _nominated(self.snapshot, self.cycle.pods, self.refusal, found)
+
+
+def _nominated(
+    snapshot: Snapshot,
+    pods: Sequence[PodToPlace],
+    refusal: GroupDecision,
+    nominations: Sequence[Nomination | None],
+) -> GroupDecision:
+    """Return the refusal with the nominations of its pods, which the snapshot has then, too."""
+    found: list[Decision] = []
+    for pod, decision, nomination in zip(pods, refusal.decisions, nominations, strict=True):
+        if nomination is None:
+            found.append(decision)
+            continue
+        found.append(msgspec.structs.replace(decision, nomination=nomination))
+        if nomination.node_name:
+            snapshot.nominate(pod.key, pod.info, nomination.node_name)
+    reasons = (*refusal.status.reasons, "pod group is waiting for preemption to complete")
+    status = Status(Code.UNSCHEDULABLE, reasons)
+    return msgspec.structs.replace(refusal, decisions=found, status=status)
 
 
 def _priority(group: PodGroup, pods: Sequence[PodToPlace]) -> int:

@@ -11,6 +11,7 @@
     volume_table, volume_binder                      claims and volumes; what they mean for nodes
     volume_hints, device_hints                       which of their events wake whom
     device_claims                                    claims of devices, and who holds what
+    group_points                                     running plugins that place groups
     pod_groups                                       the rules of groups: cycle, placements, victims
     handles, v1                                      what plugins may look at and may import
     extender_protocol, http_calls                    HTTP services that take part in decisions

@@ -20,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod_group import PodGroup
 from scheduling.framework.device_claims import DeviceTable
 from scheduling.framework.node_table import NodeTable, Rows
+from scheduling.framework.pod_groups import Placement
 from scheduling.framework.status import Code, Status
 from scheduling.framework.types import (
     Candidate,
@@ -490,6 +492,50 @@ class PostBind(Plugin, Protocol):
 
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Take note."""
+        ...
+
+
+@runtime_checkable
+class PlacementGenerate(Plugin, Protocol):
+    """Where a group may be, in place of the engine's own placements (KEP-5732)."""
+
+    def generate_placements(
+        self, group: PodGroup, pods: Sequence[PodInfo], snapshot: NodeTable
+    ) -> Sequence[Placement] | None:
+        """Return the placements to try, in order; ``None`` leaves the group to the next plugin."""
+        ...
+
+
+@runtime_checkable
+class PlacementFeasible(Plugin, Protocol):
+    """Whether a group may be placed as it was decided; asked once all of its pods were tried."""
+
+    def placement_feasible(
+        self, group: PodGroup, placed: Sequence[tuple[PodInfo, str]], snapshot: NodeTable
+    ) -> Status:
+        """Return Success or a rejection. ``placed``: pods with their nodes, by name."""
+        ...
+
+
+@runtime_checkable
+class PlacementScore(Plugin, Protocol):
+    """How good a placement is that takes enough of a group; the best one is put at 100."""
+
+    def score_placement(
+        self, group: PodGroup, placed: Sequence[tuple[PodInfo, str]], snapshot: NodeTable
+    ) -> int:
+        """Return a number that is not negative; more is better."""
+        ...
+
+
+@runtime_checkable
+class PodGroupPostFilter(Plugin, Protocol):
+    """Only when a group has no placement; the first Success ends the point."""
+
+    def pod_group_post_filter(
+        self, group: PodGroup, pods: Sequence[PodInfo], snapshot: NodeTable, status: Status
+    ) -> tuple[Sequence[Nomination | None], Status]:
+        """Try to make room: a nomination for each pod in order, or ``None``."""
         ...
 
 

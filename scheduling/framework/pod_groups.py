@@ -282,6 +282,11 @@ class Placement(msgspec.Struct, frozen=True):
 
     parts: tuple[Part, ...] = ()
 
+    @classmethod
+    def of(cls, labels: Mapping[str, str], pods: int) -> "Placement":
+        """Return that so many pods go to nodes with these labels."""
+        return cls(((tuple(labels.items()), pods),))
+
     @property
     def name(self) -> str:
         """The value of the narrowest label of the first domain."""

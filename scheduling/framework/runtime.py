@@ -25,6 +25,7 @@ from scheduling.framework.binding_points import Meter, metered
 from scheduling.framework.configuration import BUILT_IN, Profile
 from scheduling.framework.events import EventsToRegister, Registration
 from scheduling.framework.filter_point import FilterPoint
+from scheduling.framework.group_points import GroupPoints
 from scheduling.framework.handles import (
     DeviceStore,
     StoredPods,
@@ -43,7 +44,11 @@ from scheduling.framework.interface import (
     Filter,
     NormalizeScore,
     Permit,
+    PlacementFeasible,
+    PlacementGenerate,
+    PlacementScore,
     Plugin,
+    PodGroupPostFilter,
     PostBind,
     PostFilter,
     PreBind,
@@ -106,7 +111,7 @@ def _events_of(name: str, plugin: EventsToRegister) -> Sequence[Registration]:
     return events
 
 
-class Framework(FilterPoint):
+class Framework(FilterPoint, GroupPoints):
     """The plugins of one profile, ready to run.
 
     Args:
@@ -182,6 +187,23 @@ class Framework(FilterPoint):
         self.pre_bind_plugins: list[PreBind] = at("preBind", PreBind)  # type: ignore[type-abstract]
         self.bind_plugins: list[Bind] = at("bind", Bind)  # type: ignore[type-abstract]
         self.post_bind_plugins: list[PostBind] = at("postBind", PostBind)  # type: ignore[type-abstract]
+        self.placement_generate_plugins: list[PlacementGenerate] = at(
+            "placementGenerate",
+            PlacementGenerate,  # type: ignore[type-abstract]
+        )
+        self.placement_feasible_plugins: list[PlacementFeasible] = at(
+            "placementFeasible",
+            PlacementFeasible,  # type: ignore[type-abstract]
+        )
+        self.placement_score_plugins: list[PlacementScore] = at(
+            "placementScore",
+            PlacementScore,  # type: ignore[type-abstract]
+        )
+        self.pod_group_post_filter_plugins: list[PodGroupPostFilter] = at(
+            "podGroupPostFilter",
+            PodGroupPostFilter,  # type: ignore[type-abstract]
+        )
+        self.placement_weights = {use.name: use.weight for use in profile.plugins("placementScore")}
         self.relying_filters: list[Relying] = [
             plugin for plugin in self.filter_plugins if isinstance(plugin, Relying)
         ]

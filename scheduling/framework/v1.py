@@ -7,6 +7,7 @@ examples of ``docs/plugins.md`` and the shipped plugins of this kind import noth
 
 from typing import Final
 
+from clusterstate.objects.values.pod_group import PodGroup
 from clusterstate.objects.values.quantity import milli_value as milli_amount
 from clusterstate.objects.values.quantity import value as whole_amount
 from scheduling.framework.arrays import Int64, Mask
@@ -20,6 +21,7 @@ from scheduling.framework.interface import (
     PreFilterResult,
 )
 from scheduling.framework.node_table import NodeTable, Rows
+from scheduling.framework.pod_groups import Placement
 from scheduling.framework.status import (
     SUCCESS,
     Code,
@@ -49,6 +51,8 @@ __all__ = [
     "Mask",
     "NodeTable",
     "Nomination",
+    "Placement",
+    "PodGroup",
     "PodInfo",
     "PodRecord",
     "PreFilterResult",

@@ -47,6 +47,10 @@ METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "preBind": (("pre_bind",),),
     "bind": (("bind",),),
     "postBind": (("post_bind",),),
+    "placementGenerate": (("generate_placements",),),
+    "placementFeasible": (("placement_feasible",),),
+    "placementScore": (("score_placement",),),
+    "podGroupPostFilter": (("pod_group_post_filter",),),
 }
 """Extension points, each with the sets of methods of which a plugin must have one."""
 

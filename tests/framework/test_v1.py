@@ -9,8 +9,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PROMISED = {
     "SUCCESS", "VERSION", "Action", "ClusterEvent", "Code", "CycleState", "Diagnosis",
     "FilterResult", "Handle", "Int64", "LabelColumn", "Locality", "Mask", "NodeTable", "Nomination",
-    "PodInfo", "PodRecord", "PreFilterResult", "Registration", "Resource", "Rows", "Status",
-    "StoredPods", "WaitingPod", "WaitingPods", "default_normalize", "milli_amount", "unresolvable",
+    "Placement", "PodGroup", "PodInfo", "PodRecord", "PreFilterResult", "Registration", "Resource",
+    "Rows", "Status", "StoredPods", "WaitingPod", "WaitingPods", "default_normalize",
+    "milli_amount", "unresolvable",
     "unschedulable", "whole_amount",
 }  # fmt: skip
 CODES = {

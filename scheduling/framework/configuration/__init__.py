@@ -52,17 +52,12 @@ EXTENSION_POINTS = (
     "preBind",
     "bind",
     "postBind",
-)
-"""The extension points in the order in which a pod meets them."""
-
-
-POINTS_WITHOUT_EFFECT = (
     "placementGenerate",
     "placementFeasible",
     "placementScore",
     "podGroupPostFilter",
 )
-"""Points of kube-scheduler's for groups of pods: it writes them, empty, into every profile."""
+"""The extension points in the order in which a pod meets them; behind, those of groups of pods."""
 
 
 class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,6 @@ from scheduling.framework.configuration import (
     API_VERSION,
     DEFAULT_MULTI_POINT,
     EXTENSION_POINTS,
-    POINTS_WITHOUT_EFFECT,
     REMOVED,
     WITHOUT_EFFECT,
     PluginInfo,
@@ -74,23 +73,8 @@ def read_plugin_sets(
             if name == "*" or check_plugin_name(name, entry, known, None):
                 target.disabled.add(name)
         given.finish()
-    for point in POINTS_WITHOUT_EFFECT:
-        _pass_over(plugins.object(point), warnings)
     plugins.finish()
     return sets
-
-
-def _pass_over(given: Field | None, warnings: list[str]) -> None:
-    """Check the plugin set of an extension point that only kube-scheduler has; nothing uses it."""
-    if given is None:
-        return
-    for entry in (*given.objects("enabled"), *given.objects("disabled")):
-        name = entry.text("name")
-        entry.integer("weight", 0)
-        entry.finish()
-        if name != "*":
-            check_plugin_name(name, entry, {}, warnings)
-    given.finish()
 
 
 def check_plugin_name(
