@@ -187,11 +187,14 @@ def _range(eviction: document.Eviction | None) -> str | None:
     return f"[{eviction.at.isoformat()},{eviction.until.isoformat()}]"
 
 
-_GONE = f"""
+def _gone(*more: str) -> str:
+    """Return the CTEs that delete the pods of ``numbered``; ``deleted`` keeps its ``more``."""
+    columns = ", ".join(f"n.{name}" for name in ("actor_id", "cause", *more))
+    return f"""
     deleted AS (
         DELETE FROM pod p USING numbered n
         WHERE p.id = n.pod_id AND p.id = ANY (ARRAY(SELECT pod_id FROM numbered))
-        {returning_versions("old", "n.revision")}, n.actor_id, n.cause),
+        {returning_versions("old", "n.revision")}, {columns}),
     unqueued AS (DELETE FROM pending_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM deleted))),
     gone AS (DELETE FROM terminating_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM deleted))),
     superseded AS (
@@ -200,13 +203,14 @@ _GONE = f"""
     logged AS ({log_versions("deleted", changes.DELETED, BY_ROW)})
 """
 
+
 _DELETE = f"""
     {changes.WITH_GATE},
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, i.*
         FROM gate CROSS JOIN unnest(%s, %s, %s) AS i(pod_id, actor_id, cause)
         WHERE opened = 1),
-    {_GONE}
+    {_gone()}
     SELECT id, revision FROM deleted ORDER BY revision
 """
 
@@ -225,10 +229,10 @@ _DELETE_FREE = f"""
         WHERE opened = 1 AND strpos({sql.METADATA}, '"finalizers":[') = 0
         ORDER BY p.id FOR UPDATE OF p SKIP LOCKED),
     numbered AS MATERIALIZED (SELECT {changes.NEXT} AS revision, free.* FROM free),
-    {_GONE}
-    SELECT n.position, n.uid::text, n.text, x.revision, x.old_revision, x.node_name,
-           x.scheduled_at, x.unschedulable, x.eviction
-    FROM deleted x JOIN numbered n ON n.pod_id = x.id
+    {_gone("position", "uid", "text")}
+    SELECT position, uid::text, text, revision, old_revision, node_name, scheduled_at,
+           unschedulable, eviction
+    FROM deleted
 """
 
 _DELETE_FREE = " ".join(_DELETE_FREE.split())
