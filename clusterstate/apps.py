@@ -42,7 +42,6 @@ class ClusterstateConfig(AppConfig):
         register(check_admission)
         register(check_audit)
         register(check_browser_chain, Tags.security)
-        register(check_pool, Tags.database)
         register(check_ports)
         register(check_secret, Tags.security, deploy=True)
 
@@ -67,20 +66,6 @@ def check_browser_chain(app_configs: Sequence[AppConfig] | None, **_: Any) -> li
         for name in _NEEDED
         if name not in settings.BROWSER_MIDDLEWARE
     ]
-
-
-def check_pool(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
-    """E002: a pool with fewer connections than threads lets requests wait for each other."""
-    if 0 < settings.DATABASE_POOL < settings.WEB_THREADS:
-        return [
-            Error(
-                f"STOWAGE_DB_POOL is {settings.DATABASE_POOL}, fewer than the"
-                f" {settings.WEB_THREADS} threads of STOWAGE_WEB_THREADS.",
-                hint="Raise STOWAGE_DB_POOL, lower STOWAGE_WEB_THREADS, or set STOWAGE_DB_POOL=0.",
-                id="clusterstate.E002",
-            )
-        ]
-    return []
 
 
 def check_ports(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:

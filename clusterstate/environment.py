@@ -44,14 +44,26 @@ _OTHERS = (
 _read: set[str] = {*_OTHERS}
 
 
+_DROPPED = {
+    "DB_POOL": "each thread of a web process has a connection; STOWAGE_WEB_THREADS says how many",
+    "POD_GC_QUARANTINE": "pods of a node that is gone are collected after 20 s, as in Kubernetes",
+    "WAITING_GOAL_SECONDS": "give the goal with the question: waitingtimes --goal, goalSeconds",
+}
+"""Former settings without STOWAGE_, and what holds or is to be done instead."""
+
+
 def unknown() -> list[str]:
-    """Return a sentence for each variable that is named like a setting and is none.
+    """Return a sentence for each variable that is named like a setting and is none (any more).
 
     Call it when the settings have been read.
     """
     found = []
     for name in sorted(os.environ):
-        if name.startswith("STOWAGE_") and name not in _read:
+        if not name.startswith("STOWAGE_") or name in _read:
+            continue
+        if instead := _DROPPED.get(name.removeprefix("STOWAGE_")):
+            found.append(f"{name} is no setting any more: {instead}.")
+        else:
             (meant, *_) = [*difflib.get_close_matches(name, sorted(_read), n=1), ""]
             found.append(f"{name} is no setting" + (f": is {meant} meant?" if meant else "."))
     return found

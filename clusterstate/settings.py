@@ -57,10 +57,6 @@ CHECKED_DECISIONS = environment.number("STOWAGE_AUDIT_DECISIONS", 0.01, at_least
 PAST_HOURS = environment.integer("STOWAGE_PAST_HOURS", 168, at_least=0, at_most=10 * 365 * 24)
 # Where webhooks may send to: host names, addresses, networks, or "public"; without any: nowhere.
 WEBHOOK_TARGETS = environment.words("STOWAGE_WEBHOOK_TARGETS", "")
-# Pods that wait longer than this are over the goal of `waitingtimes`.
-WAITING_GOAL_SECONDS = environment.integer(
-    "STOWAGE_WAITING_GOAL_SECONDS", 300, at_least=1, at_most=30 * 24 * 3600
-)
 # Pods of these sizes are counted by `/metrics`: how many more of each would find room.
 HEADROOM_SHAPES = environment.pod_shapes(
     "STOWAGE_HEADROOM_SHAPES",
@@ -190,11 +186,9 @@ CONTROLLERS = environment.chosen(
 FORCED_DELETION_MARGIN_SECONDS = environment.number(
     "STOWAGE_FORCED_DELETION_MARGIN", 30, at_least=0, at_most=86400
 )
-# How long a node must be missed before its pods are collected (podgc: 40), and how many finished
+# How long a node must be missed before its pods are collected, and how many finished
 # pods are kept (kube-controller-manager: --terminated-pod-gc-threshold; 0: all).
-POD_GC_QUARANTINE_SECONDS = environment.number(
-    "STOWAGE_POD_GC_QUARANTINE", 20, at_least=0, at_most=86400
-)
+POD_GC_QUARANTINE_SECONDS = 20.0
 TERMINATED_POD_THRESHOLD = environment.integer(
     "STOWAGE_TERMINATED_POD_THRESHOLD", 12500, at_least=0, at_most=10**9
 )
@@ -364,9 +358,6 @@ X_FRAME_OPTIONS = "DENY"
 # --- PostgreSQL -----------------------------------------------------------------------------------
 
 _postgres = environment.postgres("DATABASE_URL", places.postgres_url(STATE_DIR))
-# 0: each thread keeps its own connection. A pool is for web processes with more threads than
-# connections; Celery's workers must not have one, since it does not survive their fork.
-DATABASE_POOL = environment.integer("STOWAGE_DB_POOL", 0, at_least=0, at_most=100)
 
 # Processes of the service, as against commands that a person runs, such as a migration.
 SERVES = PROCESS in {
@@ -431,18 +422,13 @@ DATABASES = {
         "HOST": _postgres.pop("host", ""),
         "PORT": _postgres.pop("port", ""),
         "CONN_HEALTH_CHECKS": True,  # a restarted server costs no failed request
-        "CONN_MAX_AGE": 0 if DATABASE_POOL else None,  # a pool refuses kept connections
+        "CONN_MAX_AGE": None,  # each thread keeps its own connection
         "OPTIONS": {
             "application_name": SESSION_NAME,
             # Parameters travel apart from the statement, so the server can keep its plan.
             "server_side_binding": True,
             "prepare_threshold": 2,
             **_postgres,
-            **(
-                {"pool": {"min_size": 1, "max_size": DATABASE_POOL, "timeout": 10}}
-                if DATABASE_POOL
-                else {}
-            ),
         },
     }
 }

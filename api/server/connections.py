@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.conf import settings
 from django.core.signals import request_started
 from django.db import OperationalError, connection
 from psycopg.errors import ConnectionTimeout
@@ -49,11 +48,9 @@ def check() -> None:
 
 
 def release() -> None:
-    """End this thread's use of its connection: drop a broken one, give a pooled one back."""
+    """End this thread's use of its connection: drop a broken one."""
     if connection.errors_occurred:
         connection.close_if_unusable_or_obsolete()
-    if settings.DATABASE_POOL:
-        connection.close()
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any, Final
 
-from django.conf import settings
 from rest_framework.response import Response
 
 from api import clock
@@ -47,7 +46,7 @@ class WaitingTimesViewSet(OwnViewSet):
             listed = ", ".join(waiting_times.DIMENSIONS)
             raise BadRequest(f'invalid value "{by}" for by: supported values: {listed}')
         past = _seconds(query.get("pastSeconds"), "pastSeconds", _USUAL_PAST)
-        goal = _seconds(query.get("goalSeconds"), "goalSeconds", settings.WAITING_GOAL_SECONDS)
+        goal = _seconds(query.get("goalSeconds"), "goalSeconds", waiting_times.GOAL_SECONDS)
         metadata = {"resourceVersion": str(changes.watermark())}
         found = waiting_times.report(by, now=clock.now(), past=past, goal=goal, namespace=namespace)
         head = {"apiVersion": KIND.api_version, "kind": KIND.name, "metadata": metadata}

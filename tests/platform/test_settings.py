@@ -108,7 +108,7 @@ def test_a_page_that_is_called_by_another_name_says_what_to_do(path: str, settin
         assert answer.status_code == 200, document
 
 
-def test_a_misspelled_setting_is_named_with_what_is_meant() -> None:
+def test_a_misspelled_or_former_setting_is_named_with_what_is_meant() -> None:
     program = (
         "import clusterstate.settings; from clusterstate import environment;"
         "print(*environment.unknown(), sep='\\n')"
@@ -117,12 +117,14 @@ def test_a_misspelled_setting_is_named_with_what_is_meant() -> None:
         name: value for name, value in os.environ.items() if not name.startswith("STOWAGE_")
     }  # fmt: skip
     given |= {"STOWAGE_WEB_THREAD": "8", "STOWAGE_POSTGRES_USER": "me", "STOWAGE_WEB_WORKERS": "2"}
+    given |= {"STOWAGE_DB_POOL": "8"}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=given, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
-    expected = "STOWAGE_WEB_THREAD is no setting: is STOWAGE_WEB_THREADS meant?"
-    assert done.stdout.splitlines() == [expected]
+    dropped, misspelled = done.stdout.splitlines()
+    assert dropped.startswith("STOWAGE_DB_POOL is no setting any more: each thread of a web")
+    assert misspelled == "STOWAGE_WEB_THREAD is no setting: is STOWAGE_WEB_THREADS meant?"
 
 
 def test_manage_says_its_own_version() -> None:
@@ -241,7 +243,6 @@ def test_whatever_reads_a_variable_or_tells_of_one_means_the_same_variables() ->
     ("check", "changes", "number"),
     [
         (apps.check_browser_chain, {"BROWSER_MIDDLEWARE": []}, "clusterstate.E001"),
-        (apps.check_pool, {"DATABASE_POOL": 1, "WEB_THREADS": 4}, "clusterstate.E002"),
         (apps.check_ports, {"HTTP_PORT": 8443, "HTTPS_PORT": 8443}, "clusterstate.E003"),
         (apps.check_admission, {"ADMISSION": {"wait": True}}, "clusterstate.E005"),
         (apps.check_admission, {"ADMISSION": {"priority": "no"}}, "clusterstate.E005"),
@@ -257,6 +258,6 @@ def test_a_wrong_combination_has_a_numbered_check(check, changes, number: str) -
 
 def test_the_defaults_pass_every_check() -> None:
     for check in (
-        apps.check_admission, apps.check_browser_chain, apps.check_pool, apps.check_ports
+        apps.check_admission, apps.check_browser_chain, apps.check_ports
     ):  # fmt: skip
         assert not [message for message in check(None) if isinstance(message, Error)]

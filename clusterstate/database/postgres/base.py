@@ -310,23 +310,12 @@ def _cut_all(server: _Server) -> None:
 class DatabaseWrapper(base.DatabaseWrapper):
     """Django's own, whose connections are a `Session`."""
 
-    def __init__(self, settings_dict: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        super().__init__(settings_dict, *args, **kwargs)
-        if pool := settings_dict["OPTIONS"].get("pool"):
-            pool["connection_class"] = Session
-
     @async_unsafe
     def get_new_connection(self, conn_params: dict[str, Any]) -> psycopg.Connection[Any]:
-        """Return a new session, or one of the pool.
+        """Return a new session.
 
         Raises:
             psycopg.OperationalError: there is none; at once while no host is known to answer.
         """
-        if self.pool is not None:
-            known = list(Session.servers.values())
-            if known and all(one.silent_since for one in known):
-                raise ConnectionTimeout("the database does not answer")
-            found: psycopg.Connection[Any] = super().get_new_connection(conn_params)
-            return found
         self.isolation_level = IsolationLevel.READ_COMMITTED
         return Session.connect(**conn_params)

@@ -10,6 +10,8 @@ from clusterstate.database import sql
 from clusterstate.objects.values.document import format_time
 from clusterstate.objects.values.meta import Manifest
 
+GOAL_SECONDS: Final = 300
+"""Pods that wait longer are over the goal, unless a question gives another."""
 _PART: Final = "replace(d.text, chr(1), '')::json #>> '{spec,%s}'"
 _WAITING_BY: Final = {
     "namespace": "p.namespace",

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
@@ -26,9 +25,7 @@ class Command(BaseCommand):
             "--by", choices=waiting_times.DIMENSIONS, default="reason", help="what tells them apart"
         )
         parser.add_argument("--namespace", default="", help="only its pods")
-        parser.add_argument(
-            "--goal", type=int, default=settings.WAITING_GOAL_SECONDS, help="seconds"
-        )
+        parser.add_argument("--goal", type=int, default=waiting_times.GOAL_SECONDS, help="seconds")
         parser.add_argument("--past", type=int, default=3600, help="seconds that placed pods count")
         parser.add_argument(
             "-o", "--output", choices=("table", "json"), default="table", help="how to answer"
