@@ -111,7 +111,7 @@ class KindViewSet(ObjectViewSet):
 
     @scale.mapping.put
     def replace_scale(self, request: Request) -> Response:
-        """Say how many replicas it shall have."""
+        """Answer a PUT of the Scale: set how many replicas the workload is to have."""
         value: Any = request.data
         self._limit(request)
         return self._set_scale(lambda _: value, self._manager(request))

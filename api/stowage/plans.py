@@ -481,7 +481,7 @@ class BrakesViewSet(OwnViewSet):
 
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, name: str) -> Response:
-        """Let the pods go, for an hour."""
+        """Approve the evictions that a brake holds back, for an hour."""
         found = approvals.approve(name, by=self.user.name, now=clock.now())
         return replies.reply(_brake(found), status=201)
 

@@ -61,8 +61,8 @@ _memory = _Memory()
 def decide(user: User, wants: Attributes, policy: Policy | None = None) -> AccessDecision:
     """Return whether a user may do that, and by which rule.
 
-    Queries when the remembered policy must be compared, and for what the pods of a node refer to,
-    unless a policy is given.
+    Queries when the remembered policy may be out of date, and for the credential of a node, to see
+    what its pods refer to; not if a policy is given.
     """
     if MASTERS in user.groups:
         return _ALLOWED

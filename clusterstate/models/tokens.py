@@ -32,7 +32,7 @@ class ApiToken(models.Model):
 
     @property
     def stands_for(self) -> str:
-        """The name of the user or the identity."""
+        """The name that requests with the token have: the user's, or the identity's."""
         return self.identity if self.user is None else self.user.get_username()
 
 

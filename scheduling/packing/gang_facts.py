@@ -23,7 +23,10 @@ _HARD: Final = "DoNotSchedule"
 
 
 def is_worth_it(pods: Sequence[PodToPlace]) -> bool:
-    """Return whether pods, taken in order, may miss a placement: they are unlike, or have terms."""
+    """Return whether a search can place more of the pods than taking them in order does.
+
+    It can where the pods differ, or have rules about other pods.
+    """
     infos = {id(pod.info): pod.info for pod in pods}.values()
     return len(infos) > 1 or any(one.affinity or one.anti_affinity for one in infos)
 

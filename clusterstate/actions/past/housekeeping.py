@@ -110,7 +110,7 @@ def drop_old_actors(*, now: datetime) -> int:
 
 
 def drop_leftovers(*, now: datetime) -> None:
-    """Delete reports of nodes and processes that are gone, and what nothing can ask for any more.
+    """Delete reports of nodes and processes that are gone, and rows that no question can reach.
 
     That is: spans of atomic changes before all that is kept, and earlier configurations.
 

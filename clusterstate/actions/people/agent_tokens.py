@@ -19,12 +19,13 @@ _VERB: Final = "request-serviceaccounts-token-audience"
 
 
 def require(user: User, namespace: str, name: str, spec: Manifest) -> None:
-    """Refuse what an agent may not ask for; everybody else passes. ``spec`` is a TokenRequest's.
+    """Check that a node's agent may ask for a token; other users pass. ``spec``: a TokenRequest's.
 
     Queries for agents of nodes alone.
 
     Raises:
-        Forbidden: the token is not bound to a pod of the node, or is for others than the pod says.
+        Forbidden: the token is not bound to a pod of the node, or names audiences that
+            the pod does not.
         NotFound: there is no such pod.
     """
     context = catalogue.current()

@@ -26,7 +26,7 @@ _MODE: Final = 0o644
 
 
 def admit(request: Request) -> None:
-    """Name the account of a new pod in both fields; a changed pod keeps its own."""
+    """Set ``serviceAccountName`` and ``serviceAccount`` of a new pod; an update changes neither."""
     spec = request.manifest.setdefault("spec", {})
     name = spec.get("serviceAccountName") or spec.get("serviceAccount")
     is_mirror = MIRROR_POD in ((request.manifest.get("metadata") or {}).get("annotations") or ())

@@ -1,5 +1,13 @@
 """Nodes: which are alive, and which run out of memory, disk or processes.
 
+Who puts which taint on a node:
+
+* ``not-ready:NoSchedule`` on a new node: the admission plugin ``taint_nodes_by_condition``;
+* NoSchedule for a condition or a cordon: ``clusterstate.objects.rules.node_taints``, with the write
+  that changes it, and ``lifecycle_rules`` for every node at each pass;
+* NoExecute for a node that is not ready or silent: ``lifecycle_rules`` alone, as fast as the zone's
+  rate allows.
+
 ``lifecycle`` turns silence into conditions and conditions into taints; ``pressure`` ranks and fails
 pods of nodes under pressure. ``lifecycle_rules`` and ``pressure_rules`` are pure; ``limits`` are
 the grace periods and rates from the settings.

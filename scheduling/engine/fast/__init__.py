@@ -7,6 +7,16 @@ once for all classes that say the same:
 * a *program*: the class's rules about other pods, as numbers for the loop;
 * a *request*: the amounts that the class asks for.
 
+A pod takes this path if
+
+* the compiled loops are loaded (``fast_lane.enabled``);
+* its profile's plugins are ones that the loop knows (``lane_profile``);
+* its class compiles: each plugin names what it looks at or states its rule about other pods as
+  terms, and there is room for the numbers (``compiling``);
+* no filter of it counts pods that are nominated to a node (``looking_ahead``).
+
+Any other pod takes the reference path. ``engine.deciding`` chooses, run by run.
+
 A *line* is an array of total scores by row, for all classes with the same sheet and request. A
 *run* is a stretch of pods that the loop decides in one call.
 

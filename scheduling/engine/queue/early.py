@@ -118,11 +118,11 @@ class EarlyAttempts:
         self._others.untold(entry)
 
     def reopen(self, helps: Callable[[Refusal], bool]) -> None:
-        """Let the classes be tried again whose last refusal something ``helps`` against."""
+        """Allow early attempts again for classes whose last refusal ``helps`` says may be over."""
         self._others.reopen(helps)
 
     def compact(self, most: int) -> None:
-        """Drop what is dead, where there may be more than ``most`` items."""
+        """Remove entries of pods that left the queue, if there may be more than ``most``."""
         self._others.compact(most)
         if len(self._nominated) > most:
             drop_dead(self._nominated, self._entries)

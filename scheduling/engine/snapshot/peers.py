@@ -153,7 +153,10 @@ class Peers:
                     yield term
 
     def scored_affinity_keys(self, info: PodInfo) -> list[str]:
-        """Return topology keys of known required affinity and preferred terms about the class."""
+        """Return the topology keys of other classes' terms that select this class and give a score.
+
+        Those are required affinity and preferred terms.
+        """
         return self._keys(self._scored, info)
 
     def _keys(self, of: _Terms, info: PodInfo) -> list[str]:
