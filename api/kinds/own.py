@@ -108,7 +108,7 @@ class OwnViewSet(ActionsMixin, StatusView):
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return what the action does with what the path names."""
+        """Return the right that the action takes: its verb on the object that the path names."""
         named: dict[str, Any] = self.kwargs
         return (
             Attributes(

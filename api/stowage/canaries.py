@@ -75,7 +75,10 @@ class CanariesViewSet(OwnViewSet):
     renderer_classes = renderers.OF_OBJECTS
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to canaries; to change what is in force also that to do so."""
+        """Return the rights that an action takes.
+
+        That to canaries; to put a configuration in force also the right to change it.
+        """
         what = {"give_back": "return"}.get(self.action or "", self.action)
         if what in ("cancel", "report", "return", "switch"):
             yield Attributes(

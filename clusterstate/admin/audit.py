@@ -24,7 +24,7 @@ class VerbFilter(admin.SimpleListFilter):
     parameter_name = "verb"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the choices; they are not asked of the table, which is long."""
+        """Return value and title of each choice: fixed ones, since the table is long."""
         return [(verb, verb) for verb in _VERBS]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[AuditLine]) -> QuerySet[AuditLine]:
@@ -39,7 +39,7 @@ class OutcomeFilter(admin.SimpleListFilter):
     parameter_name = "outcome"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the choices."""
+        """Return value and title of each choice of the filter."""
         return [(word, word.capitalize()) for word in _OUTCOMES]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[AuditLine]) -> QuerySet[AuditLine]:

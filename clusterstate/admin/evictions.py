@@ -27,7 +27,7 @@ class CauseFilter(admin.SimpleListFilter):
     parameter_name = "cause"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the choices."""
+        """Return value and title of each choice of the filter."""
         return [(cause, words.capitalize()) for cause, words in _CAUSES.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Eviction]) -> QuerySet[Eviction]:

@@ -76,7 +76,7 @@ class CordonedFilter(admin.SimpleListFilter):
     parameter_name = "cordoned"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the choices."""
+        """Return value and title of each choice of the filter."""
         return [("no", "Schedulable"), ("yes", "Cordoned")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Node]) -> QuerySet[Node]:
@@ -93,7 +93,7 @@ class TaintFilter(admin.SimpleListFilter):
     parameter_name = "taint"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the choices."""
+        """Return value and title of each choice of the filter."""
         return [("none", "No taint"), *((effect, effect) for effect in EFFECTS)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Node]) -> QuerySet[Node]:

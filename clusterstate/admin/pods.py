@@ -43,7 +43,7 @@ class PlacementFilter(admin.SimpleListFilter):
     parameter_name = "placement"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the choices."""
+        """Return value and title of each choice of the filter."""
         return [("waiting", "Waiting"), ("refused", "Tried and refused"), ("placed", "On a node")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Pod]) -> QuerySet[Pod]:

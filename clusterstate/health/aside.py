@@ -24,10 +24,10 @@ LAG_SECONDS: Final = 30.0
 
 
 class FollowersState(msgspec.Struct, frozen=True):
-    """How the followers stand.
+    """How far behind the followers are, and how many objects each has set aside.
 
     ``set_aside`` counts objects by follower. ``lag_seconds`` is the age of the first change that a
-    follower has not acted on, 0 where there is none; who never looked is not in it.
+    follower has not acted on, 0 where there is none; a follower that never ran is not in it.
     """
 
     set_aside: dict[str, int]

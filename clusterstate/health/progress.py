@@ -26,7 +26,7 @@ _MOST_PATIENCE: Final = 6
 
 
 class WorkState(msgspec.Struct, frozen=True):
-    """How the work stands.
+    """Which loops report, and which are silent for too long.
 
     ``silent_seconds`` is the time since a loop reported, by name; a loop that never did is not in
     it. ``patience`` is for how many seconds each of them may be silent: longer where its process

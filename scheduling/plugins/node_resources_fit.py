@@ -226,7 +226,9 @@ def add_resource(
 
 
 def broken_linear(points: Sequence[tuple[int, int]], at: int) -> int:
-    """Return the value at ``at`` of the lines through (utilization, score), constant outside.
+    """Return the score at utilization ``at``: linear between ``points`` (utilization, score).
+
+    Below the first point and above the last one it is the score of that point.
 
     Division truncates towards zero. Rule: helper/shape_score.go ``BuildBrokenLinearFunction``.
     """

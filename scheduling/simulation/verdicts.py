@@ -30,9 +30,9 @@ Shared = MutableMapping[Hashable, Filtered]
 
 
 class FilterFunnel(msgspec.Struct, frozen=True):
-    """A filter's part in the funnel.
+    """How many nodes a filter rejects, among the filters in their order.
 
-    ``rejected``: nodes that it is the first to reject; ``left``: those that are left then.
+    ``rejected``: nodes that it is the first to reject; ``left``: nodes that passed up to here.
     ``rejects``: nodes that it rejects at all; ``alone``: nodes that no other filter rejects.
     """
 

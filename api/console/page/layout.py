@@ -225,7 +225,12 @@ def require(request: HttpRequest, verb: str, resource: str, **about: str) -> Non
 
 
 def require_all(request: HttpRequest, wants: Iterable[Attributes]) -> None:
-    """Raise AccessDenied unless the person may do all of that; Expired where not of that past."""
+    """Check that the person has all of these rights.
+
+    Raises:
+        AccessDenied: a right is missing.
+        Expired: the page is about a past that the person may not see.
+    """
     user = people.user_of(request.user)
     try:
         for one in wants:

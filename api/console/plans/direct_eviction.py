@@ -28,9 +28,9 @@ def concerns(changes: Sequence[Manifest]) -> bool:
 def page(
     request: HttpRequest, changes: Sequence[Manifest], *, no_preview: str = ""
 ) -> HttpResponse:
-    """Show which pods would go, or let them go (``POST``, ``seen``: their uids).
+    """Show which pods would be evicted; on ``POST`` evict those with the uids in ``seen``.
 
-    ``no_preview``: why none can be had now, for who may ask for one.
+    ``no_preview``: why there is no preview now, for users who may have one.
     """
     pods = [
         (one, entry) for change in changes for entry in change.values() for one in entry["pods"]

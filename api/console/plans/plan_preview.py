@@ -181,7 +181,7 @@ def _amount(name: str, number: int) -> str:
 
 
 class OperationStep(msgspec.Struct, frozen=True):
-    """A step of the operation: its subject, what it does, what became of it and why not."""
+    """A step of an operation: the object, what is done to it, the state, and why it failed."""
 
     subject: str
     does: str

@@ -44,7 +44,7 @@ class Directories:
         return known
 
     def note(self, pod: Pod, status: Mapping[str, Any], now: datetime) -> None:
-        """Note what a run will write, if it begins by the status that was reported."""
+        """Note what a container will write, if the reported status says that it began."""
         if not _mounts_any(pod) or status.get("phase") != "Running" or _run_of(pod)[1]:
             return
         number, is_on = _run_of({**pod, "status": {**(pod.get("status") or {}), **status}})

@@ -72,7 +72,7 @@ class Diagnosed(msgspec.Struct):
     moves: int = 0
 
     def filtered(self) -> Filtered:
-        """Return the diagnosis, with the statuses that some row has."""
+        """Return the diagnosis as ``Filtered``: without the statuses that no row has."""
         verdict, counts = self.verdict, self.counts
         used = [number == 0 or counts[number] > 0 for number in range(len(counts))]
         if not all(used):

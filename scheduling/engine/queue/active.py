@@ -110,7 +110,8 @@ class ActivePods:
     def take_batch(self, limit: int, event_count: int) -> list[Item]:
         """Take the pods of the next batch out, in the order in which they are decided.
 
-        ``event_count``: how many events there were; if it grew, shut classes are tried again.
+        ``event_count``: how many events there were; if it grew, classes that wait after a refusal
+        are tried again.
         """
         if self._tried_at != event_count and not self._shut_wait:
             self._tried_at = event_count
@@ -135,7 +136,7 @@ class ActivePods:
         self._note(entry, _Trial.OPEN)
 
     def refused(self, entry: Entry, by: Refusal) -> None:
-        """Note that a pod was refused by the state of now: so will be its sisters, most likely."""
+        """Note that a pod was refused as the cluster is now, so that others of its class wait."""
         if entry.refused:
             self._probes = _PROBES
         self._note(entry, _Trial.SHUT)

@@ -36,7 +36,7 @@ from scheduling.framework.types import AffinityTerm
 
 
 class PodState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a pod stands that is there, as far as others may wait for it.
+    """The state of an existing pod, as far as its change can wake pods in the queue.
 
     ``pod``: the lens of its class. ``nominated``: the node that a waiting pod is to have; it may be
     left out of a pod that is on a node. ``terminating``: it is on a node, and ends.

@@ -92,7 +92,10 @@ def draw_below(seed: int, number: int, count: int) -> int:
 
 
 def draws(seed: int, first: int, count: int) -> tuple[Int64, Int64]:
-    """Return ``mix`` of consecutive numbers as upper and lower 32 bits, int64 (count,)."""
+    """Return ``count`` pseudo-random numbers, from the ``first`` one that ``seed`` gives.
+
+    Two int64 (count,): the upper and the lower 32 bits of what ``mix`` makes of each number.
+    """
     numbers = np.arange(count, dtype=np.uint64) + np.uint64((first + 1) & _MASK)
     z = numbers * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & _MASK)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
