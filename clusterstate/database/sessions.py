@@ -161,7 +161,7 @@ class Watch:
         return since is not None and now - since >= _STUCK_SECONDS - _EVERY_SECONDS
 
     def works(self, now: float) -> bool:
-        """Return whether its keeper is there, or it was seen to work although that is not."""
+        """Return whether the watched process works: its keeper is there, or it did work lately."""
         if self.is_kept:
             return True
         seen = self._ticks >= 0 and now - self._worked_at < _STUCK_SECONDS - _EVERY_SECONDS

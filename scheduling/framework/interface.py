@@ -473,7 +473,7 @@ class PreBind(Plugin, Protocol):
     """Work before binding; an error sends the pod back to the queue (R165)."""
 
     def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Do the work."""
+        """Prepare the node for the pod, such as its volumes; an error ends the binding."""
         ...
 
 

@@ -434,7 +434,7 @@ class Foresight:
             self._leave_again(pod_id, self._waiters[pod_id], node_name)
 
     def refused(self, pod_id: int, decision: Decision) -> None:
-        """Nothing more: what was decided is noted."""
+        """Do nothing: ``Foresight`` has noted the refusal with the decision."""
 
     def preempts(self, pod_id: int, node_name: str, victims: Sequence[PodRecord]) -> None:
         """Let the victims of a pod leave."""

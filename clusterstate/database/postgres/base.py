@@ -203,10 +203,10 @@ class Session(psycopg.Connection[Any]):
         return {name: one for name, one in given.items() if one} | _ASKS
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Consume a generator of psycopg's, no longer than there is hope for an answer.
+        """Run a generator of psycopg's until it returns or the server is taken for lost.
 
         Raises:
-            psycopg.OperationalError: there is none any more; the session is closed.
+            psycopg.OperationalError: the server does not answer; the session is closed.
         """
         if timeout is not None:
             return super().wait(gen, interval, timeout)

@@ -163,7 +163,7 @@ class ActivePods:
             self._note(entry, _Trial.UNTRIED)
 
     def drop_dead(self) -> None:
-        """Drop the dead items that stand first, so that what is there is there."""
+        """Drop items of pods that left the queue from its head, so that the first one is a pod."""
         first_live(self.fresh, self._entries)
         for heap in (self._untried, self._open, self._shut):
             self._first_class(heap)
