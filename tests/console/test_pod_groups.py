@@ -53,6 +53,13 @@ def test_pods_and_waiting_groups_lead_to_it(operator: Client) -> None:
         assert f'href="{PAGE}"' in text(operator.get(address)), address
 
 
+def test_why_does_not_say_that_a_pod_fits_whose_group_cannot_be_placed(operator: Client) -> None:
+    page = text(operator.get("/console/pods/default/gang-1/why"))
+    assert "cannot be placed: 2 more pods have to come" in page
+    assert f'href="{PAGE}"' in page
+    assert "the pod fits" not in page
+
+
 def test_rights_decide_what_is_shown_of_it() -> None:
     assert allow("nick", []).get(PAGE).status_code == 403
     page = facts(text(allow("olga", [SEES_GROUPS]).get(PAGE)))
