@@ -126,12 +126,9 @@ def weather(
         see("waiting")
         with cluster.busy_advisors():
             see("busy")
-        pid = scratch.signal("scheduler", signal.SIGSTOP)
-        try:
+        with frozen(scratch, "up", "scheduler"):
             look.troubled("scheduler")
             see("stopped")
-        finally:
-            os.kill(pid, signal.SIGCONT)
         agents.lose(nodes - max(1, nodes // 100))
         cluster.wait_for_losses(nodes)
         see("lost")
@@ -139,6 +136,24 @@ def weather(
     if look.found:
         raise ServiceError(f"axe finds {len(look.found)}: {look.found[:3]}")
     return {"nodes": nodes, "pods": pods, "waiting": waiting, "pages": sorted(look.pages)}
+
+
+@contextmanager
+def frozen(scratch: Scratch, *parts: str) -> Iterator[None]:
+    """Within the block, processes of these parts stand still.
+
+    ``up`` among them: it would end a part that hangs, and start it again.
+    """
+    stopped = [pid for part, pid in scratch.processes() if part in parts]
+    for pid in stopped:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 class _Cluster:
@@ -403,18 +418,10 @@ class _Look:
         """Stop the database under an open page, then look at pages without it."""
         self._browser.open("/console/nodes/")
         self._browser.find("#live[data-state=live]")
-        stopped = [pid for part, pid in self._scratch.processes() if part.startswith("postgres")]
-        for pid in stopped:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
-        try:
+        with frozen(self._scratch, "up", "postgres"):
             self._browser.find("#live:not([data-state=live])", 120)
             self._see("away-open-page")
             see("away")
-        finally:
-            for pid in stopped:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
 
 
 def _name_of(path: str) -> str:
