@@ -78,7 +78,7 @@ def _without_group(job: Manifest, path: str, compatibility: Compatibility) -> li
     if job["spec"].get("scheduling") is None:
         return []
     why = why_no_group(job, compatibility)
-    return [f"{path}: nothing comes of it: {why}"] if why else []
+    return [f"{path}: it has no effect: {why}"] if why else []
 
 
 def unknown_profile(spec: Manifest, profiles: frozenset[str] | None) -> str:

@@ -208,7 +208,8 @@ class Leavers:
         stays = stays_on(names)
         if len(stays) > _MOST_BACKGROUND:
             self.warnings.append(
-                f"{len(stays)} pods are on nodes that evict: only those of the plan's are foreseen"
+                f"{len(stays)} pods are on nodes with NoExecute taints, too many to foresee: the"
+                " plan tells of those on nodes that it changes"
             )
             names = sorted(changed)
             stays = [stay for stay in stays if stay.node_name in changed]

@@ -219,7 +219,7 @@ def test_who_asks_for_the_group_of_a_job_is_told_where_there_is_none():
         "spec": {"schedule": "* * * * *", "jobTemplate": job},
     }
     old = Compatibility.V1_36
-    why = 'nothing comes of it: Jobs have no groups with compatibility "1.36"'
+    why = 'it has no effect: Jobs have no groups with compatibility "1.36"'
     assert create(cron_job, kind="CronJob").warnings == []
     told = create(cron_job, Known(compatibility=old), kind="CronJob").warnings
     assert told == [f"spec.jobTemplate.spec.scheduling: {why}"]

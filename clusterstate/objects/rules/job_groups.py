@@ -16,5 +16,5 @@ def why_no_group(job: Manifest, compatibility: Compatibility) -> str:
     for one in (job.get("metadata") or {}).get("ownerReferences") or ():
         of_batch = (one.get("apiVersion") or "").startswith("batch/")
         if one.get("controller") and not (of_batch and one.get("kind") == "CronJob"):
-            return f"no group is made of a Job that a {one.get('kind')} controls"
+            return f"no PodGroup is made for a Job that a {one.get('kind')} controls"
     return ""
