@@ -22,6 +22,7 @@ from scheduling.answers.live import LiveWorld
 from scheduling.answers.present import Present
 from scheduling.framework.configuration import reading
 from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.types import group_key
 from scheduling.simulation.document import API_VERSION, GROUP, type_error
 from scheduling.simulation.node_advice import (
     DEFAULT_NODES,
@@ -84,6 +85,10 @@ def node_advice(world: LiveWorld, document: object) -> Manifest:
     placed = [(key, name) for key, name in found.placed if present.snapshot.row_of(name) is None]
     status = _status(found, offers, placed, {row.id: row for row in rows})
     status["revision"] = str(world.revision)
+    members = sum(group_key(pod.info.pod) is not None for pod in pods[: found.waiting])
+    if members and framework.schedules_groups:
+        text = f"{members} of the pods are of PodGroups: here each is counted by itself"
+        status["warnings"] = [text]
     return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
 
 

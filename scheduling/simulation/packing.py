@@ -31,7 +31,7 @@ from scheduling.engine.snapshot.copying import copy_snapshot
 from scheduling.framework.arrays import Int64
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
-from scheduling.framework.types import PodRecord
+from scheduling.framework.types import PodInfo, PodRecord, group_key
 from scheduling.packing import facts, process
 from scheduling.packing.facts import Facts, Seeker
 from scheduling.packing.problem import Packed, Problem
@@ -52,6 +52,7 @@ _PRICE_OF_NODE: Final = 1_000
 _UNITS: Final = 10_000
 """The dearest node or move in the solver's whole numbers."""
 _LARGEST_PRICE: Final = 1e12
+_OF_A_GROUP: Final = "its PodGroup is placed as a whole, which the packer does not know"
 _STAYING_OWNERS: Final = frozenset({"DaemonSet", "Node"})
 """Whose pods belong to their node."""
 
@@ -216,17 +217,24 @@ def run_packing(
     preparer = Preparer(world, frameworks)
     pods: list[Seeker] = []
     refused: list[Manifest] = []
+
+    def take(key: Hashable, name: str | None, info: PodInfo, framework: Framework) -> None:
+        if framework.schedules_groups and group_key(info.pod) is not None:
+            refused.append({"pod": name, "message": _OF_A_GROUP})
+        else:
+            pods.append(Seeker(key, info, framework))
+
     for one in waiting:
         name = title(one.key)
         if (framework := frameworks.get(one.info.scheduler_name)) is not None:
-            pods.append(Seeker(one.key, one.info, framework))
+            take(one.key, name, one.info, framework)
         else:
             text = f'no profile is named "{one.info.scheduler_name}"'
             refused.append({"pod": name, "message": text})
     for number, given in enumerate(simulation.pods):
         found = preparer.prepare(given.manifest, number)
         if isinstance(found, Ready):
-            pods.append(Seeker(found.title, found.info, found.framework))
+            take(found.title, found.title, found.info, found.framework)
         elif isinstance(found, UnplacedStatus):
             refused.append({"pod": found.title, "message": found.message})
         else:
@@ -392,6 +400,7 @@ def may_move(snapshot: Snapshot, frameworks: Mapping[str, Framework]) -> list[Se
             and info.owner is not None
             and info.owner[1] not in _STAYING_OWNERS
             and not record.terminating
+            and not _leaves_with_others(snapshot, info)
             and not any(
                 one.namespace == info.namespace and one.selector.matches(info.labels)
                 for one in closed
@@ -400,6 +409,13 @@ def may_move(snapshot: Snapshot, frameworks: Mapping[str, Framework]) -> list[Se
             node = snapshot.node_of(record.key) or ""
             found.append(Seeker(record.key, info, framework, node, runs=True))
     return found
+
+
+def _leaves_with_others(snapshot: Snapshot, info: PodInfo) -> bool:
+    """Return whether the pods of its PodGroup are disrupted together."""
+    key = group_key(info.pod)
+    group = None if key is None else snapshot.groups.find(key)
+    return group is not None and group.leaves_together
 
 
 class _MoverRefused(Exception):

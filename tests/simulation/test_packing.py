@@ -15,14 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterstate.objects.values.errors import Invalid
-from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.meta import Manifest, ObjectMeta
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.pod_group import DisruptionMode, PodGroup, PodGroupSpec
 from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.packing import process, search
 from scheduling.packing.problem import Packed, Problem
 from scheduling.simulation import Base
-from scheduling.simulation.packing import Move, _in_waves, read_packing, run_packing
+from scheduling.simulation.packing import Move, _in_waves, may_move, read_packing, run_packing
 from tests import harness
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.packing import worlds
@@ -103,6 +104,32 @@ def test_nodes_are_emptied_where_pods_may_move_and_only_then() -> None:
     assert len(found["emptied"]) == 3
     assert len(found["moves"]) == 3
     assert len({one["to"] for one in found["moves"]}) == 1
+
+
+def of_group(pod: PodBuilder, name: str) -> PodBuilder:
+    return pod.with_("spec", "schedulingGroup", value={"podGroupName": name})
+
+
+def test_a_pod_of_a_group_is_not_placed_without_the_others() -> None:
+    pods = [of_group(make_pod("member").asks(cpu="1"), "g"), make_pod("free").asks(cpu="1")]
+    found = packed([node(0, cpu="4")], pods)
+    (skipped,) = found["skipped"]
+    assert skipped["pod"] == "default/member"
+    assert "placed as a whole" in skipped["message"]
+    assert (found["placed"], found["of"]) == (1, 1)
+
+
+def test_pods_that_leave_with_their_group_stay() -> None:
+    snapshot = harness.build_snapshot({"nodes": [node(0, cpu="4").manifest]})
+    for name, mode in (("whole", DisruptionMode(all={})), ("single", None)):
+        spec = PodGroupSpec(disruption_mode=mode)
+        snapshot.groups.set(
+            PodGroup(metadata=ObjectMeta(namespace="default", name=name), spec=spec)
+        )
+        harness.place(snapshot, of_group(owned(make_pod(f"of-{name}").on("n0")), name).build())
+    movers = may_move(snapshot, {"default-scheduler": harness.kubernetes_framework()})
+    groups = [one.info.pod.spec.scheduling_group for one in movers]
+    assert [one.pod_group_name for one in groups if one is not None] == ["single"]
 
 
 def test_pods_move_so_that_a_large_one_fits_and_no_more_of_them_than_needed() -> None:
