@@ -1,17 +1,18 @@
 """The solver in a process of its own: the product's processes neither block nor grow.
 
 One child for each process that asks; it is started when it is first needed, yields to everybody
-(niceness 10), may take as much memory as ``child_process`` says, and ends by itself when nobody
-asks for a minute or when the process that started it ends. Question and answers go through its
-standard input and output, each a length and MessagePack. While it searches it sends each better
-placement, so that an answer is there also when the child dies or is too late: then what it sent
-last counts, with the bound that needs no search.
+once it has loaded (niceness 10), may take as much memory as ``child_process`` says, and ends by
+itself when nobody asks for a minute or when the process that started it ends. Question and answers
+go through its standard input and output, each a length and MessagePack. While it searches it sends
+each better placement, so that an answer is there also when the child dies or is too late: then what
+it sent last counts, with the bound that needs no search.
 """
 
 import atexit
 import importlib.util
 import os
 import selectors
+import signal
 import struct
 import subprocess
 import sys
@@ -35,8 +36,7 @@ NOT_INSTALLED: Final = (
 )
 _IDLE_SECONDS: Final = 60.0
 _START_SECONDS: Final = 300.0
-"""A child that yields to everybody may take long to load on a busy machine; who asks may give up
-before (``go_on``)."""
+"""A child may take long to load on a busy machine; who asks may give up before (``go_on``)."""
 _GRACE_SECONDS: Final = 6.0
 _LENGTH: Final = struct.Struct(">Q")
 _LOOK_SECONDS: Final = 0.1
@@ -262,9 +262,10 @@ class _PackingQuestion(msgspec.Struct):
 
 def main() -> None:
     """Answer what comes on standard input until it ends or nothing comes for a while."""
-    child_process.give_way()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     from scheduling.packing import search
 
+    child_process.give_way()  # who yields to everybody would load for a minute on a busy machine
     frames = _Frames(sys.stdin.buffer)
     answers = sys.stdout.buffer
     waiting: list[bytes] = []
