@@ -24,7 +24,7 @@ settings.register_profile(
     "any-machine",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    max_examples=many(40, 400),
+    max_examples=many(20, 400),
 )
 settings.load_profile("any-machine")
 

@@ -103,6 +103,7 @@ def test_an_agents_questions_are_answered(world: Service) -> None:
     run(work)
 
 
+@pytest.mark.long
 def test_pods_are_packed_without_the_cluster(world: Service) -> None:
     pytest.importorskip("ortools")
 
@@ -116,6 +117,7 @@ def test_pods_are_packed_without_the_cluster(world: Service) -> None:
     run(work)
 
 
+@pytest.mark.long
 def test_long_answers_are_cut_and_wrong_questions_are_answers(world: Service) -> None:
     async def work() -> None:
         async with agent(world) as client:

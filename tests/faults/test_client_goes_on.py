@@ -7,7 +7,6 @@ import pytest
 
 from stowage.client import Client, Connection, State
 from stowage.client.exchange import SUBMISSION
-from tests.forms import many
 from tests.live import node, pod, started
 from tests.waiting import until
 
@@ -15,12 +14,12 @@ pytestmark = [
     pytest.mark.db,
     pytest.mark.slow,
     pytest.mark.real_clock,
-    pytest.mark.drawn,
+    pytest.mark.long,
     pytest.mark.timeout(900),
 ]
 
-PODS = many(1000, 10_000)
-ROUNDS = many(1, 5)
+PODS = 10_000
+ROUNDS = 5
 KILLED = ("http", "scheduler", "http", "postgres", "redis")
 
 

@@ -211,6 +211,7 @@ def test_the_commands_of_a_page_do_what_it_says(page: str, reader: Reader, tour:
     shows(SHOWN[page], tour if page == "README.md" else typed(reader, page))
 
 
+@pytest.mark.long
 def test_the_tour_with_curl_needs_no_kubectl(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("there is no curl here")

@@ -30,6 +30,7 @@ def test_whoami_and_acting_for_another(kubectl, ann):
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_role_is_made_bound_listed_and_taken_away(kubectl, ann):
     kubectl.says("created", "create", "role", "looker", "--verb=get,list", "--resource=pods")
     kubectl.says("created", "create", "rolebinding", "looker", "--role=looker", f"--user={ann}")
@@ -46,6 +47,7 @@ def test_a_role_is_made_bound_listed_and_taken_away(kubectl, ann):
     kubectl.says("Forbidden|forbidden", "get", "pods", "--as", ann, fails=True)
 
 
+@pytest.mark.long
 def test_roles_of_the_cluster(kubectl, ann):
     name = f"role-{ann}"
     kubectl.says(
@@ -61,6 +63,7 @@ def test_roles_of_the_cluster(kubectl, ann):
     kubectl.run("delete", "clusterrole", name, f"{name}-all")
 
 
+@pytest.mark.long
 def test_reconcile_makes_and_completes_roles(kubectl, ann):
     file = f"""
 apiVersion: rbac.authorization.k8s.io/v1

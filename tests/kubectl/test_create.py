@@ -40,6 +40,7 @@ def test_services_get_an_address(kubectl):
                  "--no-headers")  # fmt: skip
 
 
+@pytest.mark.long
 def test_work_and_routes_are_created(kubectl):
     kubectl.says("job.batch/once created", "create", "job", "once", "--image=example.com/i:1")
     kubectl.says(r"^once +Running +0/1 ", "get", "jobs", "--no-headers")
@@ -53,6 +54,7 @@ def test_work_and_routes_are_created(kubectl):
     kubectl.says(r"^web +<none> +example.org +80 ", "get", "ing", "--no-headers")
 
 
+@pytest.mark.long
 def test_what_a_cluster_has_by_itself_is_there_and_comes_back(kubectl):
     def there(*what):
         return kubectl.run("get", *what, "--ignore-not-found", "-o", "name").strip()

@@ -100,6 +100,7 @@ def test_a_pod_that_fits_nowhere_says_why(kubectl, node):
     )
 
 
+@pytest.mark.long
 def test_overhead_is_shown_as_the_documents_show_it(kubectl, node):
     """R144, R145: 2250m are 56 % of the node's 4 CPUs; containers' limits became requests."""
     examples = ROOT / "examples"
@@ -150,6 +151,7 @@ def test_a_dry_run_changes_nothing(kubectl, node):
     kubectl.says(rf"^{node} +Ready +<none>", "get", "node", node)
 
 
+@pytest.mark.long
 def test_labels_and_selectors(kubectl, node):
     """R74: ``label nodes``, ``get nodes --show-labels`` and ``describe node``."""
     kubectl.says("labeled", "label", "node", node, "disktype=ssd")
@@ -160,6 +162,7 @@ def test_labels_and_selectors(kubectl, node):
     assert "disktype" not in field(kubectl, f"node/{node}", "{.metadata.labels}")
 
 
+@pytest.mark.long
 def test_taints_are_set_and_removed_one_by_one(kubectl, node):
     """R112, R113: a NoSchedule taint keeps pods away until it is removed."""
     kubectl.says("tainted", "taint", "node", node, "k=v:NoSchedule", "k=v:PreferNoSchedule")
@@ -189,6 +192,7 @@ def test_drain_cordons_and_empties_a_node(kubectl, node, placed):
     kubectl.says("NotFound", "get", "pod", placed, fails=True)
 
 
+@pytest.mark.long
 def test_evictions_are_there_to_read_until_they_happen(kubectl, node, placed):
     tolerates = (
         "terminationGracePeriodSeconds: 1\n  tolerations:"
@@ -221,6 +225,7 @@ def test_delete_waits_until_the_pod_is_gone(kubectl, placed):
     kubectl.run("delete", "pod", placed, "--ignore-not-found")
 
 
+@pytest.mark.long
 def test_patches_of_three_types(kubectl, node):
     strategic = '{"metadata":{"labels":{"p1":"a"}}}'
     kubectl.says("patched", "patch", "node", node, "-p", strategic)
@@ -255,6 +260,7 @@ def test_a_wait_that_never_comes_true_ends_in_time(kubectl):
     assert time.monotonic() - started < 8
 
 
+@pytest.mark.long
 def test_scaling_a_deployment(kubectl):
     kubectl.says("created", "create", "deployment", "web", "--image=example.com/web:1")
     kubectl.says("scaled", "scale", "deployment/web", "--replicas=3")

@@ -103,6 +103,7 @@ def test_packages_of_plugins_txt_survive_an_update(set_up: SetUp) -> None:
     assert set_up.installed() == {"locked": "1.1", "lights": "2.0", "noise": "3.0"}
 
 
+@pytest.mark.long
 def test_a_package_that_would_change_a_locked_one_is_refused(set_up: SetUp) -> None:
     set_up.lock("1.0")
     made = wheel(set_up.folder, "lights", "2.0", needs="locked<1.0", plugin="Lights")

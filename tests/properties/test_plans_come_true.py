@@ -45,7 +45,7 @@ from tests.forms import many
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WORLDS = int(os.environ.get("PLANS") or many(8, 1000))
+WORLDS = int(os.environ.get("PLANS") or many(4, 1000))
 FIRST = int(os.environ.get("PLANS_FROM", "0"))
 KNOWN = (585, 678, 880, 1902)
 """Worlds that once did not come true: queues, and who is nominated, differed from the live ones."""
@@ -57,7 +57,7 @@ STORING = 5000
 """From this number on there are volumes of nodes and zones; pods have them, or wait for one."""
 SEEDS = [*range(FIRST, FIRST + WORLDS)]
 if not os.environ.get("PLANS"):
-    more = [first + n for first in (RICH, CLAIMING, STORING) for n in range(many(8, 500))]
+    more = [first + n for first in (RICH, CLAIMING, STORING) for n in range(many(4, 500))]
     SEEDS = sorted({*SEEDS, *more, *KNOWN})
 END = 75
 ZONES = ("a", "b")
@@ -466,7 +466,7 @@ def test_what_a_plan_foretells_comes_true(
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("seed", range(many(6, 200)))
+@pytest.mark.parametrize("seed", range(many(3, 200)))
 def test_what_a_rebalance_foretells_comes_true(
     seed: int, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:

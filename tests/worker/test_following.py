@@ -21,6 +21,7 @@ from scheduling.worker import mirror as mirrors
 from scheduling.worker.mirror import FOLLOWED, Mirror, one_by_one
 from tests.clock import after
 from tests.controllers.support import NOW, make_node, pod_manifest, set_labels
+from tests.forms import many
 
 pytestmark = pytest.mark.django_db
 SECONDS = NOW.timestamp()
@@ -226,7 +227,8 @@ def new_mirror() -> Mirror:
     return mirror
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.drawn
+@pytest.mark.parametrize("seed", range(many(3, 8)))
 def test_following_in_columns_or_rows_gives_what_loading_gives(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
