@@ -1,6 +1,9 @@
 """Fixtures that every folder shares."""
 
+import functools
 import os
+import sys
+import typing
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,6 +30,12 @@ settings.register_profile(
     max_examples=many(20, 400),
 )
 settings.load_profile("any-machine")
+
+
+if sys.version_info < (3, 12):
+    # Each isinstance of a protocol looks for its members anew: a tenth of a scheduler's beginning,
+    # which happens in thousands of tests. Later versions of Python remember them.
+    typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)  # type: ignore[attr-defined]
 
 
 emptying.install()
