@@ -229,6 +229,36 @@ def test_a_pod_displaces_somebody_else_where_a_group_is_spared():
     assert ending == {"v2"} or set(stored("Pod")) == {"v1", "mid"}
 
 
+def test_a_group_that_is_gone_wakes_a_pod_that_it_kept_from_preempting():
+    """A client took the finalizer away, so that the group went before its pods."""
+    for name, value in (("high", 100), ("mid", 50)):
+        priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                    "metadata": {"name": name}, "value": value}  # fmt: skip
+        objects.create("PriorityClass", "", priority, now=NOW)
+    make_group(count=2, priorityClassName="high", disruptionMode={"all": {}})
+    create_pods([member(f"v{n}", cpu="60") for n in range(2)], now=NOW)
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(SECONDS)
+
+    def run() -> set[str]:
+        while scheduler.cycle(SECONDS):
+            scheduler.binder.finish_batch(SECONDS)
+        pods = stored("Pod").items()
+        return {name for name, pod in pods if pod["metadata"].get("deletionTimestamp")}
+
+    assert run() == set()
+    big = member("any", cpu="60")["spec"]["containers"]
+    create_pods([pod_manifest("mid", containers=big, priorityClassName="mid")], now=NOW)
+    assert run() == set()
+    objects.delete("PodGroup", "default", "g", now=NOW)
+    objects.update(
+        "PodGroup", "default", "g",
+        lambda one: {**one, "metadata": {**one["metadata"], "finalizers": []}}, now=NOW,
+    )  # fmt: skip
+    assert len(run()) == 1
+    scheduler.binder.close()
+
+
 def run_until(scheduler: Scheduler, look: Any) -> None:
     """Run cycles until something holds, while a search works beside them."""
 

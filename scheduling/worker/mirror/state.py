@@ -30,6 +30,7 @@ from scheduling.engine.queue.pending import (
     HeldBy,
     PendingPod,
     SortKey,
+    Stage,
     priority_sort,
     scheduling_gates,
 )
@@ -333,7 +334,9 @@ class WarmState(Waking):
         """Take over a PodGroup, ``None`` if it is gone; try its pods where it may help them."""
         groups = self.snapshot.groups
         if manifest is None:
-            groups.remove(key)
+            gone = groups.remove(key)
+            if gone is not None and gone.leaves_together:
+                self._wake_preemptors(now)
             return
         new = _decode_group(manifest)
         old = groups.set(new)
@@ -344,6 +347,17 @@ class WarmState(Waking):
         event = ClusterEvent(resource=Resource.POD_GROUP, action=action, old=old, new=new)
         if len(self.queue):
             self._wake(event, now)
+
+    def _wake_preemptors(self, now: float) -> None:
+        """Try the pods again that may have been kept from preempting by a group that is gone.
+
+        No event names them: DefaultPreemption is no plugin that rejects. What is remembered of
+        victims counts no more, as after a change of budgets.
+        """
+        self.snapshot.budget_version += 1
+        lowest, queue = self.snapshot.lowest_priority, self.queue
+        refused = [one.pod_id for one in queue.places() if one.stage is Stage.UNSCHEDULABLE]
+        queue.activate([one for one in refused if queue.pod(one).priority > lowest], now)
 
     def _set_other(
         self, kind: str, manifest: bytes | str
