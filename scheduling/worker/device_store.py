@@ -37,7 +37,7 @@ class DeviceStore:
         try:
             with transaction.atomic():
                 for claim in claims:
-                    claiming.reserve(claim, user, now, stamped=True)
+                    claiming.reserve(claim, user, now)
         except StatusError as refused:
             raise NotReady(refused.message) from refused
         ready = True

@@ -392,6 +392,19 @@ def test_claims_of_templates_live_as_long_as_their_pods():
     assert set(nodes_of().values()) == {"n2"}
 
 
+def test_one_pod_without_its_template_keeps_no_other_from_its_claim_and_none_is_written_twice():
+    template("t")
+    entries = [{"name": "gpu", "resourceClaimTemplateName": name} for name in ("t", "none", "t")]
+    create_pods([pod_manifest(f"p{n}", resourceClaims=[one]) for n, one in enumerate(entries)],
+                now=NOW)  # fmt: skip
+    resource_claims.follow(NOW)
+    first = stored("ResourceClaim")
+    assert sorted(name.partition("-")[0] for name in first) == ["p0", "p2"]
+    make("ResourceClaimTemplate", "default", "other", spec={"spec": {}})
+    resource_claims.follow(NOW)
+    assert stored("ResourceClaim") == first
+
+
 def test_a_claim_that_a_quota_refused_is_tried_again_and_an_event_says_why():
     hard = {"count/resourceclaims.resource.k8s.io": "0"}
     objects.create("ResourceQuota", "default", {"metadata": {"name": "q"}, "spec": {"hard": hard}},

@@ -1,13 +1,14 @@
 """The service's own changes of a pod's manifest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from django.db import transaction
 
 from clusterstate.actions.pods.clauses import POD
-from clusterstate.actions.pods.versions import lock_pod, write_version
+from clusterstate.actions.pods.versions import Version, lock_pod, lock_pods, write_versions
 from clusterstate.actions.writing import object_meta
+from clusterstate.actions.writing.stored import LockedRow
 from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.objects.registry.strategies import drop_gated_condition
@@ -38,15 +39,42 @@ def rewrite_pod(
             return None
         if row.id != pod_id or (unbound_only and row.overlay.node_name):
             return None
-        old = row.manifest()
-        new = change(row.manifest())
-        drop_gated_condition(new, old)
+        version = _changed(row, change)
+        return None if version is None else _write([version], now)
+
+
+def rewrite_pods(
+    wanted: Sequence[tuple[int, str, str, Callable[[Manifest], Manifest]]], *, now: datetime
+) -> int:
+    """Change several pods as ``rewrite_pod`` does; id, namespace, name and change of each.
+
+    Returns how many are there; it is one statement to lock them, and one to write them.
+    """
+    changes_of = {pod_id: change for pod_id, _, _, change in wanted}
+    with transaction.atomic():
+        rows = lock_pods([(namespace, name) for _, namespace, name, _ in wanted])
+        rows = [row for row in rows if row.id in changes_of]
+        found = [_changed(row, changes_of[row.id]) for row in rows]
+        if versions := [one for one in found if one is not None]:
+            _write(versions, now)
+    return len(rows)
+
+
+def _changed(row: LockedRow, change: Callable[[Manifest], Manifest]) -> Version | None:
+    """Return the new version of a locked pod, ``None`` if it is the same."""
+    old = row.manifest()
+    new = change(row.manifest())
+    drop_gated_condition(new, old)
+    text, overlay = document.encode("Pod", new)
+    if object_meta.same(POD, row, old, new, text, overlay):
+        return None
+    if new.get("spec") != old.get("spec"):
+        object_meta.bump_generation(POD, old, new)
         text, overlay = document.encode("Pod", new)
-        if object_meta.same(POD, row, old, new, text, overlay):
-            return None
-        if new.get("spec") != old.get("spec"):
-            object_meta.bump_generation(POD, old, new)
-            text, overlay = document.encode("Pod", new)
-        revision = write_version(row, new, text, overlay, now=now)
-        changes.announce(revision, ("Pod",))
+    return Version(row, new, text, overlay)
+
+
+def _write(versions: Sequence[Version], now: datetime) -> int:
+    revision = max(write_versions(versions, now=now))
+    changes.announce(revision, ("Pod",))
     return revision

@@ -1,15 +1,18 @@
 """Bind pods that were given devices, claims and binding in one transaction; give claims back.
 
 Upstream writes a pod's claims before it binds the pod, and takes them back if it cannot (PreBind,
-Unreserve). Here no claim is held for a pod that is not bound: each such pod is bound by itself, and
-if a claim is no longer as it was decided, or the pod cannot be bound, nothing is written.
+Unreserve). Here no claim is held for a pod that is not bound: where a claim is no longer as it was
+decided, or its pod cannot be bound, nothing is written of either. Neighbours with claims are bound
+together, and each by itself if that cannot be done.
 
 Rules: dynamicresources.go ``bindClaim``, ``createSpecialClaim`` and ``PostFilter``, v1.36.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import Final
 
 import msgspec
 from django.db import transaction
@@ -25,6 +28,8 @@ from clusterstate.actions.pods.bind import (
 )
 from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.actions.writing.deadlocks import again_after_deadlock
+from clusterstate.actions.writing.stored_rows import lock_rows, update_documents
+from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.objects.dra.attempt import (
     ALLOCATED_HERE,
@@ -41,11 +46,16 @@ from clusterstate.objects.dra.resourceclaim import (
     is_reserved_for,
     reserved_for,
 )
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.document import encode
 from clusterstate.objects.values.errors import Conflict, NotFound, StatusError
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.objects import not_found
 from clusterstate.queries.pods import pods_by_id
 
 _CLAIM = "ResourceClaim"
+_TOGETHER: Final = 100
+"""This many pods with claims are bound in one transaction."""
 
 
 def bind_in_order(
@@ -56,7 +66,7 @@ def bind_in_order(
     binder: str,
     beside: OtherSchedulers | None = None,
 ) -> BindResult:
-    """Bind as ``bind_pods`` does; pods that have claims one by one, in their places.
+    """Bind as ``bind_pods`` does; pods that have claims with these, in their places.
 
     A gang of which a pod has claims is bound at the place of its first pod, with all of its claims
     in one transaction. Where a pod was refused, those behind it that lean are ``held``.
@@ -68,8 +78,20 @@ def bind_in_order(
     bound: list[tuple[int, int]] = []
     refused: dict[int, BindRefusal] = {}
     held: list[int] = []
-    for claiming, some in _in_turn(bindings):
+    turns = deque(_in_turn(bindings))
+    while turns:
+        claiming, some = turns.popleft()
         gang = claiming and some[0].gang
+        if claiming and not gang and len(some) > 1:
+            together = BindResult([])
+            if not refused and not held:
+                together = _bind_claiming(
+                    some, snapshot_revision=snapshot_revision, now=now, binder=binder, beside=beside
+                )
+            bound += together.bound
+            if not together.bound:
+                turns.extendleft((True, [one]) for one in reversed(some))
+            continue
         waiting = set() if gang else {one.pod_id for one in some if one.leans and (refused or held)}
         held += waiting
         able = [one for one in some if one.pod_id not in waiting]
@@ -91,19 +113,21 @@ def _in_turn(bindings: Sequence[Binding]) -> Iterator[tuple[bool, list[Binding]]
             gangs[one.gang].append(one)
     run: list[Binding] = []
     for one in bindings:
-        if not one.claims and one.gang not in gangs:
-            run.append(one)
+        if one.gang in gangs:
+            if run:
+                yield bool(run[0].claims), run
+                run = []
+            if members := gangs[one.gang]:
+                yield True, members
+                gangs[one.gang] = []
             continue
-        if run:
-            yield False, run
+        full = len(run) == _TOGETHER and bool(one.claims)
+        if run and (full or bool(run[0].claims) != bool(one.claims)):
+            yield bool(run[0].claims), run
             run = []
-        if one.gang not in gangs:
-            yield True, [one]
-        elif members := gangs[one.gang]:
-            yield True, members
-            gangs[one.gang] = []
+        run.append(one)
     if run:
-        yield False, run
+        yield bool(run[0].claims), run
 
 
 def _bind_claiming(
@@ -114,14 +138,13 @@ def _bind_claiming(
     binder: str,
     beside: OtherSchedulers | None,
 ) -> BindResult:
-    """Bind one pod, or a gang as a whole, and write the claims that it was given."""
+    """Bind pods, all or none, and write the claims that they were given."""
 
     def work() -> BindResult:
         with transaction.atomic():
             # Before any row: a batch that holds this lock waits for rows.
             sql.run(LOCK_PLACEMENT)
-            for one in bindings:
-                _write_claims(one, now)
+            _write_claims(bindings, now)
             plain = [
                 msgspec.structs.replace(one, claims=(), leans=len(bindings) > 1, group=one.gang)
                 for one in bindings
@@ -131,6 +154,7 @@ def _bind_claiming(
             )
             if len(found.bound) < len(bindings):
                 transaction.set_rollback(True)
+                return msgspec.structs.replace(found, bound=[])
             return found
 
     if not bindings:
@@ -141,58 +165,95 @@ def _bind_claiming(
         return BindResult([], {one.pod_id: BindRefusal.CLAIMED for one in bindings})
 
 
-def _write_claims(binding: Binding, now: datetime) -> None:
-    row = pods_by_id([binding.pod_id]).get(binding.pod_id)
-    if row is None:
-        return  # ``bind_pods`` says so
-    user = {"resource": "pods", "name": row.name, "uid": row.uid}
-    for claim in binding.claims:
-        if is_special(claim):
-            _write_special(claim, binding.pod_id, row.namespace, user, now)
-        else:
-            reserve(claim, user, now)
+def _write_claims(bindings: Sequence[Binding], now: datetime) -> None:
+    rows = pods_by_id([one.pod_id for one in bindings])
+    uses: list[tuple[Manifest, Manifest]] = []
+    for one in bindings:
+        if (row := rows.get(one.pod_id)) is None:
+            continue  # ``bind_pods`` says so
+        user = {"resource": "pods", "name": row.name, "uid": row.uid}
+        for claim in one.claims:
+            if is_special(claim):
+                _write_special(claim, one.pod_id, row.namespace, user, now)
+            else:
+                uses.append((claim, user))
+    _reserve_all(uses, now)
 
 
-def reserve(claim: Manifest, user: Manifest, now: datetime, *, stamped: bool = False) -> None:
+def _reserve_all(uses: Sequence[tuple[Manifest, Manifest]], now: datetime) -> None:
+    """Write what ``reserve`` does of many claims and their users, past admission.
+
+    Raises:
+        StatusError: as ``reserve`` does.
+    """
+    kind = KINDS[_CLAIM]
+    keys = [
+        (claim["metadata"].get("namespace", ""), claim["metadata"]["name"]) for claim, _ in uses
+    ]
+    if not keys:
+        return
+    rows = {(row.namespace, row.name): row for row in lock_rows(kind, list(dict.fromkeys(keys)))}
+    latest = {key: row.manifest() for key, row in rows.items()}
+    for key, (claim, user) in zip(keys, uses, strict=True):
+        if key not in latest:
+            raise not_found(kind, key[1])
+        latest[key] = _used(_kept(latest[key], claim), claim, user)
+    texts = {rows[key].id: encode(_CLAIM, new)[0] for key, new in latest.items()}
+    before = {row.id: row.text for row in rows.values()}
+    if changed := {at: text for at, text in texts.items() if text != before[at]}:
+        changes.announce(update_documents(kind, changed, now=now), (_CLAIM,))
+
+
+def reserve(claim: Manifest, user: Manifest, now: datetime) -> None:
     """Write a claim's allocation if it was found for this pod, and that the pod uses the claim.
 
     A claim that was allocated when the pod was decided must still be: its devices may be another
-    claim's once they are given back. ``stamped``: with the time of the allocation, from which on
-    binding waits for devices.
+    claim's once they are given back. With the time of the allocation, from which on binding waits
+    for devices.
 
     Raises:
         StatusError: it is gone or going, was allocated or freed meanwhile, or is full.
     """
-    meta, allocation = claim["metadata"], claim["status"]["allocation"]
+    where = claim["metadata"].get("namespace", ""), claim["metadata"]["name"]
+    objects.update(_CLAIM, *where, lambda stored: _kept(stored, claim), now=now)
+    objects.update(
+        _CLAIM,
+        *where,
+        lambda stored: _used(stored, claim, user, stamped=stamp(now)),
+        now=now,
+        subresource="status",
+    )
 
-    def refuse(why: str) -> Conflict:
-        return Conflict(f"claim {full_name(claim)} {why}")
 
-    def kept(stored: Manifest) -> Manifest:
-        if stored["metadata"].get("uid") != meta.get("uid"):
-            raise refuse("is another one now")
-        if stored["metadata"].get("deletionTimestamp"):
-            raise refuse("got deleted in the meantime")
-        return {**stored, "metadata": allocated_claim(stored, allocation)["metadata"]}
+def _refuse(claim: Manifest, why: str) -> Conflict:
+    return Conflict(f"claim {full_name(claim)} {why}")
 
-    def used(stored: Manifest) -> Manifest:
-        status = {**(stored.get("status") or {})}
-        if not status.get("allocation"):
-            if ALLOCATED_HERE not in claim:
-                raise refuse("got deallocated in the meantime")
-            status["allocation"] = {**allocation, _STAMP: stamp(now)} if stamped else allocation
-        if _unstamped(status["allocation"]) != _unstamped(allocation):
-            raise refuse("got allocated elsewhere in the meantime")
-        if is_reserved_for(stored, user["uid"]):
-            return stored
-        if not can_be_reserved({**stored, "status": status}):
-            raise refuse("is in use")
-        status["reservedFor"] = [*reserved_for(stored), user]
-        return {**stored, "status": status}
 
-    where = meta.get("namespace", ""), meta["name"]
-    objects.update(_CLAIM, *where, kept, now=now)
-    objects.update(_CLAIM, *where, used, now=now, subresource="status")
+def _kept(stored: Manifest, claim: Manifest) -> Manifest:
+    """Return a stored claim with the finalizer that keeps it while it is allocated."""
+    if stored["metadata"].get("uid") != claim["metadata"].get("uid"):
+        raise _refuse(claim, "is another one now")
+    if stored["metadata"].get("deletionTimestamp"):
+        raise _refuse(claim, "got deleted in the meantime")
+    metadata = allocated_claim(stored, claim["status"]["allocation"])["metadata"]
+    return {**stored, "metadata": metadata}
+
+
+def _used(stored: Manifest, claim: Manifest, user: Manifest, *, stamped: str = "") -> Manifest:
+    """Return a stored claim that is allocated as was decided, and that one more user has."""
+    allocation, status = claim["status"]["allocation"], {**(stored.get("status") or {})}
+    if not status.get("allocation"):
+        if ALLOCATED_HERE not in claim:
+            raise _refuse(claim, "got deallocated in the meantime")
+        status["allocation"] = {**allocation, _STAMP: stamped} if stamped else allocation
+    if _unstamped(status["allocation"]) != _unstamped(allocation):
+        raise _refuse(claim, "got allocated elsewhere in the meantime")
+    if is_reserved_for(stored, user["uid"]):
+        return stored
+    if not can_be_reserved({**stored, "status": status}):
+        raise _refuse(claim, "is in use")
+    status["reservedFor"] = [*reserved_for(stored), user]
+    return {**stored, "status": status}
 
 
 def release(what: Release, *, now: datetime) -> None:

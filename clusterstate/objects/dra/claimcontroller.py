@@ -205,7 +205,7 @@ def sync_claim(
             meta = {key: v for key, v in claim["metadata"].items() if key != "finalizers"}
             made = {**claim, "metadata": {**meta, "finalizers": kept} if kept else meta}
     made = {key: value for key, value in made.items() if key != "status"}
-    if status:
+    if status or claim.get("status") == {}:  # an empty one that is stored is no change
         made["status"] = status
     if not valid and _is_of_done_pod(claim, pod):
         outcome.delete.append(made)

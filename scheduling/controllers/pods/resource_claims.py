@@ -7,9 +7,10 @@ nothing. Pods that the scheduler binds are in their claims' status already; one 
 bound is added here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
@@ -20,7 +21,7 @@ from clusterstate.actions.kinds import events
 from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.loops import aside
 from clusterstate.actions.loops.aside import Which
-from clusterstate.actions.pods.rewrite import rewrite_pod
+from clusterstate.actions.pods.rewrite import rewrite_pods
 from clusterstate.objects.dra.claimcontroller import Outcome, sync_claim, sync_owner
 from clusterstate.objects.dra.resourceclaim import ClaimError, is_reserved_for, reserved_for
 from clusterstate.objects.values.errors import NotFound, StatusError
@@ -33,6 +34,9 @@ from scheduling.controllers import by_namespace
 
 NAME: Final = "resource-claims"
 _CLAIM, _TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
+_TOGETHER: Final = 100
+"""The claims of this many pods are made in one transaction."""
+_MOST_TEMPLATES: Final = 256
 
 
 def follow(now: datetime) -> int:
@@ -55,11 +59,18 @@ def sync(namespace: str, now: datetime) -> datetime | None:
     for claim in by_name.values():
         for owner in claim["metadata"].get("ownerReferences") or ():
             by_owner.setdefault(owner.get("uid", ""), []).append(claim)
-    for pod_id, pod in pods.items():
-        which = aside.pod(pod_id)
-        claims = [by_name[name] for name in _names(pod) if name in by_name]
-        claims += by_owner.get(pod["metadata"]["uid"], ())
-        work = partial(_sync_pod, pod_id, pod, claims, now)
+    claims_of = {
+        pod_id: [
+            *[by_name[name] for name in _names(pod) if name in by_name],
+            *by_owner.get(pod["metadata"]["uid"], ()),
+        ]
+        for pod_id, pod in pods.items()
+    }
+    template = lru_cache(_MOST_TEMPLATES)(partial(_template, namespace))
+    done = _make_together(pods, claims_of, template, now)
+    for pod_id in [pod_id for pod_id in pods if pod_id not in done]:
+        which, pod = aside.pod(pod_id), pods[pod_id]
+        work = partial(_sync_pod, pod_id, pod, claims_of[pod_id], template, now)
         refused |= not aside.one(NAME, which, work, now=now, instead=lambda: False)
     known = {pod["metadata"]["name"]: pod for pod in pods.values()}
 
@@ -70,8 +81,8 @@ def sync(namespace: str, now: datetime) -> datetime | None:
 
     for claim in _claims(namespace):
         which = Which(_CLAIM, name=f"{namespace}/{claim['metadata']['name']}")
-        done = partial(_sync_claim, claim, pod_named, now)
-        aside.one(NAME, which, done, now=now, instead=lambda: None)
+        look = partial(_sync_claim, claim, pod_named, now)
+        aside.one(NAME, which, look, now=now, instead=lambda: None)
     return now + by_namespace.AGAIN if refused else None
 
 
@@ -89,18 +100,84 @@ def _claims(namespace: str) -> list[Manifest]:
     return [decode_object(item) for item in list_page(_CLAIM, namespace).items]
 
 
-def _sync_pod(pod_id: int, pod: Manifest, claims: list[Manifest], now: datetime) -> bool:
+def _template(namespace: str, name: str) -> Manifest | None:
+    found = find_object(_TEMPLATE, namespace, name)
+    return None if found is None else decode_object(found)
+
+
+def _make_together(
+    pods: Mapping[int, Manifest],
+    claims_of: Mapping[int, list[Manifest]],
+    template: Callable[[str], Manifest | None],
+    now: datetime,
+) -> set[int]:
+    """Make the claims that pods lack, of many in one transaction; return for which it is done.
+
+    Those are left out that lack nothing, or something else, and all of those of a transaction in
+    which one was refused.
+    """
+    new: list[tuple[int, Manifest, Outcome]] = []
+    for pod_id, pod in pods.items():
+        with suppress(Exception):  # whoever looks at the pod alone meets it, too, and reports it
+            outcome = sync_owner(pod, "Pod", claims_of[pod_id], template)
+            if outcome.statuses is not None and not outcome.update:
+                new.append((pod_id, pod, outcome))
+    done: set[int] = set()
+    for first in range(0, len(new), _TOGETHER):
+        some = new[first : first + _TOGETHER]
+        with suppress(StatusError, _Gone), transaction.atomic():
+            _make_all(some, now)
+            done.update(pod_id for pod_id, _, _ in some)
+    return done
+
+
+class _Gone(Exception):
+    """A pod went before its claims were made."""
+
+
+def _make_all(some: Sequence[tuple[int, Manifest, Outcome]], now: datetime) -> None:
+    """Make claims, and write the names of all of each pod's in its status.
+
+    Raises:
+        StatusError: one was refused.
+        _Gone: a pod is gone.
+    """
+    wanted = [
+        (_CLAIM, pod["metadata"]["namespace"], claim)
+        for _, pod, outcome in some
+        for _, claim in outcome.create
+    ]
+    made = iter(objects.create_all(wanted, now=now))
+    changes = []
+    for pod_id, pod, outcome in some:
+        statuses = list(outcome.statuses or ())
+        for entry, _ in outcome.create:
+            name = msgspec.json.decode(next(made).manifest)["metadata"]["name"]
+            statuses.append({"name": entry, "resourceClaimName": name})
+        meta = pod["metadata"]
+        changes.append((pod_id, meta["namespace"], meta["name"], partial(_named, statuses)))
+    if rewrite_pods(changes, now=now) < len(some):
+        raise _Gone
+
+
+def _named(statuses: list[Manifest], old: Manifest) -> Manifest:
+    return {**old, "status": {**(old.get("status") or {}), "resourceClaimStatuses": statuses}}
+
+
+def _sync_pod(
+    pod_id: int,
+    pod: Manifest,
+    claims: list[Manifest],
+    template: Callable[[str], Manifest | None],
+    now: datetime,
+) -> bool:
     """Make what a pod's claims lack; return whether nothing was refused, such as by a quota."""
     namespace = pod["metadata"]["namespace"]
-
-    def template(name: str) -> Manifest | None:
-        found = find_object(_TEMPLATE, namespace, name)
-        return None if found is None else decode_object(found)
-
     try:
         outcome = sync_owner(pod, "Pod", claims, template)
         if outcome.statuses is not None:
-            _make(pod_id, namespace, outcome, now)
+            with suppress(_Gone), transaction.atomic():
+                _make_all([(pod_id, pod, outcome)], now)
     except (ClaimError, StatusError) as error:
         problem = Occurrence(
             kind="Pod", namespace=namespace, name=pod["metadata"]["name"],
@@ -112,23 +189,6 @@ def _sync_pod(pod_id: int, pod: Manifest, claims: list[Manifest], now: datetime)
     for claim in outcome.update:
         _add_user(claim, pod["metadata"]["uid"], now)
     return True
-
-
-def _make(pod_id: int, namespace: str, outcome: Outcome, now: datetime) -> None:
-    """Make claims, and write the names of all of a pod's in its status."""
-    statuses = list(outcome.statuses or ())
-    with transaction.atomic():
-        for entry, claim in outcome.create:
-            stored = objects.create(_CLAIM, namespace, claim, now=now)
-            name = msgspec.json.decode(stored.manifest)["metadata"]["name"]
-            statuses.append({"name": entry, "resourceClaimName": name})
-
-        def named(old: Manifest) -> Manifest:
-            status = {**(old.get("status") or {}), "resourceClaimStatuses": statuses}
-            return {**old, "status": status}
-
-        if rewrite_pod(pod_id, named, now=now) is None:
-            transaction.set_rollback(True)  # the pod is gone
 
 
 def _add_user(claim: Manifest, uid: str, now: datetime) -> None:
