@@ -21,7 +21,7 @@ from clusterstate.objects.dra.allocated import AllocatedState
 from clusterstate.objects.dra.capacity import Consumed
 from clusterstate.objects.dra.pools import Pool, PoolId, gather_pools
 from clusterstate.objects.dra.resourceclaim import full_name, requests_of, tolerates
-from clusterstate.objects.dra.slices import DeviceId, DeviceView, NodeView, SliceView
+from clusterstate.objects.dra.slices import Content, DeviceId, DeviceView, NodeView, SliceView
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.quantity import Quantity
 
@@ -223,6 +223,8 @@ class Allocator:
         self._candidates: dict[tuple[str, tuple[str, ...]], Candidates] = {}
         self.counted: dict[tuple[str, bytes], tuple[DeviceId, ...] | None] = {}
         """By node and kind; see ``dra.counting``."""
+        self.places: dict[tuple[tuple[Content, ...], bytes], list[int] | None] = {}
+        """By the content of a slice's devices and kind: which of them are of the kind."""
         for one in slices:
             if one.place.node_name is not None and not one.counter_sets:
                 self._on_node.setdefault(one.place.node_name, []).append(one)

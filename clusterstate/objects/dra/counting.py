@@ -12,9 +12,21 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.dra.allocator import MOST_RESULTS, Allocator, is_repelled, only_node
+from clusterstate.objects.dra.allocator import (
+    MOST_RESULTS,
+    Allocator,
+    Features,
+    is_repelled,
+    only_node,
+)
 from clusterstate.objects.dra.resourceclaim import requests_of
-from clusterstate.objects.dra.slices import CompileError, DeviceId, EvaluationError, NodeView
+from clusterstate.objects.dra.slices import (
+    CompileError,
+    DeviceId,
+    EvaluationError,
+    NodeView,
+    SliceView,
+)
 from clusterstate.objects.values.meta import Manifest
 
 _PLAIN: Final = frozenset(
@@ -78,20 +90,36 @@ def _devices(allocator: Allocator, node: NodeView, kind: Kind) -> tuple[DeviceId
     expressions = allocator.expressions_of(kind.asked)
     if expressions is None:
         return None
-    lists = allocator.features.list_attributes
-    found = []
+    found: list[DeviceId] = []
     for one in [one for pool in pools if not pool.incomplete for one in pool.slices]:
-        for device in one.devices:
-            try:
-                if not all(device.matches(each, lists=lists) for each in expressions):
-                    continue
-            except (CompileError, EvaluationError):
-                return None  # the allocator tells the pod's attempt the error
-            if one.place.node_name is None or one.by_device or not device.is_plain:
-                return None
-            if not is_repelled(device, kind.asked):
-                found.append(device.id)
+        key = (one.shape, kind.key)
+        if key not in allocator.places:
+            allocator.places[key] = _places(one, kind, expressions, allocator.features)
+        places = allocator.places[key]
+        if places is None or (places and (one.place.node_name is None or one.by_device)):
+            return None
+        found += [one.devices[at].id for at in places]
     return tuple(found)
+
+
+def _places(
+    one: SliceView, kind: Kind, expressions: Sequence[str], features: Features
+) -> list[int] | None:
+    """Return which devices of a slice are of a kind, ``None`` if some cannot be counted."""
+    found = []
+    for at, device in enumerate(one.devices):
+        try:
+            if not all(
+                device.matches(each, lists=features.list_attributes) for each in expressions
+            ):
+                continue
+        except (CompileError, EvaluationError):
+            return None  # the allocator tells the pod's attempt the error
+        if not device.is_plain:
+            return None
+        if not is_repelled(device, kind.asked):
+            found.append(at)
+    return found
 
 
 def pick(

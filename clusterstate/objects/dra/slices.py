@@ -1,11 +1,13 @@
 """Slices of devices as the allocator reads them, made once for a version of a slice.
 
-A ``SliceView`` holds its devices; each device remembers what CEL selectors said of it, so that an
-expression is evaluated once for a device version.
+A ``SliceView`` holds its devices. What CEL selectors said of a device is remembered with its
+``Content``, which all devices share that differ in nothing but their names: an expression is
+evaluated once for each.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -70,32 +72,15 @@ class NodeAccess:
         )
 
 
-class DeviceView:
-    """One device of a slice."""
+class Content:
+    """What a device of a driver is, its name apart, and what CEL selectors say of it."""
 
-    __slots__ = (
-        "_answers", "_values", "consumes", "id", "manifest", "place", "shared", "taints",
-    )  # fmt: skip
+    __slots__ = ("__weakref__", "_answers", "_device", "_values")
 
-    def __init__(self, driver: str, pool: str, manifest: Manifest) -> None:
-        self.id: DeviceId = (driver, pool, manifest["name"])
-        self.manifest = manifest
-        self.place = NodeAccess(manifest)
-        self.shared = bool(manifest.get("allowMultipleAllocations"))
-        self.taints: Sequence[Manifest] = manifest.get("taints") or ()
-        self.consumes: Counters = _counters(
-            manifest.get("consumesCounters") or (), name="counterSet"
-        )
+    def __init__(self, driver: str, manifest: Manifest) -> None:
+        self._device = Device(driver, manifest)
         self._values: dict[bool, dict[str, Any]] = {}
         self._answers: dict[tuple[str, bool], bool | str] = {}
-
-    def __str__(self) -> str:
-        return "/".join(self.id)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it goes to one claim as a whole, at once, and takes nothing of counters."""
-        return not (self.shared or self.consumes or self.manifest.get("bindingConditions"))
 
     def matches(self, expression: str, *, lists: bool) -> bool:
         """Return whether a CEL selector matches; ``lists``: whether attributes may be lists.
@@ -114,11 +99,55 @@ class DeviceView:
         selector = compile_selector(expression)
         try:
             if lists not in self._values:
-                device = Device(self.id[0], self.manifest)
-                self._values[lists] = device_value(device, lists=lists)
+                self._values[lists] = device_value(self._device, lists=lists)
             return selector.evaluate(self._values[lists])[0]
         except EvaluationError as error:
             return str(error)
+
+
+_contents: WeakValueDictionary[bytes, Content] = WeakValueDictionary()
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+def _content(driver: str, manifest: Manifest) -> Content:
+    key = _encode((driver, {**manifest, "name": ""}))
+    found = _contents.get(key)
+    if found is None:
+        found = _contents[key] = Content(driver, manifest)
+    return found
+
+
+class DeviceView:
+    """One device of a slice."""
+
+    __slots__ = ("consumes", "content", "id", "manifest", "place", "shared", "taints")
+
+    def __init__(self, driver: str, pool: str, manifest: Manifest) -> None:
+        self.id: DeviceId = (driver, pool, manifest["name"])
+        self.manifest = manifest
+        self.place = NodeAccess(manifest)
+        self.shared = bool(manifest.get("allowMultipleAllocations"))
+        self.taints: Sequence[Manifest] = manifest.get("taints") or ()
+        self.consumes: Counters = _counters(
+            manifest.get("consumesCounters") or (), name="counterSet"
+        )
+        self.content = _content(driver, manifest)
+
+    def __str__(self) -> str:
+        return "/".join(self.id)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it goes to one claim as a whole, at once, and takes nothing of counters."""
+        return not (self.shared or self.consumes or self.manifest.get("bindingConditions"))
+
+    def matches(self, expression: str, *, lists: bool) -> bool:
+        """Return whether a CEL selector matches; ``lists``: whether attributes may be lists.
+
+        Raises:
+            CompileError, EvaluationError: it cannot tell.
+        """
+        return self.content.matches(expression, lists=lists)
 
 
 class SliceView:
@@ -126,7 +155,7 @@ class SliceView:
 
     __slots__ = (
         "by_device", "count", "counter_sets", "devices", "driver", "generation", "has_conditions",
-        "is_everywhere", "label_keys", "manifest", "name", "place", "pool",
+        "is_everywhere", "label_keys", "manifest", "name", "place", "pool", "shape",
     )  # fmt: skip
 
     def __init__(self, manifest: Manifest) -> None:
@@ -144,6 +173,7 @@ class SliceView:
         self.devices = [
             DeviceView(self.driver, self.pool, each) for each in spec.get("devices") or ()
         ]
+        self.shape = tuple([device.content for device in self.devices])
         self.is_everywhere = bool(self.counter_sets) or (
             self.place.all_nodes and not self.by_device
         )
