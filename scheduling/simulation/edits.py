@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from clusterstate.objects.rules.volume_matching import wanted_size
 from clusterstate.objects.values.labels import (
     DOES_NOT_EXIST,
     DOUBLE_EQUALS,
@@ -25,7 +26,9 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node, Taint
 from clusterstate.objects.values.pod import NodeSelector, Pod, PodAffinity, PodSpec, Toleration
 from clusterstate.objects.values.quantity import milli_value, value
+from clusterstate.objects.values.storage import STORAGE, PersistentVolumeClaim
 
+_HOST: Final = "kubernetes.io/hostname"
 _MEBI: Final = 2**20
 _NOTHING: Final[tuple[object, ...]] = (None, "", [], {})
 _UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
@@ -52,6 +55,34 @@ class NodeEdit(Edit, frozen=True):
     """A change of each of some nodes."""
 
     change: Callable[[Node], Node]
+
+
+def volume_for(claim: PersistentVolumeClaim, host: str = "") -> Manifest:
+    """Return a volume that suits a claim, on a node, or reached from all of them."""
+    spec: Manifest = {
+        "accessModes": list(claim.spec.access_modes),
+        "capacity": {STORAGE: str(wanted_size(claim))},
+        "persistentVolumeReclaimPolicy": "Retain",
+        "storageClassName": claim.class_name,
+        "volumeMode": claim.spec.volume_mode or "Filesystem",
+    }
+    name = f"for-{claim.metadata.namespace}-{claim.metadata.name}"[:253]
+    if host:
+        here = {"key": _HOST, "operator": "In", "values": [host]}
+        terms = [{"matchExpressions": [here]}]
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+        spec["local"] = {"path": f"/mnt/{name}"}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def host_of(node: Node) -> str:
+    """Return the label by which local volumes name a node, empty where it has none."""
+    return node.metadata.labels.get(_HOST, "")
 
 
 def patch(before: Thing, after: Thing) -> Manifest:

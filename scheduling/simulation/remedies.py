@@ -20,6 +20,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.quantity import QuantityError
+from clusterstate.objects.values.storage import AVAILABLE, NO_PROVISIONER, STORAGE, PersistentVolume
 from scheduling.engine import deciding
 from scheduling.engine.deciding import Decider
 from scheduling.engine.reference.cycle import (
@@ -64,7 +65,8 @@ E = TypeVar("E", bound=Edit)
 class Remedy(msgspec.Struct, frozen=True):
     """Edits that open nodes, as was tried.
 
-    ``target``: Pod, Node or Plan. ``opens``: nodes that took the pod then, of ``tried``;
+    ``target``: Pod, Node, Plan, or PersistentVolume, of which ``patch`` is the first to make.
+    ``opens``: nodes that took the pod then, of ``tried``;
     ``nodes``: that need the same, of which ``names`` are some. ``frees``: waiting pods that found
     room then, with all of the tried nodes changed, or with one where its capacity grew; ``of``:
     pods that were tried. ``patch``: the change of the pod, or of the first of ``names``, as a merge
@@ -134,7 +136,7 @@ def remedies(
         before = tried.get((remedy.target, remedy.text))
         if before is None or remedy.opens > before.opens:
             tried[remedy.target, remedy.text] = remedy
-    kept = [*tried.values(), *trial.by_preemption()]
+    kept = [*tried.values(), *trial.by_volumes(), *trial.by_preemption()]
     return sorted(kept, key=Remedy.order)
 
 
@@ -178,6 +180,56 @@ class Trial:
             found = self._on_nodes(steps, group.rows)
             if found is not None:
                 yield found
+
+    def by_volumes(self) -> Iterator[Remedy]:
+        """Yield volumes to make by hand, for claims of classes for which nobody makes any."""
+        table = self._snapshot.volumes
+        wanted = [
+            claim
+            for name in self._info.claims
+            if (claim := table.claim(self._info.namespace, name)) is not None
+            and not claim.spec.volume_name
+            and (of := table.storage_class(claim.class_name)) is not None
+            and of.provisioner in ("", NO_PROVISIONER)
+        ]
+        made = [edits.volume_for(claim) for claim in wanted]
+        rows = self._feasible_with(made) if made else self._snapshot.rows()[:0]
+        hosts = (edits.host_of(self._snapshot.node(row)) for row in rows.tolist())
+        host = next(filter(None, hosts), "")
+        if not host:
+            return
+        made = [edits.volume_for(claim, host) for claim in wanted]
+        found = self._feasible_with(made)
+        if not len(found):
+            return
+        sizes = " and ".join(
+            f"{one['spec']['capacity'][STORAGE]} of class {one['spec']['storageClassName']}"
+            for one in made
+        )
+        yield Remedy(
+            "PersistentVolume",
+            f"make {'a volume' if len(made) == 1 else 'volumes'} of {sizes} on the node {host}",
+            tuple({"action": "CreateVolume", "manifest": one} for one in made),
+            opens=len(found),
+            tried=self._snapshot.node_count,
+            nodes=len(rows),
+            names=self._names(found),
+            frees=1,
+            of=1,
+            patch=made[0],
+        )
+
+    def _feasible_with(self, volumes: Sequence[Manifest]) -> Rows:
+        """Return the rows that take the pod once there are these volumes, too."""
+        table = self._snapshot.volumes
+        for one in volumes:
+            there = {**one, "status": {"phase": AVAILABLE}}
+            table.set(msgspec.convert(there, PersistentVolume))
+        try:
+            return self._feasible(self._question.pod)
+        finally:
+            for one in volumes:
+                table.remove("PersistentVolume", "", one["metadata"]["name"])
 
     def by_preemption(self) -> Iterator[Remedy]:
         """Yield the lowest priority class with which room could be made at the cost of others."""

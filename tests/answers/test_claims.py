@@ -176,6 +176,25 @@ def test_a_decision_about_volumes_is_made_again_on_the_volumes_of_then():
     assert [one for one in made if one[1] != ("same", [])] == []
 
 
+def test_a_volume_that_nobody_makes_is_a_remedy_that_helps_when_applied():
+    of = {"provisioner": "kubernetes.io/no-provisioner"}
+    make("StorageClass", "local", volumeBindingMode="WaitForFirstConsumer", **of)
+    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "3Gi"}}}
+    asked["storageClassName"] = "local"
+    make("PersistentVolumeClaim", "c", namespace="default", spec=asked)
+    make_pod("p", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}])
+    cluster = Cluster()
+    cluster.turn()
+    question = {"namespace": "default", "name": "p", "remedies": True}
+    (told,) = advisor.ask("why", question)["status"]["remedies"]
+    assert told["target"] == "PersistentVolume"
+    assert told["text"] == f"make a volume of 3Gi of class local on the node {told['names'][0]}"
+    objects.create("PersistentVolume", "", told["patch"], now=NOW)
+    for _ in range(2):
+        cluster.turn(4, seconds=10)
+    assert happens()["p"][0] == told["names"][0]
+
+
 def test_a_local_volume_pins_the_pod_that_comes_again():
     owner = {**OWNER, "apiVersion": "apps/v1", "kind": "StatefulSet"}
     asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
