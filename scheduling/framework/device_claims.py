@@ -5,6 +5,7 @@
 claims are.
 """
 
+import itertools
 import uuid
 from collections.abc import Hashable
 from functools import lru_cache
@@ -21,6 +22,7 @@ from clusterstate.objects.dra.attempt import (
     Attempt,
     Gates,
     NodeAnswer,
+    TimedOut,
     Verdict,
     allocated_claim,
     is_special,
@@ -40,6 +42,9 @@ RELEASED: Final = "DynamicResources/released"
 """The note with the claim that PostFilter gives back (``Release``)."""
 GATES: Final = Gates(allocator=Features(list_attributes=True))
 """What acts here: the defaults of 1.36, and lists of attributes."""
+_MOST_STEPS: Final = 50_000
+"""Steps of the search for devices on one node, some 0.2 s; kube-scheduler ends it after 10 s. A
+number, and no time: equal inputs give equal decisions."""
 _COUNTED: Final = "DynamicResources/counted"
 _BOUND_AT_ONCE: Final = Gates(allocator=Features(binding_conditions=False, list_attributes=True))
 """For extended resources: their claim is made with the binding, which cannot wait for devices."""
@@ -79,11 +84,19 @@ class DeviceTable(DeviceWorld):
         self.__dict__.update(other.__dict__)
 
     def judge(self, attempt: Attempt, node: Node) -> Verdict:
-        """Return what an attempt finds on a node."""
+        """Return what an attempt finds on a node; a search of too many steps times out."""
         offered = node.status.allocatable
         view = NodeView(node.metadata.name, node.metadata.labels)
+        steps = itertools.count()
+
+        def check() -> None:
+            if next(steps) >= _MOST_STEPS:
+                raise TimedOut
+
         return attempt.filter(
-            view, lambda name: Quantity.parse(offered[name]).value() if name in offered else None
+            view,
+            lambda name: Quantity.parse(offered[name]).value() if name in offered else None,
+            check,
         )
 
     def take(

@@ -223,3 +223,17 @@ def test_who_binds_claims_as_pods_are_decided_is_told_each_pod_that_got_devices(
     )  # fmt: skip
     assert all(one.scheduled for one in made)
     assert told == [one.key for one in waiting[:3]]
+
+
+def test_a_search_without_end_is_given_up() -> None:
+    world = World(quick=True)
+    world.do("slice", (0, [("l", "")] * 16, 1))
+    pod = world.pod(([("large", 1, "")], "", "o"))
+    (claim,) = world.snapshot.devices.claims.values()
+    of_claim = claim["spec"]["devices"]["requests"]
+    of_claim += [request(f"r{number}", "large", 1, "") for number in range(9)]
+    of_claim.append(request("last", "small", 1, ""))
+    (made,) = schedule_batch(
+        world.snapshot, world.framework, [pod], Options(), decider=world.decider
+    )
+    assert made.message.endswith("node n0: timed out trying to allocate devices")
