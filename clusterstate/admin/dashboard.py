@@ -8,13 +8,15 @@ from django.urls import reverse
 
 from clusterstate.admin import look
 from clusterstate.admin.navigation import may_see
-from clusterstate.models import Node, PendingPod, Pod
+from clusterstate.models import Node, PendingPod, Pod, Taint
 
 _SHOWN = 8
+_LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints of nodes that are not ready, or whose agents are silent."""
 
 
 def context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """Return the page's context with the figures that the person may see. Queries five times."""
+    """Return the page's context with the figures that the person may see. Queries six times."""
     if may_see(request, "clusterstate", "node"):
         context |= {"node_cards": _nodes(), "use": _use()}
     if may_see(request, "clusterstate", "pod"):
@@ -31,8 +33,14 @@ def _nodes() -> list[dict[str, Any]]:
     found = Node.objects.aggregate(
         total=Count("id"), cordoned=Count("id", filter=Q(unschedulable=True))
     )
+    lost = Taint.objects.filter(key__in=_LOST).values("node_id").distinct().count()
     return [
         _card("Nodes", found["total"], "node"),
+        {
+            "title": "Nodes not ready",
+            "value": lost,
+            "href": f"{reverse('console:nodes')}?q=is:notready",
+        },
         _card("Cordoned nodes", found["cordoned"], "node", "cordoned=yes"),
     ]
 

@@ -196,7 +196,14 @@ def test_the_overview_counts_and_links(administrator: Client) -> None:
     set_unschedulable([Unschedulable(pod_id=waiting, message=MESSAGE)], now=NOW)
     response = administrator.get("/admin/")
     page = text(response)
-    for shown in ("Nodes 2", "Cordoned nodes 1", "Pods on a node 1", "Pods waiting 1", "2 of 8"):
+    for shown in (
+        "Nodes 2",
+        "Nodes not ready 0",
+        "Cordoned nodes 1",
+        "Pods on a node 1",
+        "Pods waiting 1",
+        "2 of 8",
+    ):
         assert shown in page, shown
     assert MESSAGE in page
     assert "?placement=waiting" in response.content.decode()
