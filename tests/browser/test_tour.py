@@ -6,6 +6,7 @@ from tests import faults
 from tests.browser.conftest import CHROMIUM, DRIVER, NONE_HERE
 from tests.drills.questions import questions
 from tests.drills.tour import tour
+from tests.drills.weather import weather
 
 pytestmark = [
     *faults.MARKS,
@@ -30,3 +31,10 @@ def test_twelve_questions_of_operators_are_answered_by_clicks() -> None:
     assert len(tasks) == 13, "signing in, and twelve questions"
     assert whole["clicks"] <= 70
     assert len(found["kubectl"]["tasks"]) == 13, "twelve questions, and their sum"
+
+
+@pytest.mark.long
+def test_every_page_in_bad_weather_is_readable_and_tells_of_it() -> None:
+    """The drill ends where axe finds something serious, or a page of good weather has an error."""
+    found = weather(nodes=12, pods=40, waiting=60, say=print)
+    assert set(found["pages"]) >= {"fleet", "waiting", "why", "pod-group", "change"}
