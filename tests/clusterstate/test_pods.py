@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import OperationalError, transaction
 
 from clusterstate.actions import objects
 from clusterstate.actions.cluster.collection import delete_collection
@@ -813,7 +813,8 @@ def test_pods_that_go_at_once_leave_what_judged_ones_leave() -> None:
         create_pod(pod("told", namespace=space, annotations=told), now=NOW)
         delete_pod(space, "going", now=NOW)
         new_pod("held", namespace=space)
-    names = ("bound", "fresh", "full", "failed", "kept", "told", "going", "held", "absent", "fresh")
+    free = ("bound", "fresh", "full", "failed", "told", "going")
+    names = (*free, "kept", "held", "absent", "fresh")
     start = changes.watermark()
     found = []
     for space, delete in zip(spaces, (delete_pods_each, _delete_judged), strict=True):
@@ -828,10 +829,12 @@ def test_pods_that_go_at_once_leave_what_judged_ones_leave() -> None:
 
         holder = Worker(hold)
         assert held.wait(10)
-        deleting = Worker(lambda wanted=wanted, delete=delete: delete(wanted, now=NOW))
+        results = delete(wanted[: len(free)], now=NOW)
+        rest = wanted[len(free) :]
+        deleting = Worker(lambda rest=rest, delete=delete: delete(rest, now=NOW))
         holds.set()
         holder.result()
-        results = deleting.result()
+        results += deleting.result()
         log = [one for one in everything_since(start, "Pod") if one.namespace == space]
         plain = []
         for name, one in zip(names, results, strict=True):
@@ -862,3 +865,23 @@ def test_pods_that_go_at_once_leave_what_judged_ones_leave() -> None:
     assert found[0] == found[1]
     for table in ("pending_pod", "terminating_pod"):
         assert sql.fetch(f"SELECT 1 FROM {table} WHERE pod_id NOT IN (SELECT id FROM pod)") == []
+
+
+def test_no_pod_goes_at_once_where_another_of_the_request_cannot_be_judged() -> None:
+    """Who asks for each by itself after that must find the pods, not hear that they are gone."""
+    for name in ("free", "held"):
+        new_pod(name)
+    wanted = [
+        Deletion(namespace="default", name=name, grace_seconds=0) for name in ("free", "held")
+    ]
+
+    def delete() -> None:
+        sql.run("SET lock_timeout = '50ms'")
+        delete_pods_each(wanted, now=NOW)
+
+    with transaction.atomic():
+        lock_pods([("default", "held")])
+        with pytest.raises(OperationalError, match="lock timeout"):
+            Worker(delete).result()
+    assert all(find_pod_id("default", one.name) for one in wanted)
+    assert not any(isinstance(one, StatusError) for one in delete_pods_each(wanted, now=NOW))

@@ -1,6 +1,6 @@
 """Delete pods: gracefully for a client, and for good when nothing keeps them any more."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import transaction
@@ -73,37 +73,24 @@ def delete_pod(
 def delete_pods_each(wanted: Sequence[Deletion], *, now: datetime) -> list[Deleted | StatusError]:
     """Delete pods as ``delete_pod`` does; return each one's result, in order.
 
-    One statement deletes those that nothing is to be asked about; a transaction, the others.
+    All by one statement, where nothing is to be asked about any of them; else in one transaction.
+    Whatever else than a result is raised, nothing was deleted.
     """
-    results: dict[int, Deleted | StatusError] = dict(_delete_plain(wanted, now))
-    rest = [place for place in range(len(wanted)) if place not in results]
-    if rest:
-        judged = _delete_judged([wanted[place] for place in rest], now=now)
-        results.update(zip(rest, judged, strict=True))
-    return [results[place] for place in range(len(wanted))]
-
-
-def _delete_plain(wanted: Sequence[Deletion], now: datetime) -> Iterator[tuple[int, Deleted]]:
-    """Delete the pods that go at once whatever they say; yield the results by place.
-
-    Of these deletions ``_judge`` would ask for finalizers alone.
-    """
-    places: dict[tuple[str, str], list[int]] = {}
-    for place, one in enumerate(wanted):
-        places.setdefault((one.namespace, one.name), []).append(place)
-    plain = [of_one[0] for of_one in places.values() if len(of_one) == 1]
-    plain = [place for place in plain if _goes_at_once(wanted[place])]
-    if plain:
-        keys = [(wanted[place].namespace, wanted[place].name) for place in plain]
-        by = [wanted[place].user.actor for place in plain]
-        for number, done in again_after_deadlock(
-            lambda: delete_free_pods(keys, by, now=now)
-        ).items():
-            yield plain[number], done
+    if not wanted:
+        return []
+    keys = [(one.namespace, one.name) for one in wanted]
+    if len(set(keys)) == len(keys) and all(map(_goes_at_once, wanted)):
+        by = [one.user.actor for one in wanted]
+        if found := again_after_deadlock(lambda: delete_free_pods(keys, by, now=now)):
+            return [*found]
+    return _delete_judged(wanted, now=now)
 
 
 def _goes_at_once(one: Deletion) -> bool:
-    """Return whether a deletion asks for no more than that a pod is gone, and may."""
+    """Return whether a deletion asks for no more than that a pod is gone, and may.
+
+    Of such a deletion ``_judge`` would ask for finalizers alone.
+    """
     return (
         one.grace_seconds == 0
         and not (one.uid or one.resource_version or one.propagation or one.condition)

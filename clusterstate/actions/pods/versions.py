@@ -228,11 +228,13 @@ _DELETE_FREE = f"""
         JOIN document d ON d.id = p.document_id
         WHERE opened = 1 AND strpos({sql.METADATA}, '"finalizers":[') = 0
         ORDER BY p.id FOR UPDATE OF p SKIP LOCKED),
-    numbered AS MATERIALIZED (SELECT {changes.NEXT} AS revision, free.* FROM free),
+    numbered AS MATERIALIZED (
+        SELECT {changes.NEXT} AS revision, free.* FROM free
+        WHERE (SELECT count(*) FROM free) = %s::bigint),
     {_gone("position", "uid", "text")}
-    SELECT position, uid::text, text, revision, old_revision, node_name, scheduled_at,
-           unschedulable, eviction
-    FROM deleted
+    SELECT uid::text, text, revision, old_revision, node_name, scheduled_at, unschedulable,
+           eviction
+    FROM deleted ORDER BY position
 """
 
 _DELETE_FREE = " ".join(_DELETE_FREE.split())
@@ -240,21 +242,22 @@ _DELETE_FREE = " ".join(_DELETE_FREE.split())
 
 def delete_free_pods(
     keys: Sequence[tuple[str, str]], by: Sequence[Actor | None], *, now: datetime
-) -> dict[int, Deleted]:
-    """Delete pods without finalizers by one statement; return what became of each, by its place.
+) -> list[Deleted]:
+    """Delete pods without finalizers by one statement; return what became of each, in order.
 
-    ``keys`` are different namespaces and names. Those that are left out are not there, have
-    finalizers, or are being written by somebody else.
+    ``keys`` are different namespaces and names. All of them or none: none are deleted, and none
+    returned, if one is not there, has finalizers, or is being written by somebody else.
     """
     spaces, names = zip(*keys, strict=True)
-    parameters = (*actors.gate(), sql.Texts(spaces), sql.Texts(names), *actors.columns(by), now)
-    found = {}
-    for position, uid, text, revision, before, *slots in sql.fetch(_DELETE_FREE, parameters):
+    parameters = (sql.Texts(spaces), sql.Texts(names), *actors.columns(by), len(keys), now)
+    found = []
+    for uid, text, revision, before, *slots in sql.fetch(
+        _DELETE_FREE, (*actors.gate(), *parameters)
+    ):
         told = transactions.told(text, revision, pod_overlay(*slots), before=before)
-        found[position - 1] = Deleted(told, revision, uid, gone=True)
+        found.append(Deleted(told, revision, uid, gone=True))
     if found:
-        latest = max(one.revision for one in found.values())
-        changes.announce(latest, (POD.name,), leaving=True)
+        changes.announce(max(one.revision for one in found), (POD.name,), leaving=True)
     return found
 
 
