@@ -13,6 +13,7 @@ from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.actions.scheduler.claiming import bind_in_order, release
 from clusterstate.change_log import changes
+from clusterstate.database import sql
 from clusterstate.objects.dra.attempt import ALLOCATED_HERE, Release
 from clusterstate.objects.values.errors import Conflict
 from clusterstate.queries.objects.lists import list_page
@@ -403,6 +404,21 @@ def test_one_pod_without_its_template_keeps_no_other_from_its_claim_and_none_is_
     make("ResourceClaimTemplate", "default", "other", spec={"spec": {}})
     resource_claims.follow(NOW)
     assert stored("ResourceClaim") == first
+
+
+def test_a_claim_that_cannot_be_stored_keeps_no_other_pod_from_its_own():
+    template("t")
+    entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
+    create_pods([pod_manifest(f"p{n}", resourceClaims=[entry]) for n in range(3)], now=NOW)
+    sql.run("SET CONSTRAINTS ALL IMMEDIATE")
+    sql.run(
+        "ALTER TABLE generic_object ADD CONSTRAINT odd CHECK (name NOT LIKE 'p1-gpu-%%') NOT VALID"
+    )
+    resource_claims.follow(NOW)
+    assert sorted(name[:2] for name in stored("ResourceClaim")) == ["p0", "p2"]
+    aside = {(one["involvedObject"]["kind"], one["involvedObject"]["name"])
+             for one in stored("Event").values() if one["reason"] == "SetAside"}  # fmt: skip
+    assert aside == {("Pod", "p1")}
 
 
 def test_a_claim_that_a_quota_refused_is_tried_again_and_an_event_says_why():

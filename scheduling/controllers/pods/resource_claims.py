@@ -113,8 +113,11 @@ def _make_together(
 ) -> set[int]:
     """Make the claims that pods lack, of many in one transaction; return for which it is done.
 
-    Those are left out that lack nothing, or something else, and all of those of a transaction in
-    which one was refused.
+    Those are left out that lack nothing, or something else, and all of those of a transaction that
+    fails because of one of them.
+
+    Raises:
+        django.db.Error: the database fails, not the claims (``aside.is_an_objects_fault``).
     """
     new: list[tuple[int, Manifest, Outcome]] = []
     for pod_id, pod in pods.items():
@@ -125,8 +128,13 @@ def _make_together(
     done: set[int] = set()
     for first in range(0, len(new), _TOGETHER):
         some = new[first : first + _TOGETHER]
-        with suppress(StatusError, _Gone), transaction.atomic():
-            _make_all(some, now)
+        try:
+            with transaction.atomic():
+                _make_all(some, now)
+        except Exception as error:
+            if not aside.is_an_objects_fault(error):
+                raise
+        else:
             done.update(pod_id for pod_id, _, _ in some)
     return done
 
