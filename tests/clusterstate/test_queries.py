@@ -18,11 +18,12 @@ from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.database import sql
 from clusterstate.objects.registry import fields
+from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.values.errors import BadRequest
 from clusterstate.objects.values.labels import parse_selector
 from clusterstate.queries.evictions.eviction_timers import TAINT, due_taints
 from clusterstate.queries.loops.loading import consistent_read, load_classes
-from clusterstate.queries.objects import lists
+from clusterstate.queries.objects import kept_lists, lists
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.people.tokens import TokenUser, token_user
 from clusterstate.queries.pods import find_pod_id
@@ -238,6 +239,15 @@ def test_a_list_that_is_kept_is_what_the_rows_say() -> None:
         assert "never" in names(list_page("Pod", acknowledged=True))
         transaction.set_rollback(True)
     assert list_page("Pod", acknowledged=True) == list_page("Pod")
+
+
+def test_empty_lists_of_many_namespaces_do_not_pile_up() -> None:
+    kind, kept = KINDS["Pod"], 0
+    for number in range(3000):
+        kept_lists.keep(kind, f"n{number}", 1, [])
+    for number in range(3000):
+        kept += kept_lists.current(kind, f"n{number}", 1) is not None
+    assert kept == kept_lists.MOST_BYTES >> 14
 
 
 def bind_nowhere_changes_nothing() -> bool:

@@ -26,6 +26,9 @@ from clusterstate.processes import memory
 from clusterstate.queries.pods import pod_overlay
 
 MOST_BYTES: Final = 16 << 20
+_OF_EACH: Final = 16 << 10
+"""Counted for a list besides its objects, so that a thousand are kept at most: of namespaces there
+may be any number, and most are empty for most kinds."""
 _UNUSED_SECONDS: Final = 60.0
 _MOST_REVISIONS: Final = 4
 """So many revisions for each object are looked through at most; more cost as much as the rows."""
@@ -60,7 +63,8 @@ def is_kept(kind: Kind) -> bool:
 def keep(kind: Kind, namespace: str, revision: int, found: Sequence[Entry]) -> None:
     """Keep a whole list that was read, unless a newer one is there or it is too large."""
     items = [item for _, _, item in found]
-    _put(kind, namespace, revision, [key[:2] for key in found], items, sum(map(len, items)))
+    size = sum(map(len, items), _OF_EACH)
+    _put(kind, namespace, revision, [key[:2] for key in found], items, size)
 
 
 def current(kind: Kind, namespace: str, mark: int) -> Kept | None:
