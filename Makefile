@@ -17,7 +17,7 @@ help:
 	@echo "make test         the suite, on a throw-away PostgreSQL and Redis"
 	@echo "make long         what the suite leaves out, before a release: more, longer; with make later"
 	@echo "make later        what depends on time once more, ten years on as a leap day ends"
-	@echo "make plans        PLANS=1000 random worlds: what a plan foretells is what then happens"
+	@echo "make plans        PLANS=1000 random worlds: what a plan predicts is what then happens"
 	@echo "make previews     the same of PREVIEWS=200 drains and taints made by the console's pages"
 	@echo "make mutants      MUTANTS=20 changes of rules at random, from SEED=: those that no test notices"
 	@echo "make fast         the tests that need no database"

@@ -274,7 +274,7 @@ class _Tools:
         return await self._asked(placing, "/api/v1/pods")
 
     async def apply_plan(self, changes: list[dict[str, Any]]) -> str:
-        """Carry changes out, as `plan` foretells them. This changes the cluster.
+        """Carry changes out, as `plan` predicts them. This changes the cluster.
 
         The plan is made again and applied at once; its name and state are the answer.
         """

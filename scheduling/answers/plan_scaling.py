@@ -27,7 +27,7 @@ class Scaling(msgspec.Struct, frozen=True):
     """The effect of a change of replicas.
 
     ``gone``: ids of the pods that leave, in order. ``new``: manifests of the pods that come.
-    ``warning``: what is not foretold, empty for nothing.
+    ``warning``: what the plan does not predict; empty if it predicts everything.
     """
 
     title: str
@@ -54,7 +54,7 @@ def scaling(change: PlanChange, now: datetime) -> Scaling:
         sets = _sets_of(world, owner)
         busy = [one for one in sets if _active(world, one)]
         if len(busy) > 1:
-            warning = f"{kind} {namespace}/{name}: a rollout is under way, which is not foretold"
+            warning = f"{kind} {namespace}/{name}: its rollout is under way and is not predicted"
     pods = [pod for one in sets for pod in _active(world, one)]
     missing = change.replicas - len(pods)
     maker = sets[0] if sets else owner

@@ -268,7 +268,7 @@ class _Planning:
             )
             future.wait([waiter])
         elif isinstance(ready, Set):
-            text = f"is bound to node {ready.node_name}: what follows is not foretold"
+            text = f"is bound to node {ready.node_name}: what follows is not predicted"
             self._warnings.append(f"{ready.title}: {text}")
         elif ready.status == "invalid":
             self._raise(_refusals(ready, path))
