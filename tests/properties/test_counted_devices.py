@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from clusterstate.objects.dra.counting import kind_and_count
 from clusterstate.objects.values.meta import Manifest
 from scheduling.engine.deciding import Decider
 from scheduling.engine.fast import fast_lane
@@ -237,3 +238,25 @@ def test_a_search_without_end_is_given_up() -> None:
         world.snapshot, world.framework, [pod], Options(), decider=world.decider
     )
     assert made.message.endswith("node n0: timed out trying to allocate devices")
+
+
+def test_columns_that_mean_other_kinds_now_are_compared_anew() -> None:
+    world = World(quick=True)
+    world.do("slice", (0, [("l", ""), ("s", "")], 1))
+    snapshot = world.snapshot
+
+    def column(name: str, number: int = 0) -> int:
+        asked = request("r", name, 1, "")
+        asked["exactly"]["selectors"] = [{"cel": {"expression": f"{number} == {number}"}}]
+        found = kind_and_count([{"spec": {"devices": {"requests": [asked]}}}])
+        assert found is not None
+        return snapshot.device_column(found[0])
+
+    first = column("small"), column("large")
+    assert snapshot.are_apart(*first)
+    number = generation = snapshot.column_generation
+    while snapshot.column_generation == generation:
+        number += 1
+        latest = column("gpu", number)
+    assert (latest, column("large")) == first
+    assert not snapshot.are_apart(*first)

@@ -67,6 +67,7 @@ class DeviceColumns:
             self._given = 0
             self._kinds.clear()
             self._refused.clear()
+            self._apart.clear()
         if not self._kinds:
             self._position = snapshot.devices.position
             self._renewed.clear()
