@@ -8,13 +8,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clusterstate.objects.dra.counting import kind_and_count
+from clusterstate.objects.dra import counting
+from clusterstate.objects.dra.counting import Kind, kind_and_count
 from clusterstate.objects.values.meta import Manifest
 from scheduling.engine.deciding import Decider
 from scheduling.engine.fast import fast_lane
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.framework.device_claims import GATES
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
 from tests.harness import kubernetes_framework
@@ -240,17 +242,22 @@ def test_a_search_without_end_is_given_up() -> None:
     assert made.message.endswith("node n0: timed out trying to allocate devices")
 
 
+def kind_of(name: str, number: int) -> Kind:
+    """Return the kind of a class's devices; by the number others that say the same."""
+    asked = request("r", name, 1, "")
+    asked["exactly"]["selectors"] = [{"cel": {"expression": f"{number} == {number}"}}]
+    found = kind_and_count([{"spec": {"devices": {"requests": [asked]}}}])
+    assert found is not None
+    return found[0]
+
+
 def test_columns_that_mean_other_kinds_now_are_compared_anew() -> None:
     world = World(quick=True)
     world.do("slice", (0, [("l", ""), ("s", "")], 1))
     snapshot = world.snapshot
 
     def column(name: str, number: int = 0) -> int:
-        asked = request("r", name, 1, "")
-        asked["exactly"]["selectors"] = [{"cel": {"expression": f"{number} == {number}"}}]
-        found = kind_and_count([{"spec": {"devices": {"requests": [asked]}}}])
-        assert found is not None
-        return snapshot.device_column(found[0])
+        return snapshot.device_column(kind_of(name, number))
 
     first = column("small"), column("large")
     assert snapshot.are_apart(*first)
@@ -260,3 +267,16 @@ def test_columns_that_mean_other_kinds_now_are_compared_anew() -> None:
         latest = column("gpu", number)
     assert (latest, column("large")) == first
     assert not snapshot.are_apart(*first)
+
+
+def test_kinds_without_number_are_not_remembered_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(counting, "_MOST_KEPT", 8)
+    world = World(quick=True)
+    world.do("slice", (0, [("l", "")], 1))
+    allocator = world.snapshot.devices.allocator(GATES.allocator)
+    for number in range(20):
+        kind = kind_of("gpu", number)
+        assert world.snapshot.device_column(kind) >= 0
+        assert max(len(allocator.counted), len(allocator.places)) <= 8

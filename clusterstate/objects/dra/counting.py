@@ -32,6 +32,8 @@ from clusterstate.objects.values.meta import Manifest
 _PLAIN: Final = frozenset(
     {"deviceClassName", "selectors", "allocationMode", "count", "tolerations"}
 )
+_MOST_KEPT: Final = 1 << 18
+"""Answers that are remembered, such as of a node and a kind. Of kinds there may be any number."""
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -79,6 +81,8 @@ def countable(allocator: Allocator, node: NodeView, kind: Kind) -> tuple[DeviceI
         return _devices(allocator, node, kind)
     key = (allocator.pools_key(node), kind.key)
     if key not in allocator.counted:
+        if len(allocator.counted) >= _MOST_KEPT:
+            allocator.counted.clear()
         allocator.counted[key] = _devices(allocator, node, kind)
     return allocator.counted[key]
 
@@ -94,6 +98,8 @@ def _devices(allocator: Allocator, node: NodeView, kind: Kind) -> tuple[DeviceId
     for one in [one for pool in pools if not pool.incomplete for one in pool.slices]:
         key = (one.shape, kind.key)
         if key not in allocator.places:
+            if len(allocator.places) >= _MOST_KEPT:
+                allocator.places.clear()
             allocator.places[key] = _places(one, kind, expressions, allocator.features)
         places = allocator.places[key]
         if places is None or (places and (one.place.node_name is None or one.by_device)):

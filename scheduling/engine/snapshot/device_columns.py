@@ -34,6 +34,7 @@ class _Nodes(Protocol):
 
 _MOST: Final = 32
 """This many columns are given out; who asks for one more has all kinds forgotten first."""
+_MOST_REFUSED: Final = 4096
 
 
 class DeviceColumns:
@@ -74,6 +75,8 @@ class DeviceColumns:
         column = snapshot.resource(f"devices {self._given}")
         # Nobody has looked at the column yet, so nobody needs to be told which rows change.
         if not self._write(snapshot, kind, column, snapshot.rows().tolist(), lambda row: None):
+            if len(self._refused) >= _MOST_REFUSED:
+                self._refused.clear()
             self._refused[kind.key] = shapes
             return -1
         self._given += 1
