@@ -39,7 +39,7 @@ _READABLE = ("/api", "/docs")
 
 
 def is_page(method: str, path: str, accept: str, has_token: bool) -> bool:  # noqa: FBT001
-    """Return whether a request is a browser's, for the admin or to read what the API has.
+    """Return whether a request is a browser's, for a page of the admin or of the API.
 
     Programs have a token, and do not ask for HTML.
     """
@@ -129,7 +129,7 @@ class BrowserOnly:
         args: list[Any],
         kwargs: dict[str, Any],
     ) -> HttpResponseBase | None:
-        """Ask each link that looks at the view before it runs, as Django does for its own chain."""
+        """Call each middleware's ``process_view`` before the view, as Django itself does."""
         if not is_browser(request):
             return None
         for link in self._links:

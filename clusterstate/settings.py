@@ -134,7 +134,7 @@ NODE_MONITOR_GRACE_SECONDS = environment.number(
 NODE_MONITOR_PERIOD_SECONDS = environment.number(
     "STOWAGE_NODE_MONITOR_PERIOD", 2, at_least=0.1, at_most=600
 )
-# By which chance ties are broken, in every batch alike, so that a plan foretells them; 0: any.
+# The seed that breaks ties between nodes in every batch, so that plans predict them; 0: random.
 SCHEDULER_SEED = environment.integer("STOWAGE_SCHEDULER_SEED", 0, at_least=0, at_most=2**63 - 1)
 # The share of the pods of a zone, of a namespace, of an owner, beyond which evictions wait for
 # approval, and how many pods that must be.

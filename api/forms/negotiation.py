@@ -175,7 +175,7 @@ class Negotiation(BaseContentNegotiation):
         """Return the renderer for the answer, and the media type to call it by.
 
         Raises:
-            NotAcceptable: the client takes nothing that one of them writes.
+            NotAcceptable: the client accepts none of the renderers' media types.
         """
         accept = request.META.get("HTTP_ACCEPT", "")
         if "text/html" in accept and middleware.is_browser(request._request):

@@ -15,5 +15,5 @@
     containers   logs, processes and ports of containers: each request refused with a reason
     component_statuses  whether the components work, for ``kubectl get cs``
     reviews      questions about who a user is and what the user may do
-    foretelling  what a dry run of a pod's creation says more
+    foretelling  the warnings of a dry run of a pod's creation: where the pod would be placed
 """

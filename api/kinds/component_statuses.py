@@ -33,7 +33,7 @@ class ComponentStatusesViewSet(OwnViewSet):
         return replies.reply(replies.MadeManifests(KIND, _found(), {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
-        """Return one."""
+        """Return the ComponentStatus called ``name``."""
         found = next((one for one in _found() if one["metadata"]["name"] == name), None)
         if found is None:
             details = {"name": name, "kind": "componentstatuses"}

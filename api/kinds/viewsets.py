@@ -113,7 +113,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
     def is_dry_run(self, request: Request) -> bool:
         """Return whether the parameters, or the DeleteOptions in the body, ask for a dry run.
 
-        A collection is deleted, and rolled back, by many short transactions, not in one of ours.
+        The deletion of a collection answers False: it uses many short transactions and rolls each
+        of them back itself.
         """
         if request.method == "DELETE":
             only_try = bool(self._delete_options(request)["dryRun"])

@@ -101,7 +101,7 @@ class CanariesViewSet(OwnViewSet):
         return replies.reply(MadeManifests(KIND, items, {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
-        """Return one."""
+        """Return the canary called ``name``."""
         return replies.reply(MadeManifests(KIND, [manifest(find_canary(name))], {}, alone=True))
 
     def create(self, request: Request) -> Response:

@@ -1,8 +1,8 @@
 """Plans: what a change will do, and the operation that makes it (``/apis/stowage.dev/v1/plans``).
 
-POST a ``Plan`` and an advisor foretells its outcome; the answer is kept under a name for a week.
-``POST plans/NAME/apply`` foretells it again and begins to carry it out if the outcome is the same;
-otherwise it answers 409 with the new plan and with what differs.
+POST a ``Plan`` and an advisor predicts its outcome; the answer is kept under a name for a week.
+``POST plans/NAME/apply`` predicts it again and begins to carry it out if the outcome is the same;
+otherwise it answers 409 with the new plan and the differences.
 """
 
 from collections.abc import Iterable, Iterator
@@ -52,7 +52,7 @@ BRAKE: Final = Kind(name="Brake", group=GROUP)
 _MANY = 100
 _MOST_TOLD = 100
 LANDINGS, LEAVING, NOTHING = "landings", "leaving", "nothing"
-"""What must be as foretold to apply a plan: all of it, who leaves and why, or nothing."""
+"""What must still be as predicted to apply a plan: all, which pods leave and why, or nothing."""
 _OPERATIONS = ("apply", "pause", "resume", "cancel", "undo")
 
 
@@ -66,10 +66,10 @@ class PlansViewSet(OwnViewSet):
     renderer_classes = renderers.OF_OBJECTS
     foretold: Manifest
     answer: bytes
-    """What an advisor foretold of a new plan, as JSON text: it may be long."""
+    """An advisor's prediction for a new plan, as JSON text: it may be long."""
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to plans; to foretell also to read; to apply to make each change."""
+        """Return the rights needed: to predict also to read, to apply also to make each change."""
         name = self.kwargs.get(self.lookup_url_kwarg, "")
         if self.action in _OPERATIONS:
             yield Attributes(
@@ -102,7 +102,7 @@ class PlansViewSet(OwnViewSet):
                 )
 
     def list(self, request: Request) -> Response:
-        """Return the latest plans, without what they foretold in detail."""
+        """Return the latest plans, without the details of their predictions."""
         limit = wire.integer(request.query_params.get("limit"), "limit") or _MANY
         named = naming.reads_all(self.user)
         found = latest_plans(limit=min(limit, _MANY))
@@ -119,7 +119,7 @@ class PlansViewSet(OwnViewSet):
         return replies.reply(MadeManifests(KIND, [told], {}, alone=True))
 
     def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Have an advisor foretell what a new plan does, or one that is to be applied or undone."""
+        """Have an advisor predict a new plan, or a plan that is to be applied or undone."""
         if self.action == "create":
             naming_objects.require(self.user, request.data)
             outgoing.require_extenders(self.user, request.data)
@@ -132,7 +132,7 @@ class PlansViewSet(OwnViewSet):
             self.foretold = advisor.ask("plan", _undone(find_plan(kwargs["name"])))
 
     def create(self, request: Request) -> Response:
-        """Foretell what a change will do; kept under a name unless ``dryRun=All``."""
+        """Predict what a change will do; the plan is stored unless ``dryRun=All``."""
         document = request.data
         if request.query_params.get("dryRun"):
             return replies.reply(_with_spec(self.answer, document.get("spec")), status=201)
@@ -141,7 +141,7 @@ class PlansViewSet(OwnViewSet):
 
     @action(detail=True, methods=["post"])
     def apply(self, request: Request, name: str) -> Response:
-        """Carry a plan out if what it foretold still holds (``?holding=leaving``: who leaves)."""
+        """Carry a plan out if its prediction holds (``?holding=leaving``: which pods leave)."""
         holding = _holding(request)
         again = None if holding == NOTHING else self.foretold
         begun = begin(find_plan(name), holding=holding, by=self.user, foretold=again)
@@ -169,7 +169,7 @@ class PlansViewSet(OwnViewSet):
         return replies.reply(manifest(stored, reader=self.user), status=201)
 
     def _operated(self, plan: StoredPlan) -> Response:
-        """Return how far a plan is carried out, without what it foretold in detail."""
+        """Return how far a plan is carried out, without the details of its prediction."""
         named = naming.reads_all(self.user)
         shown = manifest(plan, brief=True, named=named, reader=self.user)
         return replies.reply(shown, status=201)
@@ -181,10 +181,10 @@ def _with_spec(answer: bytes, spec: Any) -> bytes:
 
 
 def _holding(request: Request) -> str:
-    """Return what must be as foretold.
+    """Return the parameter ``holding``: which part of the prediction must still hold.
 
     Raises:
-        BadRequest: the parameter says nothing known.
+        BadRequest: the value is unknown.
     """
     holding = request.query_params.get("holding") or LANDINGS
     if holding not in (LANDINGS, LEAVING, NOTHING):
@@ -196,9 +196,9 @@ def _holding(request: Request) -> str:
 def made(
     document: Manifest, *, by: User, foretold: Manifest | None = None, is_preview: bool = False
 ) -> StoredPlan:
-    """Foretell what a document asks about, and keep it. Asks an advisor if that was not done.
+    """Predict the plan of a document and store it. Asks an advisor if ``foretold`` is missing.
 
-    ``is_preview``: for a page that was opened, and not for who asked for a plan.
+    ``is_preview``: a page made the plan to show a preview; the user did not ask for one.
 
     Raises:
         Invalid: with every wrong field.
@@ -222,12 +222,12 @@ def _kept(
 def begin(
     plan: StoredPlan, *, holding: str, by: User, foretold: Manifest | None = None
 ) -> StoredPlan:
-    """Have a plan carried out if what it foretold still holds, by what is foretold now.
+    """Have a plan carried out if its prediction still holds; its steps are those of the new one.
 
-    Asks an advisor if that was not done.
+    ``foretold`` is the new prediction; without it an advisor is asked.
 
     Raises:
-        Conflict: it does not hold (``details``: the new plan and what differs), or the plan was
+        Conflict: it does not hold (``details``: the new plan and the differences), or the plan was
             applied already.
     """
     actions.check_unapplied(plan)
@@ -334,7 +334,7 @@ def taken_back(plan: StoredPlan) -> list[Manifest]:
 
 
 def differences(before: Manifest, after: Manifest, holding: str) -> Iterator[Manifest]:
-    """Yield what two outcomes of a plan differ in: the pod, and what was and is foretold of it."""
+    """Yield what differs between two predictions: the pod, and the old and new text about it."""
     for part in ("leaving", "placed"):
         if part == "placed" and holding == LEAVING:
             continue

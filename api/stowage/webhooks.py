@@ -109,7 +109,7 @@ class WebhooksViewSet(OwnViewSet):
         return replies.reply(MadeManifests(KIND, items, {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
-        """Return one."""
+        """Return the webhook called ``name``."""
         shown = _shown(webhooks.get(name), self.user)
         return replies.reply(MadeManifests(KIND, [shown], {}, alone=True))
 

@@ -120,7 +120,7 @@ def _tell(name: str, reason: str, message: str, *, now: datetime, type_: str = "
 
 
 def pause(name: str, *, now: datetime) -> StoredPlan:
-    """Let the operation rest: the step at work is finished, no other one begins."""
+    """Pause the operation: the current step is finished, and no other step begins."""
     with transaction.atomic():
         found = _change(name, (RUNNING,), f"state = '{PAUSED}'", (), now=now)
         _tell(name, "PlanPaused", f"{_by()} paused it", now=now)
@@ -181,7 +181,7 @@ def _change(
 
 
 def check_unapplied(plan: StoredPlan) -> None:
-    """Check that a plan may still be applied, before anybody foretells it once more.
+    """Check that a plan may still be applied, before it is predicted once more.
 
     Raises:
         Conflict: it was applied already, or cancelled.
@@ -300,7 +300,7 @@ def step(plan_id: int, number: int, *, now: datetime) -> Iterator[Step | None]:
 
 
 def rest(plan_id: int, *, until: datetime) -> None:
-    """Note when all steps that are held back are tried again, whatever they wait for."""
+    """Store when all steps that are held back are tried again, whatever they wait for."""
     sql.run(
         f"UPDATE plan SET retry_at = %s::timestamptz WHERE id = %s::bigint AND state = '{RUNNING}'",
         (until, plan_id),

@@ -33,7 +33,7 @@ the same one. The statements in ``actions`` write both ends in one transaction.
     reservations  pods that have a node and are not bound to it yet
     evictions     eviction timers, controllers' cursors, when agents were heard of
     brakes        what is held back, and who let it go
-    plans         what was asked, foretold, and carried out
+    plans         plans: the document, its prediction, and how far it is carried out
     progress      how far the loops are that the service cannot do without
     aside         what a follower of the change log could not digest
     metrics       totals that all processes add to, and gauges of each

@@ -163,7 +163,7 @@ class _NoRows(models.QuerySet[Any]):
 
 
 class ReadRow(models.Model):
-    """A row that belongs to objects and is written with them alone."""
+    """A row that belongs to an object and is written only when the object is written."""
 
     objects = _NoRows.as_manager()
 

@@ -109,7 +109,7 @@ def outlet_of(stream: TextIO | None) -> Outlet:
 class LogFile:
     """A file of lines, kept below a size; the older half of a long run is kept as NAME.1.
 
-    Opened again for as long as that fails. The file is for its owner only.
+    If the file cannot be opened, each further line tries again. Only its owner may read it.
     """
 
     def __init__(self, path: Path, *, largest: int) -> None:

@@ -1,12 +1,12 @@
-"""What a plan's ``rebalance`` comes to: a drain of nodes whose pods all find room elsewhere.
+"""Turns a plan's ``rebalance`` into a drain of nodes whose pods all find room elsewhere.
 
-Or, with ``roomFor``, the eviction of the fewest pods whose moving lets a waiting pod in, as
-``simulation.making_room`` finds them and a plan then foretells it.
+With ``roomFor`` it becomes the eviction of the fewest pods that make room for a waiting pod.
+``simulation.making_room`` proposes these pods, and a plan checks the proposal.
 
 The packer proposes which nodes could be empty (``simulation.packing``). Its placement is not the
-scheduler's, so the drain of these nodes is foretold, and nodes with a pod that would find no room,
-be held back or stay are left out, until nothing of that is foretold. Then the other nodes are
-tried one after the other, the emptiest first, as long as there are tries.
+scheduler's, so the drain of these nodes is predicted. Nodes with a pod that would find no room,
+be held back or stay are left out, and the rest is predicted again, until no such pod is left. Then
+the other nodes are tried one by one, the emptiest first, up to the limit of predictions.
 """
 
 from collections import Counter
@@ -30,20 +30,20 @@ from scheduling.simulation.packing import Prices
 from scheduling.simulation.plan_document import PlanChange, PlanDocument
 
 _TRIES: Final = 12
-"""Plans that are foretold for one answer, at most."""
+"""How many plans are predicted for one answer, at most."""
 _WORTH: Final = 1000.0
-"""Emptying a node is worth so many moves."""
+"""How many moved pods are worth one emptied node."""
 
 
 def settled(
     world: LiveWorld, asked: PlanDocument, foretold: Callable[[PlanDocument], Manifest]
 ) -> PlanDocument:
-    """Return the plan with what its ``rebalance`` comes to; without a change where that is nothing.
+    """Return the plan with a drain or evictions in place of ``rebalance``, or without changes.
 
     Args:
         world: the live one.
         asked: the plan; ``rebalance`` is its only change.
-        foretold: returns the status of a plan.
+        foretold: predicts a plan and returns its status.
 
     Raises:
         Invalid: the pod that room is sought for does not wait.
@@ -158,8 +158,8 @@ def _refused(status: Manifest, without: Manifest, nodes: list[str]) -> dict[str,
     and speaks against all of them; so does a pod elsewhere that leaves with its group.
 
     Args:
-        status: what is foretold of the drain.
-        without: what is foretold without it.
+        status: the prediction with the drain.
+        without: the prediction without it.
         nodes: that are drained.
     """
     places = {one["pod"] for one in without["placed"]} - {one["pod"] for one in status["placed"]}

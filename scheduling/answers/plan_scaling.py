@@ -1,7 +1,7 @@
 """Which pods come or go when a workload's replicas change, by the controllers' own rules.
 
-A Deployment scales its newest ReplicaSet. In the middle of a rollout nothing is foretold, and a
-warning says so.
+A Deployment scales its newest ReplicaSet. In the middle of a rollout the further rollout is not
+predicted, and a warning says so.
 """
 
 from collections.abc import Sequence

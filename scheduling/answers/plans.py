@@ -52,11 +52,11 @@ from scheduling.worker import profiles
 def plan(world: LiveWorld, document: object) -> Manifest:
     """Return a ``Plan`` document with ``status``: what will happen if it is carried out now.
 
-    Of a plan that rebalances the status has ``changes``: what that comes to, and what is to be kept
-    as its changes, so that it stays the same when it is foretold again.
+    For a plan with ``rebalance`` the status has ``changes``: the drain or evictions that it stands
+    for. They are stored as the plan's changes, so that a second prediction has the same ones.
 
-    The same future is played without the changes, so that they are not blamed for what would happen
-    anyway: waiting pods that find a place or preempt others.
+    The same time is also simulated without the changes. So the plan does not list as its effect
+    what would happen anyway, such as waiting pods that find a place or preempt others.
 
     Raises:
         Invalid: with every wrong field.

@@ -49,7 +49,8 @@ NAME: Final = "controllers"
 class Controller(msgspec.Struct, frozen=True):
     """One pass of a controller, and whether a pass would find anything to do.
 
-    ``actor`` is who does it. Where Kubernetes has such a controller, it has that one's name.
+    ``actor`` is the user that its changes are recorded under: the name of Kubernetes' controller
+    for the same task, if there is one.
     """
 
     look: Callable[[datetime], object]

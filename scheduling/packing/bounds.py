@@ -39,12 +39,12 @@ def most_value(problem: Problem, caps: Int64) -> int:
 
 
 def least_price(problem: Problem, caps: Int64, placed: Int64) -> int:
-    """Return a sum of prices of nodes in use that no placement of these pods goes below.
+    """Return a lower bound of the price of all nodes in use, for any placement of these pods.
 
     Args:
-        problem: what is asked.
-        caps: (C, N) pods of each class alone that each node takes.
-        placed: (C,) pods of each class that are placed.
+        problem: the pods and nodes of the packing problem.
+        caps: (C, N) how many pods of each class fit on each node if it takes no others.
+        placed: (C,) how many pods of each class have to be placed.
     """
     solver, x, used = _relaxed(problem, caps, priced=True)
     for c, ones in x.items():

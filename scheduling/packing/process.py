@@ -58,7 +58,7 @@ def ask(
     """Return the best placement that the solver's process finds.
 
     Args:
-        problem: what is asked.
+        problem: the pods and nodes of the packing problem.
         work: see ``search.pack``.
         seconds: when the search ends at the latest.
         seed: of the nodes that are drawn.

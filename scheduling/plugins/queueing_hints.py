@@ -2,9 +2,9 @@
 
 ``registrations`` is what ``engine.queue`` asks; each hint below looks at one event for one plugin.
 A hint may say yes too often: that costs one attempt. It must never say no when the event helps, or
-the pod waits for the flush; where Kubernetes' hint looks at less than the rule depends on, this one
-looks at that, too: which nodes count under ``nodeAffinityPolicy``, the anti-affinity of placed
-pods, that a pod may be the first of those that its own affinity wants. Sources:
+the pod waits for the flush. Some hints of Kubernetes ignore facts that the rule depends on; these
+hints look at them, too: which nodes count under ``nodeAffinityPolicy``, the anti-affinity of placed
+pods, and that the first of several pods with affinity to each other needs no other pod. Sources:
 ``EventsToRegister`` of each plugin and its hints (``isSchedulableAfter...``), v1.36.
 """
 

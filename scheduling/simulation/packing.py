@@ -202,7 +202,7 @@ def run_packing(
     """Return the answer: ``status`` with where each pod goes, what is left, and the bound.
 
     Args:
-        question: what is asked.
+        question: the pods to pack and the nodes to pack them onto.
         base: the world before the document's changes.
         waiting: pods of the base that wait for a node.
         title: gives ``namespace/name`` of these.

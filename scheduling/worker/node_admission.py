@@ -132,7 +132,9 @@ def _verdicts(
 
 
 def verdict(snapshot: Snapshot, profile: Profile, record: PodRecord) -> Problem | None:
-    """Return why the node cannot run a pod that is detached from it, or ``None`` if it can.
+    """Return why the pod's node cannot run it, or ``None`` if it can.
+
+    The pod must be detached from the snapshot, so that its own requests do not count against it.
 
     The first problem is reported, as the kubelet does. ``profile`` says what an empty node selector
     term means (C1).

@@ -373,7 +373,7 @@ class Fleet:
                 await asyncio.sleep(_REFRESH_SECONDS)
 
     def take(self, path: str, kind: str, manifest: Manifest) -> None:
-        """Take a change of a node or a pod."""
+        """Apply a change of a node or a pod to this copy of the fleet."""
         meta = manifest["metadata"]
         place = meta.get("namespace") or "", meta["name"]
         if path.endswith("nodes"):

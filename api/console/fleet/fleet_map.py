@@ -37,9 +37,10 @@ _MOST_VALUES: Final = 60
 
 @layout.shown_then
 def page(request: HttpRequest) -> HttpResponse:
-    """Return the map's page; its columns follow by ``columns``.
+    """Return the map's page without its data, which ``columns`` sends afterwards.
 
-    Who may not see nodes and signs in is led to the first page that the person may see.
+    A person who signs in without the right to see nodes is redirected to the first page that they
+    may see.
     """
     if not request.GET and not layout.may(request, "list", "nodes"):
         for place in layout.places(request):

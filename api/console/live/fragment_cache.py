@@ -313,7 +313,7 @@ def of(request: HttpRequest, *, is_alike: bool, lasts: float) -> Look | None:
 
 
 def given(request: HttpRequest, look: Look, make: Make, pause_now: float) -> HttpResponse:
-    """Return what a page looks at, made before or now."""
+    """Return the fragment for a page's ``look``, from the cache or made now."""
 
     def make_and_compare() -> HttpResponse:
         response = make()

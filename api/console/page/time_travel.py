@@ -33,7 +33,7 @@ READS: Final = frozenset({"get", "list", "watch"})
 
 
 class Then(msgspec.Struct, frozen=True):
-    """A moment of the past, and the revision whose state is the state of that time."""
+    """A moment of the past, and the last revision before it."""
 
     at: datetime
     revision: int

@@ -6,6 +6,6 @@
     change             the preview of one change of nodes or pods
     direct_eviction    eviction and deletion of pods for users who may not create plans
     plan_forms         the changes that an address or a text asks for, as entries of a plan
-    plan_preview       what a plan foretells and how far it is carried out
+    plan_preview       what a plan predicts and how far it is carried out
     plan_pages         a plan, and the list of plans
 """

@@ -31,7 +31,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import get_manifest
 
 _SHORTER_SECONDS: Final = 600
-"""How far ahead it may be looked where a day takes too long to be foretold."""
+"""How far ahead a plan looks if the prediction for a whole day takes too long."""
 
 
 @layout.shown

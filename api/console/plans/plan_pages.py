@@ -1,8 +1,8 @@
-"""A plan: what it foretells, carrying it out, how far that is; and the list of plans.
+"""The page of a plan, with its prediction, its buttons and its progress; and the list of plans.
 
-The page calls what the API's ``plans`` call, with the rights that they ask for. Applied, a plan is
-an operation: its page shows each step, and pauses, resumes, cancels and takes it back. Where what
-was predicted has changed, applying shows the new plan and what differs, and does nothing.
+The page calls the same functions as the API's ``plans``, with the same rights. An applied plan is
+an operation: its page shows each step, and can pause, resume, cancel and undo it. If the
+prediction no longer holds, *Apply* changes nothing, and shows the new plan and the differences.
 """
 
 from collections.abc import Iterable, Sequence

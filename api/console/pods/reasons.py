@@ -60,7 +60,7 @@ def waiting(request: HttpRequest) -> HttpResponse:
 
 
 class Help(msgspec.Struct, frozen=True):
-    """A remedy in words, and where its preview is; empty where it is no change of nodes."""
+    """A remedy as a sentence, and the URL of its preview (empty if it changes no nodes)."""
 
     text: str
     frees: int

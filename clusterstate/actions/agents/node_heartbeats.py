@@ -31,12 +31,13 @@ _NOTE = f"""
 
 
 def note(signs: Mapping[str, str], *, now: datetime) -> dict[str, datetime]:
-    """Note what all nodes' agents said last; return when each agent was heard of.
+    """Record each agent's last heartbeat; return by node name when its agent was last heard.
 
-    ``signs`` has the last heartbeat in each node's status, empty where there is none; leases are
-    read here. A first sign counts only if it is a lease: who describes a node by hand may copy a
-    heartbeat. Nodes that are not among ``signs`` are forgotten. What lies after ``now`` was
-    noted before the clock was set back, and counts from now on. Two statements.
+    ``signs`` maps each node's name to the last heartbeat in its status, empty if it has none;
+    leases are read here. The first heartbeat of a node counts only if it is a lease, because
+    somebody who writes a Node by hand may have copied a heartbeat into its status. Rows of
+    nodes that are not in ``signs`` are deleted. A recorded time after ``now`` is from before
+    the clock was set back; it becomes ``now``. Two statements.
     """
     names = sorted(signs)
     sql.run(_NOTE, (sql.Texts(names), sql.Texts([signs[name] for name in names]), *[now] * 4))
@@ -45,7 +46,7 @@ def note(signs: Mapping[str, str], *, now: datetime) -> dict[str, datetime]:
 
 
 def reset(*, now: datetime) -> None:
-    """Count every agent as heard of now: it was this service that did not listen."""
+    """Count every agent as heard now, after a time in which this service did not run."""
     sql.run(
         "UPDATE node_heartbeat SET heard_at = %s::timestamptz WHERE heard_at IS NOT NULL", (now,)
     )

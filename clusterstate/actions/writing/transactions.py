@@ -54,7 +54,7 @@ def told(text: str, revision: int, overlay: Overlay = document.EMPTY, *, before:
 
 
 def work(*, dry_run: bool = False) -> AbstractContextManager[None]:
-    """Return a transaction, of a dry run if that is wanted."""
+    """Return a transaction; with ``dry_run`` one that is rolled back at the end."""
     return rehearsal() if dry_run else transaction.atomic()
 
 

@@ -50,10 +50,10 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True):
     """The values of a pod's slots.
 
     ``scheduled_at`` is when PodScheduled became true; ``unschedulable`` is the whole PodScheduled
-    condition as JSON text while it is not true. A true condition that says more than its time sets
-    both, and the text is given out. A condition without ``observedGeneration`` is of the pod as the
-    document has it, and is given out with its ``metadata.generation``: who decides need not read
-    that, and an update of the spec leaves the condition with the generation that it was made for.
+    condition as JSON text while it is not true. If a true condition has more fields than its time,
+    both are set, and clients get the text. A condition without ``observedGeneration`` is about the
+    pod as the document has it; clients get it with the document's ``metadata.generation``. So the
+    scheduler need not read the generation, and an update of the spec keeps the condition's old one.
     """
 
     node_name: str = ""

@@ -52,7 +52,7 @@ class FieldError(msgspec.Struct, frozen=True):
     def message(self) -> str:
         """Return the text without the field, as Kubernetes' ``field.Error.ErrorBody`` writes it.
 
-        Of a value and of an explanation that are longer than a person reads it has the beginning.
+        A long value or explanation is cut off.
         """
         text = _TEXT[self.type]
         if self.type not in _WITHOUT_VALUE:

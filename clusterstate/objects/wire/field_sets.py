@@ -359,7 +359,7 @@ def _remove(manifest: Manifest, elements: Path) -> None:
 
 
 def merge(live: Manifest, said: Manifest, kind: Kind) -> Manifest:
-    """Return ``live`` with what a manager says, lists merged by their keys."""
+    """Return ``live`` with the fields of ``said``, a manager's; lists are merged by their keys."""
     merged: Manifest = _merge(live, said, kind.wire_type)
     return merged
 

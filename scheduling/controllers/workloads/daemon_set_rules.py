@@ -356,7 +356,7 @@ def status(
     hash_: str,
     now: datetime,
 ) -> tuple[Manifest, datetime | None]:
-    """Return the status, and when it changes by the time alone."""
+    """Return the status, and when it changes next although no object changes (``None``: never)."""
     placed, patience = by_node(pods), _patience(daemon_set)
     desired = scheduled = misplaced = updated = 0
     ready: list[OwnedPod] = []

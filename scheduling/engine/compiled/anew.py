@@ -165,7 +165,9 @@ def sum_up(
     c: int, taken: int, sized: int, lines: Lines, sheets: Sheets, nodes: Nodes,
     nominated: NominatedAmounts, counts: Int64,
 ) -> tuple[int, np.uint64]:  # fmt: skip
-    """Note what else is known of a line whose rows were scored anew.
+    """Complete the line of a class after its rows were scored again.
+
+    Sets the best totals of each group, and counts the reasons of the rows that do not fit.
 
     Return FINISHED, or why its class cannot be decided for, as ``decide`` does. ``taken``: see
     ``score_lines``. ``sized``: how many groups the rows have, 0 where a sheet is not keyed.

@@ -51,7 +51,11 @@ def enter(
     c: int, dense: int, block: int, number: int, total: int, entries: Int32, groups: Int16,
     tops: Int32, ties: Int32,
 ) -> int:  # fmt: skip
-    """Count a row of a group among its block's entries; return how many places may be in use."""
+    """Count a row with score ``total`` in its group's entry; return how many entries may be used.
+
+    A block of rows keeps one entry for each group ``number``: the highest total and how many rows
+    have it. With ``dense`` the entry's place is the group's number.
+    """
     at = int(np.int64(number))
     if not dense:
         at = int(np.int64(entries[c, block]))

@@ -22,10 +22,10 @@ Examine = Callable[[Rows], row_arguments.Examined]
 
 
 class VictimsByRow:
-    """The rows that were judged for a class: whether they are candidates, and at what price.
+    """For one class of pods: which node rows are candidates for preemption, and at what price.
 
     Args:
-        snapshot: what is followed.
+        snapshot: its changes are followed.
         program: the filters of the class.
     """
 

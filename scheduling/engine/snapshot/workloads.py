@@ -30,9 +30,9 @@ _NO_SERVICES: Mapping[str, Selector] = {}
 class Workloads:
     """Selectors by owner, and budgets.
 
-    ``budget_version`` counts changes of budgets, ``selection_version`` those of what services and
-    controllers select. What a service or a controller selects matters to
-    the classes that it can mean: ``_selects_anew`` and ``_owns_anew`` say which these are.
+    ``budget_version`` counts changes of budgets, ``selection_version`` changes of the selectors of
+    services and controllers. A changed selector matters only to classes of pods that it may match:
+    ``_selects_anew`` and ``_owns_anew`` find these.
     """
 
     def __init__(self) -> None:
