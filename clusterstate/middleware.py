@@ -271,5 +271,5 @@ class IdleSession(MiddlewareMixin):
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return who asks, for the lock-out: the connection's peer, or whom a trusted proxy names."""
+    """Return the client's address, for the lock-out: the peer's, or as a trusted proxy says."""
     return str(request.META.get("REMOTE_ADDR", ""))

@@ -1,7 +1,7 @@
 """One pass of a loop, a thread, a duty or a controller: what is done before it, and when it fails.
 
 ``attempt`` is the only place that decides what a failed pass logs and the fate of its database
-session. Who asks for the pass decides when it is tried again.
+session. The caller decides when the pass is tried again.
 """
 
 from collections.abc import Callable

@@ -40,7 +40,7 @@ def keys(request: HttpRequest) -> HttpResponse:
 
 
 def _answer(request: HttpRequest, make: Any, media_type: str) -> HttpResponse:
-    """Return a document to whom a role gives the right to read its path."""
+    """Return a document if the user has a role with the right to read its path."""
     try:
         if request.method != "GET":
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)

@@ -16,7 +16,7 @@ MayRead = Callable[[str], bool]
 
 
 def reader(user: User) -> MayRead:
-    """Return what says whether a user may list the pods of a namespace; each is judged once."""
+    """Return a function: may the user list the pods of a namespace? It judges each only once."""
     judged: dict[str, bool] = {}
 
     def may_read(namespace: str) -> bool:

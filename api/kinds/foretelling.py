@@ -11,7 +11,7 @@ from clusterstate.objects.values.meta import Manifest
 from scheduling.answers import advisor
 
 _SECONDS = 2.0
-"""A dry run is answered without, after so long."""
+"""Seconds after which a dry run is answered without the prediction."""
 
 
 def placed(text: bytes, warnings: list[str], *, may_read: naming.MayRead) -> bytes:

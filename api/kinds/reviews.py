@@ -136,7 +136,7 @@ class SelfSubjectRulesReviewViewSet(ReviewViewSet):
 
 
 class TokenReviewViewSet(ReviewViewSet):
-    """``tokenreviews``: whom a token stands for, and for which audiences."""
+    """``tokenreviews``: the user of a token, and its audiences."""
 
     group = AUTHENTICATION
     kind, resource = "TokenReview", "tokenreviews"

@@ -241,7 +241,7 @@ def is_on() -> bool:
 
 
 def known(entry: AuditedRequest, user: User, roles: Roles | None) -> None:
-    """Note whom a request is from, and decide how much of it the audit log gets.
+    """Record the user of a request, and decide how much of it is written to the audit log.
 
     Raises:
         ServiceUnavailable: the log is full, and nothing may happen that is not written.

@@ -1,4 +1,4 @@
-"""How many bytes of bodies and answers a process holds for its clients, and for whom.
+"""How many bytes of bodies and answers a process holds for each client.
 
 A body counts from the moment that its length is known until its request is answered, a large answer
 until its client has read it. When all of them reach the limit, or those of one flow half of it,

@@ -1,7 +1,7 @@
 """Large answers, compressed for clients that take that.
 
 Which answers, and how, is as in kube-apiserver (``endpoints/handlers/responsewriters/writers.go``,
-v1.36): what is larger than ``LEAST_BYTES`` goes out in gzip to who names ``gzip`` in
+v1.36): answers larger than ``LEAST_BYTES`` are compressed for clients with ``gzip`` in
 ``Accept-Encoding``, at the fastest level, since a tenth of the size is what matters. Watches and
 other answers that stay open are sent as they come.
 """

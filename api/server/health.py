@@ -53,9 +53,9 @@ ANSWER_SECONDS: Final = 1.0
 _EVERY_SECONDS = 1.0
 _SELDOM_SECONDS = 5.0
 _ASKED_LATELY_SECONDS = 30.0
-"""The thread looks seldom when nobody has asked for so long."""
+"""Seconds without a request after which the thread looks only seldom."""
 _STATEMENT_SECONDS = 2.0
-"""After so long the thread gives a statement up."""
+"""Seconds after which the thread gives a statement up."""
 _TOO_OLD_SECONDS = 3.0
 _CLOCK_SECONDS = 5.0
 """A larger difference between this host's clock and the database's is a problem."""

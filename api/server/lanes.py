@@ -54,7 +54,7 @@ SHARED = 16
 """Pieces in a batch while several flows are active: who comes next waits for less."""
 
 REST_SECONDS = 300.0
-"""After so long without work a thread rests: another session costs a burst 50 ms of CPU."""
+"""Seconds without work after which a thread rests: a new session costs a burst 50 ms of CPU."""
 _FIRST_RESTS: Final = 2
 """How many times as long it takes with the first of a lane, which goes on waiting for work."""
 
@@ -329,7 +329,7 @@ class Lane(Generic[Work, Answer]):
             self._finish()
 
     def _wait(self, seconds: float) -> bool:
-        """Wait for a token, for so long at most; return whether there was one."""
+        """Wait for a token, at most ``seconds``; return whether there was one."""
         with self._lock:
             self._idle += 1
         try:

@@ -112,7 +112,7 @@ class PlansViewSet(OwnViewSet):
     def retrieve(self, request: Request, name: str) -> Response:
         """Return a plan, and how far it is carried out.
 
-        Who may not list all pods reads neither who leaves nor why steps failed.
+        A user who may not list all pods sees neither the pods that leave nor why steps failed.
         """
         named = naming.reads_all(self.user)
         told = manifest(find_plan(name), named=named, reader=self.user)

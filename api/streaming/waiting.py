@@ -7,7 +7,7 @@ without.
 
 The answer is the pod, as of a plain GET, at the latest after ``timeoutSeconds`` (30). Nothing is
 held meanwhile but an open connection: the loop waits for the pod's next change in the log. A POST
-of pods may wait as well, for who may read them; it answers what they are then.
+of pods may wait as well, if the user may read them; it answers with the pods as they are then.
 """
 
 import asyncio

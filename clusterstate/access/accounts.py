@@ -120,7 +120,7 @@ def published_keys() -> list[Manifest]:
 
 
 def account(token: str, audiences: Collection[str], *, now: datetime) -> Account | None:
-    """Return whom a token stands for; None if it is not good, or for none of the audiences.
+    """Return the account of a token; None if it is invalid, or for none of the audiences.
 
     Queries for the account and the object that the token is bound to.
     """

@@ -1,4 +1,4 @@
-"""All roles and bindings of a cluster at one moment, and what they allow to whom.
+"""All roles and bindings of a cluster at one moment, and what they allow each user.
 
 Pure: made of manifests, it queries nothing. Rules: plugin/pkg/auth/authorizer/rbac/rbac.go,
 pkg/registry/rbac/validation/rule.go, pkg/controller/clusterroleaggregation, v1.36.
@@ -151,7 +151,7 @@ class Policy:
     def holders(self, wants: Attributes) -> list[Holder]:
         """Return every subject of a binding that allows that, by kind and name.
 
-        Who is allowed without a binding is not among them: ``system:masters``, and nodes.
+        Users that need no binding are not among them: ``system:masters``, and nodes.
         """
         found: dict[tuple[str, str, str], set[str] | None] = {}
         for (kind, name), grants in self._grants.items():
@@ -191,7 +191,7 @@ class Policy:
         return answer.named.get(wants.name, answer.always)
 
     def rights(self, user: str, groups: tuple[str, ...]) -> str:
-        """Return a text that is the same for all whom bindings give the same."""
+        """Return a text that is the same for all users to whom bindings give the same rights."""
         return self._subject(user, groups).rights
 
     def _subject(self, user: str, groups: tuple[str, ...]) -> _Subject:
@@ -232,7 +232,7 @@ class Policy:
 
 
 def subject_of(subject: Mapping[str, Any], namespace: str) -> tuple[str, str] | None:
-    """Return whom the subject of a binding means: ("User", name) or ("Group", name)."""
+    """Return the subject of a binding as ("User", name) or ("Group", name), ``None`` if wrong."""
     kind, name = subject.get("kind"), subject.get("name") or ""
     if kind == "ServiceAccount":
         place = subject.get("namespace") or namespace

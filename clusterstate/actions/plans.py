@@ -93,7 +93,7 @@ def store(
 
 
 def begin(name: str, *, by: str, impersonator: str, now: datetime) -> StoredPlan:
-    """Have a plan carried out from now on, on behalf of who applies it.
+    """Have a plan carried out from now on, on behalf of the user ``by``.
 
     Raises:
         NotFound: there is no such plan.

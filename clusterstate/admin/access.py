@@ -56,7 +56,7 @@ class PeopleAdmin(GroupAdmin, CommonAdmin[Group]):
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(CommonAdmin[ApiToken]):
-    """API tokens: whom they stand for and until when; deleting one takes it back.
+    """API tokens: the user of each and when it expires; deleting a token revokes it.
 
     They are made on the command line, which shows them once.
     """

@@ -1,6 +1,6 @@
 """Permissions in the admin, derived from the roles of the API.
 
-`clusterstate.access.people` tells whom the cluster sees in a person. Each permission of a screen is
+`clusterstate.access.people` says which API user a person is. Each permission of a screen is
 a question to `clusterstate.access`, about all namespaces, for a screen shows them all. Permissions
 that were given in the admin hold in addition.
 """

@@ -23,7 +23,7 @@ from clusterstate.processes import memory
 
 REMEMBERED_SECONDS: Final = 12 * 3600
 KEPT_DAYS: Final = 30
-"""A row is kept so long after a process asked for it last; far longer than it is remembered."""
+"""Days that a row is kept after a process last asked for it; processes forget it far earlier."""
 _MOST: Final = 10_000
 
 _FIND: Final = """

@@ -32,19 +32,19 @@ ADMISSION: Final = (_TAG << 48) + 1
 PLACEMENT: Final = (_TAG << 48) + 2
 """Exclusive for a scheduler's binds, shared by everything else that places pods."""
 DECISION_PARTITIONS: Final = (_TAG << 48) + 16
-"""Exclusive for who makes a partition of ``decision``."""
+"""Held exclusively to make a partition of ``decision``."""
 HISTORY: Final = (_TAG << 48) + 17
-"""Exclusive for who moves the ceiling of revisions, or begins a new history."""
+"""Held exclusively to move the ceiling of revisions, or to begin a new history."""
 CONFIGURATION: Final = (_TAG << 48) + 19
-"""Exclusive for who stores a scheduler configuration."""
+"""Held exclusively to store a scheduler configuration."""
 QUOTAS: Final = (_TAG << 48) + 20
-"""Shared by who removes what a quota counts, exclusive for a recount."""
+"""Held shared to remove objects that a quota counts, exclusively to count them again."""
 SERVICES: Final = (_TAG << 48) + 21
 """Exclusive for writers of Services, who allocate addresses and ports."""
 PAST_PARTITIONS: Final = (_TAG << 48) + 22
-"""Exclusive for who makes or drops a partition of ``past_block``."""
+"""Held exclusively to make or drop a partition of ``past_block``."""
 BRAKES: Final = (_TAG << 48) + 24
-"""Exclusive for who evicts a pod on request where evictions are counted; taken before rows."""
+"""Held exclusively for an eviction request if evictions are counted; taken before row locks."""
 
 # Sessions: passes of controllers and loops, of which one runs at a time in the whole system.
 TIMERS: Final = (_TAG << 48) + 4

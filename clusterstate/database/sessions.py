@@ -26,13 +26,13 @@ the server does not answer (``sql.patience``). What neither sees is found here:
   hour, VACUUM FULL or ALTER TABLE would stop the service for that hour, though the report itself
   blocks nobody. Such a statement of others is cancelled while it waits; its session stays.
 
-Who gets little of a processor is slow, and not stuck; to end its session would have it begin anew,
-and be slower still. So everybody is waited for as long as its work takes here and now:
+A process that gets little CPU is slow, not stuck; ending its session would make it begin again,
+and be slower still. So the time-out of each process follows how slow it is at the moment:
 
 - A keeper tells by what factor its process is slow (``slowness``), in its session's name and in the
   time-out that it asks of the server. A process is waited for that many times as long.
-- Who judges is slow itself on a busy machine: nobody ends a session sooner than its own process
-  might have to be waited for.
+- The process that judges is slow itself on a busy machine: its own slowness extends the time-out
+  for others, too.
 - A process of the same machine that used a processor since the last look works, even if its keeper
   does not get to speak.
 - A session that loads the cluster (``sql.LOADS``) computes for long within its transaction, and
@@ -71,11 +71,11 @@ UNHURRIED: Final = f"{settings.SESSION_SIGN}-unhurried"
 _EVERY_SECONDS = 1.0
 _KEEPER_SILENCE_MS = 2500
 _STUCK_SECONDS = 3.0
+"""A session of the service, or with one of its locks, that has not moved for as long is stuck."""
 _STUCK_LOOKS = 3
-"""Who judges looks so often before it believes what it saw: it may have been slow itself."""
+"""So many looks have to agree, since the process that looks may have been slow itself."""
 _UNSEEN_SECONDS = 60.0
-"""So long a process may work without a keeper that speaks."""
-"""A session of ours, or with a lock of ours, that has not moved for so long is stuck."""
+"""How many seconds a process may work while its keeper is silent."""
 _WAITED_SECONDS = 2.0
 """How long ours may wait behind a statement that waits itself, as far as looks tell."""
 
@@ -235,7 +235,7 @@ class Judge:
         for key, one in deaf.items():
             if self._deaf[key].lasts(now, patience(one)):
                 ended[one.pid] = "does not read its answer"
-        # Who drops a table waits for its readers, shortly, and by design (the look leaves that out,
+        # A session that drops a table waits for its readers, shortly, by design (the look omits it,
         # as far as it can tell): one look is not enough.
         blocking = {one.pid for one in seen if one.blocks and one.pid in self._blocking}
         self._blocking = {one.pid for one in seen if one.blocks}
@@ -313,7 +313,7 @@ class _Since:
         self._looks = 0
 
     def lasts(self, now: float, seconds: float) -> bool:
-        """Count a look; return whether it has been seen for so long, and often enough."""
+        """Count a look; return whether it was seen for ``seconds`` and in enough looks."""
         self._looks += 1
         return now - self._at >= seconds and self._looks > _STUCK_LOOKS
 

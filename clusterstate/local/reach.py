@@ -19,10 +19,11 @@ COPIES = Path("/var/lib/stowage")
 
 
 class Doors:
-    """Paths by which an account reaches folders of its own: theirs, or those of open descriptors.
+    """Paths by which another account can open its folders, even below a folder closed to it.
 
-    ``paths`` has one for each folder, in order; ``descriptors`` must be inherited by the process
-    that is given the paths. Close it when that process has started.
+    ``paths`` has one path for each folder, in order: its own, or ``/proc/self/fd/N`` of an open
+    descriptor. The process that gets the paths must inherit ``descriptors``. Leaving the context
+    closes these; do that when the process has started.
     """
 
     def __init__(self, account: Account, *folders: Path) -> None:

@@ -43,11 +43,11 @@ _LOOK_EVERY = 1.0
 _STOPPED_SECONDS = 3.0
 """A process that is stopped (SIGSTOP) longer than this is taken for one that hangs."""
 _BEGIN_SECONDS = 300.0
-"""A child that should give signs of life must have given the first after so long."""
+"""Seconds in which a child that should give signs of life must have given the first."""
 _LATER_SECONDS = 60.0
 """So much later than it said may a child be that was killed for its silence; then three times."""
 _FORGET_SECONDS = 1800.0
-"""After so long a child's silences are forgotten."""
+"""Seconds after which a child's silences are forgotten."""
 
 
 @dataclass(kw_only=True)

@@ -16,8 +16,8 @@ class Change(models.Model):
     ``previous_`` before it: enough to send a watch event and to tell whether a selector began or
     ceased to match, and to list objects as of an earlier revision. ``previous_revision`` is null
     for an addition. The columns from ``class_id`` to ``nominated_node_name`` are set for pods only,
-    the last one for those that the scheduler makes room for, so that every follower knows whom that
-    room is for. ``actor_id`` is who made the change (`Actor`) and ``cause`` why: the audit id of
+    the last one for pods that the scheduler makes room for, so that every follower knows the pod
+    that the room is for. ``actor_id``: who made the change (`Actor`), ``cause`` why: the id of
     the request that asked for it, or the uid of the pod that the scheduler made room for
     (`objects.values.actor`). Where there is none, ``cause`` is null; both are null where a version
     of before wrote the change.

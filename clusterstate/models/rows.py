@@ -42,7 +42,7 @@ class ObjectRows(models.QuerySet[Any]):
     """Rows of objects; whatever changes them changes one object after the other."""
 
     def update(self, **values: Any) -> int:
-        """Change a column of all of them, in one transaction; return how many there are.
+        """Set columns of all these rows, in one transaction; return the number of rows.
 
         Raises:
             NotByRow: a value is an expression, or the column is not one that may be changed.

@@ -8,8 +8,8 @@ from django.db import models
 class ApiToken(models.Model):
     """A token; only its SHA-256 is stored, so it is shown once, when it is made.
 
-    ``user`` null: ``identity`` says whom the token stands for, such as ``system:node:n1``, which is
-    a user who cannot log in. ``groups`` are those the request is authorised with, in addition to
+    ``user`` null: ``identity`` is the name of the token's user, such as ``system:node:n1``, who
+    cannot log in. ``groups`` are those the request is authorised with, in addition to
     ``system:authenticated``. ``expires_at`` null: does not expire.
     """
 

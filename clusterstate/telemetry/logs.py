@@ -2,7 +2,7 @@
 
 The text form is `TIME LEVEL LOGGER EVENT key=value ...`, with exceptions below it, indented. What
 cannot be printed is written as an escape: texts come from clients, and a line break or a terminal's
-command in one of them must not look like a line of ours, or do anything to who reads the log.
+command in one of them must not look like a line of ours, or act on the reader's terminal.
 
 A line that cannot be written (the disk is full, the pipe is full because its reader was stopped,
 the terminal is gone, a field cannot be formatted) is dropped and counted; the next line that can be

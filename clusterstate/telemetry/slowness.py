@@ -26,10 +26,10 @@ AT_FIRST: Final = 16
 _FALLS: Final = 0.93
 """What a measured slowness falls to within one round of the usual length."""
 _HALF_LIFE_SECONDS: Final = 60.0
-"""After so long half of the patience is left that was asked for."""
+"""Seconds in which the requested patience falls to its half."""
 _USED_SHARE: Final = 0.01
 _USED_SECONDS: Final = 0.03
-"""A process that was not stopped used a processor for such a share of the time, or so long."""
+"""A process that was not stopped used the CPU for this share of the time, or for these seconds."""
 
 
 class Slowness:
@@ -85,7 +85,7 @@ def machine() -> str:
 
 
 def sign() -> str:
-    """Return what tells this process from all others: its machine, its pid, and its beginning."""
+    """Return a text that identifies this process: its machine, its pid, and its start time."""
     return f"{machine()}.{os.getpid()}.{_began(os.getpid()) & 0xFFFFFF:x}"
 
 

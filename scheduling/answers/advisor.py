@@ -64,10 +64,10 @@ _PROGRESS: Final = "stowage:progress:"
 MOST_WAITING: Final = 1000
 """Questions that may wait in each list; further ones are refused with a time to try again."""
 _TELL_SECONDS: Final = 0.25
-"""An advisor tells how far it is no sooner than so long after it told last."""
+"""Seconds between two reports of an advisor's progress, at least."""
 _PROGRESS_KEPT_SECONDS: Final = 10
 _LIST_SECONDS: Final = 300
-"""A list that nobody adds to is forgotten after so long: no question waits longer."""
+"""Seconds after which a list that nothing was added to is forgotten: no question waits longer."""
 START_SECONDS: Final = 5.0
 """How long a question waits for an advisor to come: one that was killed is started again."""
 LOOK_SECONDS: Final = 0.5

@@ -1,8 +1,8 @@
 """Where pods wait in the queue of the scheduler that works, as of a question's revision.
 
-The rows say which pods were refused, by whom, when, and until when they wait; what the log brought
-since moves them as it moved them there (``worker.mirror.waiting_as_of``). The revision up to which
-a pod was found still waiting is kept, so that the next question reads only what came after it.
+The rows say which pods were rejected, by which plugins, when, and until when they wait. Later
+changes of the log move them as in the live queue (``worker.mirror.waiting_as_of``). The revision to
+which a pod was found still waiting is kept, so the next question reads only what came after it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -154,8 +154,8 @@ def _draining(asked: PlanDocument, change: PlanChange, nodes: list[str]) -> Plan
 def _refused(status: Manifest, without: Manifest, nodes: list[str]) -> dict[str, int]:
     """Return how many pods of each node speak against draining them.
 
-    Who would be preempted, or would lose the place that it gets otherwise, is on no node of these
-    and speaks against all of them; so does a pod elsewhere that leaves with its group.
+    A pod that would be preempted, or would lose the place that it gets otherwise, is on none of
+    these nodes and counts against all of them; so does a pod elsewhere that leaves with its group.
 
     Args:
         status: the prediction with the drain.

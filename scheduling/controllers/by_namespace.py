@@ -28,7 +28,7 @@ from clusterstate.queries.loops.controllers import PendingWork, stored_state
 from clusterstate.queries.objects.namespaces import changed_namespaces
 
 AGAIN: Final = timedelta(minutes=1)
-"""After so long what was set aside is looked at again, also if it did not change."""
+"""Objects that were set aside are tried again after this time, even if they did not change."""
 _CLUSTER: Final = ""
 """The namespace, in the log, of objects that have none."""
 _AROUND, _DIGEST = "-around", "digest"

@@ -18,7 +18,7 @@ logger = structlog.get_logger(__name__)
 
 NAME: Final = "canaries"
 SILENT_SECONDS: Final = 30.0
-"""A scheduler whose process lives counts as hanging after so long without a report.
+"""Seconds without a report after which a scheduler whose process lives counts as hanging.
 
 It reports every second.
 """

@@ -1,6 +1,6 @@
 """The garbage collector: what an owner's deletion means for what it owned, of any kind.
 
-A follower of the change log. It remembers who names whom as an owner
+A follower of the change log. It remembers which objects name which owners
 (``clusterstate.queries.objects.dependents``); when an owner goes, or something comes whose owners
 are not there, it looks at the rows and asks ``objects.rules.ownership`` the fate of each
 dependent. An owner that was deleted with *Orphan* or *Foreground* stays until its dependents are
@@ -76,7 +76,7 @@ class _Graph:
         self.unfinished: set[Owner] = set()
         """Owners to look at: they may be gone, or have more dependents than one pass looks at.
 
-        Who stands here stays until it was looked at, whatever fails meanwhile.
+        An object in this list stays until it was looked at, whatever fails meanwhile.
         """
         self.ending: set[Key] = set()
         """Objects that are being deleted and wait for this collector, or may."""

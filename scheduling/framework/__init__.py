@@ -7,10 +7,10 @@
     runtime    running plugins: filter_point, binding_points, per_node, answers, outcomes
     configuration                                    profiles as values, read from documents
     events, sampling                                 what wakes pods; how many nodes are looked at
-    reach, footprints                                whom a counter means; what a bind relies on
+    reach, footprints                                pods that counters mean; what a bind relies on
     volume_table, volume_binder                      claims and volumes; what they mean for nodes
-    volume_hints, device_hints                       which of their events wake whom
-    device_claims                                    claims of devices, and who holds what
+    volume_hints, device_hints                       which of their events wake which pods
+    device_claims                                    claims of devices, and which devices they hold
     group_points                                     running plugins that place groups
     pod_groups                                       the rules of groups: cycle, placements, victims
     handles, v1                                      what plugins may look at and may import

@@ -1,4 +1,4 @@
-"""DefaultBinder: leaves the binding to who feeds the cycle.
+"""DefaultBinder: leaves the binding to the caller of the cycle.
 
 The scheduling worker binds in bulk, many pods by one statement (``worker.binder``), and a
 simulation binds nothing. So the plugin has only to say that no other Bind plugin need be asked.

@@ -265,7 +265,7 @@ class NodeVolumeLimits:
                 new[list(attached.at.get(handle, ()))] -= 1
             used = attached.used.get(driver)
             total = new if used is None else used + new
-            # Who brings nothing new is no worse than before.
+            # A pod that brings no new volume does not make it worse.
             exceeded |= ((total > limits) & (new > 0))[rows]
         missing_driver = self._not_installed(snapshot, rows, brought.values())
         reasons = [*((text,) for text in missing_driver), (REASON,)]

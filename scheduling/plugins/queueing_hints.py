@@ -469,8 +469,8 @@ def _affinity_nodes(pod: Pod, event: ClusterEvent) -> bool:
     Or it went: its pods are in no domain any more, though it takes a while until they are gone.
 
     A label that changes takes the node's pods out of a domain, or brings them into one, and the
-    node itself: that may help here or on any other node. Who wants to be near gains by the domain
-    that the node joins; who wants to be apart, and who is kept apart by the anti-affinity of placed
+    node itself: that may help here or on any other node. A pod with affinity gains by the domain
+    that the node joins; a pod with anti-affinity, and one kept off by the anti-affinity of placed
     pods, by the one that it leaves.
     """
     near = [term.topology_key for term in _affinity_terms(pod)]

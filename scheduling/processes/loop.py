@@ -20,7 +20,7 @@ _STANDBY_SECONDS = 1.0
 """Between two tries to take a lock that another process holds."""
 _HURRY_SECONDS = 0.02
 _HURRY_FOR_SECONDS = 3.0
-"""For so long after that process ended tries follow each other: its session ends a little later."""
+"""Seconds of quick tries after that process ended: its session ends a little later."""
 _AFTER_FAILURE_SECONDS = 0.5
 PASS_SECONDS = 300.0
 """What one pass of a controller may take: it writes in pieces, but ten thousand pods are many."""

@@ -124,7 +124,7 @@ def _figure(title: str, picture: str) -> str:
 
 
 def _waits(outcomes: Sequence[Outcome]) -> str:
-    """Return which share of the pods waited at most so long."""
+    """Return a chart: the share of pods by their longest waiting time."""
     curves: list[tuple[str, Points]] = []
     for outcome in outcomes:
         came = [fate for fate in outcome.fates if not fate.given]

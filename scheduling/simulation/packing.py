@@ -575,7 +575,7 @@ class _Packer:
     ) -> tuple[dict[Hashable, str], list[Move]]:
         """Put pods on their nodes by the scheduler's own cycle; return where and which moved.
 
-        Who is refused is tried again when the others are there.
+        A pod that is refused is tried again when the others are placed.
 
         Raises:
             _MoverRefused: a pod that runs finds its new node closed.

@@ -1,7 +1,7 @@
 """What a pod's claims lack, in sentences: which devices suit, who holds them, which volume is free.
 
-They say what filters look at, of all nodes together, beside the scheduler's own reason. Who asks
-may see the pod's namespace alone: holders in others are counted and not named. Nothing queries.
+They say what filters look at, of all nodes together, beside the scheduler's own reason. The user
+may see only the pod's namespace: holders in others are counted and not named. Nothing queries.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """The verdicts of every filter on every node, also after the first rejection.
 
-The cycle stops at the first rejection of a node, which is enough to decide. Who wants to know what
-would help must hear all filters: a node with a taint may lack memory as well. ``judge`` asks the
+The cycle stops at the first rejection of a node, which is enough to decide. To find what
+would help, all filters are asked: a node with a taint may lack memory as well. ``judge`` asks the
 filters of the profile one by one about all nodes, so that the rules stay where they are, and
 ``Verdicts.first`` is what the cycle would have found.
 """

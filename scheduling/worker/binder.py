@@ -624,7 +624,7 @@ class Binder:
 
         The victims' events and conditions name the preemptor by its uid and not by its name,
         because the readers of a victim may not be allowed to know the preemptor's namespace
-        (preemption.go, v1.36). The trail of a victim names the preemptor to who may get that pod.
+        (preemption.go, v1.36). The trail of a victim names it to users who may get the preemptor.
         """
         preemptor, mirror = cast(int, decision.key), self._mirror
         victims = {cast(int, record.key): record.info for record in decision.victims}

@@ -157,6 +157,6 @@ memory.when_replaced(_keeper.forget)
 def nodes(is_enough: IsEnough | None = None) -> Nodes:
     """Return all nodes as of now, with every change that was acknowledged to anybody.
 
-    ``is_enough``: of a revision and an age in seconds, whether nodes that were read then do.
+    ``is_enough``: given the revision and the age in seconds of the cached nodes, may they be used?
     """
     return _keeper.now(is_enough)

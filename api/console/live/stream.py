@@ -581,7 +581,7 @@ async def _gone(receive: Receive) -> None:
 
 
 def cursor_of(scope: Scope) -> int | None:
-    """Return the revision that a page has seen: of the last event, or of before it was read."""
+    """Return the revision that a page has seen: of its last event, or else from its ``after``."""
     asked = parse_qs(scope["query_string"]).get(b"after", [b""])[0]
     text = next((value for name, value in scope["headers"] if name == b"last-event-id"), asked)
     return natural(text)

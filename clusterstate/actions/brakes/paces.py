@@ -39,7 +39,7 @@ def tokens(zones: Sequence[str], *, now: datetime) -> dict[str, int]:
 def spend(wanted: Mapping[str, int], *, now: datetime, waits: bool = True) -> dict[str, int]:
     """Take this many evictions out of the zones' buckets, or what is in them; return how many.
 
-    Who evicts on request waits until others are done (`locks.BRAKES`), before it locks any row. The
+    An eviction request waits until others are done (`locks.BRAKES`), before it locks any row. The
     timers' loop, which may hold rows, does not wait: then it is given nothing and comes again.
     """
     if not wanted:

@@ -144,7 +144,7 @@ class Memory:
         return self._known
 
     def keep(self) -> None:
-        """Keep the factor that is asked for, if it is another one, and what progress was made."""
+        """Store the factor that this process asks for, if it has changed, and its progress."""
         asked = slowness.own.asked()
         if asked > 1 and asked != self._known:
             sql.run(_REMEMBER, (self._loop, asked))

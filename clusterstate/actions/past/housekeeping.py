@@ -101,7 +101,7 @@ def drop_old_access(*, now: datetime) -> None:
 
 
 def drop_old_actors(*, now: datetime) -> int:
-    """Delete actors that no process asked for in so long that no change of theirs is kept.
+    """Delete actors that no process asked for in the time for which their changes are kept.
 
     A process remembers a number for half a day and asks again, so whoever still acts stays.
     """

@@ -1,4 +1,4 @@
-"""People whom a provider of identities knows: their rows, and the groups that it puts them in.
+"""People from an identity provider: their rows, and the groups that the provider puts them in.
 
 ::
 
@@ -20,7 +20,7 @@ MOST_GROUPS: Final = 500
 _LONGEST: Final = 150
 """How long names are at most, as Django's columns are."""
 _VOUCHED: Final = f"{UNUSABLE_PASSWORD_PREFIX}provider:"
-"""How the stored password of a person begins whom the provider authenticates: none matches it."""
+"""Begins the stored password of people that the provider authenticates: no password matches."""
 _RESERVED: Final = "system:"
 """How the cluster's own names begin, such as ``system:kube-scheduler``, to which roles are bound.
 """

@@ -18,8 +18,8 @@ by CTEs, and the answer comes back in one round trip.
     classes     scheduling classes, found or made
     clauses     parts that the statements share
 
-Who else may place a pod, and how a bind can be sure
-----------------------------------------------------
+What else may place a pod, and how a bind can be sure
+-----------------------------------------------------
 The scheduler decides on a snapshot and binds in batches. Others place pods too: a pod may be
 created with ``spec.nodeName``, a client may POST a Binding, a node may change what it offers. These
 *foreign placements* take the placement lock shared and set the node's ``placement_revision``.

@@ -15,14 +15,14 @@ of ``binder``; see the package). No caller knows how any of this is locked.
 *Several schedulers at work* (``OtherSchedulers``). Then the row of ``binder`` says so, and three
 things take its place, so that a bind by one spoils no decision of another that it does not touch:
 
-    node_binder    by whom pods were bound to a node last, and when. A decision for the node has to
+    node_binder    who last bound pods to a node, and when. A decision for the node has to
                    know that bind, or be by the same scheduler: amounts, ports and all else that a
                    rule reads of the node are as decided.
     common_binder  the same for all pods that are ``common``: those with a hard rule about other
                    pods, and those that such a rule means (``scheduling.worker.division``). Their
                    decisions read counters over many nodes, which are raised by such pods alone.
-    reach_seq      counts the classes with such rules. A pod that is not common is bound only by who
-                   knows all of them, and hence that none means it. Who stores such a class takes
+    reach_seq      counts the classes with such rules. A pod that is not common is bound only by a
+                   scheduler that knows all of them, so that none selects it. Storing a class takes
                    the placement lock shared (a trigger), so that it is known from the next bind on.
 
 A scheduler alone writes none of the three; the row of ``binder`` lets neither kind bind on what it

@@ -32,7 +32,7 @@ END $$"""
 def make(*, parent: str, name: str, first: str, end: str, lock: int, options: str = "") -> None:
     """Make the partition ``name`` of rows from ``first`` to before ``end``, unless it is there.
 
-    ``lock``: the advisory lock of who makes partitions of this parent. One statement. It looks for
+    ``lock``: the advisory lock for making partitions of this parent. One statement. It looks for
     the partition by a query of its own: ``to_regclass`` may say what was true before the lock.
     """
     sql.run(

@@ -12,7 +12,7 @@ every revision. Three things write it, all with the quotas of a namespace locked
               Every charge settles first; the quota controller does it where nothing is created.
     recount   everything in the namespace, when a quota is new or asks for something else.
 
-Nothing is counted twice and nothing is missed. Each object is counted by who stores it or by a
+Nothing is counted twice and nothing is missed. Each object is counted when it is stored or by a
 recount that sees it, never by both: creators hold the admission lock shared and compare the epoch
 (`clusterstate.catalogue`), a recount holds it exclusively. And each end is either seen by a recount
 or leaves its row afterwards: who removes something holds the quota lock shared from before it looks

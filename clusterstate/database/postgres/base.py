@@ -39,7 +39,7 @@ from psycopg import IsolationLevel
 from psycopg.errors import ConnectionTimeout, _WaitTimeout
 
 SILENT_SECONDS = 6.0
-"""After so long without an answer a session asks whether the server is there."""
+"""Seconds without an answer after which a session asks whether the server is there."""
 ASK_SECONDS = 7
 """The server must let a new session in within this time, also on a machine under heavy load."""
 AGAIN_SECONDS = 2.0

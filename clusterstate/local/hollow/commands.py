@@ -43,7 +43,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     """Facts that a hollow node adds to a pod.
 
     ``host_files``: what was in the node's directories that the pod mounts when each of its runs
-    began, by the number of the run. ``job_seconds``: after so long the pods of a Job end whose
+    began, by the number of the run. ``job_seconds``: after these seconds a Job's pods end if their
     command would run for ever.
     """
 

@@ -82,7 +82,7 @@ class Fleet:
     ) -> None:
         """Make the agents; ``run`` lets them play.
 
-        ``job_seconds``: after so long pods of Jobs end whose command would run for ever.
+        ``job_seconds``: after these seconds Jobs' pods end if their command would run for ever.
         ``drivers``: whose devices the nodes have; each node publishes its slices.
 
         ``events``: they write an Event for each pod that starts, as kubelets do.

@@ -39,7 +39,7 @@ class NotPlayed(Exception):
 class Pause(msgspec.Struct, frozen=True):
     """A script waits from one second to another; ``is_deaf``: a signal is heeded after it.
 
-    ``period``: it waits again and again for so long, without an end.
+    ``period``: it waits for this time again and again, without an end.
     """
 
     begin: float

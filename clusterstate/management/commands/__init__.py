@@ -12,8 +12,8 @@
     auditlog      verify that no line of the audit log, and no decision, was changed
     decisions     write what the scheduler decided as JSON lines or as an Arrow stream
     createtoken   make an API token and print it, once
-    listtokens    whom tokens stand for, and until when
-    revoketoken   take API tokens back
+    listtokens    list tokens with their users, and when they expire
+    revoketoken   revoke API tokens
     rotatetoken   replace the state directory's token
     kubeconfig    print or write a kubeconfig for a token
     signingkeys   the keys that sign service accounts' tokens

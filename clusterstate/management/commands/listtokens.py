@@ -1,4 +1,4 @@
-"""`manage.py listtokens`: whom tokens stand for, and until when. The tokens are not shown."""
+"""`manage.py listtokens`: the user of each token, and when it expires; not the tokens."""
 
 from argparse import ArgumentParser
 from datetime import UTC, datetime

@@ -7,8 +7,8 @@ structured allocator that a person can read beside it; ``counting`` knows for wh
 says where they fit; ``slicetracker`` adds the taints of rules;
 ``world`` is what is known of a cluster; ``attempt`` follows one pod through every point of
 scheduling, ``scoring`` scores an allocation, and ``extended`` serves extended resources by device
-classes; ``holders`` says who has what. ``claimcontroller`` makes and removes claims;
-``tainteviction`` says whom tainted devices evict.
+classes; ``holders`` says which claims hold which devices. ``claimcontroller`` makes and removes
+claims; ``tainteviction`` says which pods tainted devices evict.
 
 Objects are manifests, as stored. Names are upstream's (k8s.io/dynamic-resource-allocation, v1.36).
 """

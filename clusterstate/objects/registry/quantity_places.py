@@ -84,7 +84,7 @@ def keep_equal(kind: str, new: Manifest, old: Manifest) -> None:
 
 
 def of_template(template: Manifest) -> Manifest:
-    """Return a copy of a pod template in which amounts, which compare as such, replace texts."""
+    """Return a copy of a pod template with its quantities as values that compare by amount."""
     copy: Manifest = msgspec.json.decode(msgspec.json.encode(template))
     for holder, key, leaf in _leaves(_TEMPLATE, copy):
         if leaf == _AMOUNT:

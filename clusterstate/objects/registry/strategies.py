@@ -362,7 +362,7 @@ class CertificateStrategy(Strategy):
     """``pkg/registry/certificates/certificates/strategy.go``: what is asked for does not change.
 
     All conditions are written by /approval; the certificate and conditions that decide nothing by
-    /status. Who asks is put in by admission (``certificate_requests``).
+    /status. Admission fills in the requesting user (``certificate_requests``).
     """
 
     _DECISIONS: Final = ("Approved", "Denied")

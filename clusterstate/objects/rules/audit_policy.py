@@ -124,7 +124,7 @@ class _Document(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the audit log gets of a request: the level, and the stages that it leaves out."""
+    """How a request is written to the audit log: the level, and the stages that are left out."""
 
     level: Level
     omitted: frozenset[str] = frozenset()

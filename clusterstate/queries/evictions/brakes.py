@@ -17,7 +17,7 @@ ZONE, NAMESPACE, OWNER = "zone", "namespace", "owner"
 HELD, APPROVED = "Held", "Approved"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 COUNTED_FOR: Final = timedelta(seconds=60)
-"""So far ahead timers count as leaving, and so long an eviction counts after it."""
+"""Timers due within this time count as leaving; an eviction is counted for this time after it."""
 _OFF: Final = 100.0
 
 

@@ -30,9 +30,9 @@ _POD: Final = KINDS["Pod"]
 _NODE: Final = KINDS["Node"]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MADE_ROOM_WITHIN: Final = timedelta(minutes=1)
-"""Victims leave right after the decision; in the log they are looked for so long after it."""
+"""Victims leave right after the decision; the log is searched for them this long after it."""
 _DECIDED_WITHIN: Final = (timedelta(seconds=10), timedelta(minutes=10))
-"""The decision is looked for so long before its victims left; nearly always it is found at once."""
+"""The decision is searched this long before its victims left; the first nearly always finds it."""
 _VERSIONS_BACK: Final = 200
 """How many versions of a node are looked at for the one that brought a taint."""
 

@@ -57,8 +57,8 @@ class TrailEntry(msgspec.Struct, frozen=True):
 class Trail(msgspec.Struct, frozen=True):
     """Changes of an object, the newest first. ``more``: the revision to go on before, 0 for none.
 
-    ``complete``: it goes back to the creation; where ``more`` is 0 and it does not, the log is not
-    kept so long.
+    ``complete``: it goes back to the creation. If it does not although ``more`` is 0, the older
+    part of the log is no longer kept.
     """
 
     steps: list[TrailEntry]
@@ -231,7 +231,7 @@ def _start(kind: Kind, namespace: str, name: str, until: int | None) -> int:
         row = sql.fetch_one(_DELETION, (kind.code, space, name))
     elif not sql.fetch_one("SELECT 1 FROM change WHERE revision = %s::bigint", row):
         if not kind.has_unlogged_updates:
-            return 0  # the log is not kept so long
+            return 0  # that part of the log is no longer kept
         row = sql.fetch_one(_NEWEST, (kind.code, space, name, row[0]))
     return int(row[0] or 0) if row is not None else 0
 

@@ -2,7 +2,7 @@
 
 ::
 
-    tokens       whom a bearer token stands for
+    tokens       the user of a bearer token
     audit_log    the audit log, searched and verified
     notices      changes as CloudEvents
     webhooks     webhooks and their deliveries

@@ -31,7 +31,7 @@ def signing_keys() -> list[SigningKey]:
 
 
 def token_user(digest: bytes, *, now: datetime) -> TokenUser | None:
-    """Return whom the token with this SHA-256 stands for; ``None`` if unknown, expired or locked.
+    """Return the user of the token with this SHA-256; ``None`` if unknown, expired or locked.
 
     A token that names groups belongs to these alone; one that names none belongs to those of its
     user in the admin, but for those called ``system:...``. Queries once.

@@ -23,7 +23,7 @@ def nodes_with_agents() -> frozenset[str]:
 
 
 # NOT IN, so that the names are hashed once: many pods may be on their way from few nodes.
-# Who deletes a pod and asks for another period than the pod's own means to wait for so long.
+# A deletion with another grace period than the pod's own asks to wait for that period.
 _ASKED_TO_WAIT = """(
     SELECT asked IS NOT NULL AND asked <> coalesce(own, '30')
     FROM (SELECT replace(d.text, chr(1), '')::json AS said OFFSET 0) j,

@@ -39,7 +39,7 @@ NAME = workers.NAME
 _ROUND_SECONDS = 120.0
 """What one round may take: ten thousand timers of one instant, or a log of an hour."""
 _LONGEST_WAIT = 1.0
-"""Pods that were edited in SQL cause no wake-up; the next look finds them after so long."""
+"""Seconds until the next look, which finds pods edited in SQL: these cause no wake-up."""
 _BUSY_WAIT = 0.01
 _EVENTS_AT_ONCE = 1000
 _MARK_SECONDS = 0.1

@@ -201,7 +201,7 @@ def _sign(node: Node) -> str:
 
 
 def _was_away(kept: dict[str, Any], now: datetime) -> bool:
-    """Return whether no pass was made for so long that silence says nothing about agents."""
+    """Return whether the last pass is too long ago to judge agents by their silence."""
     if "passed_at" not in kept:
         return False
     patience = timedelta(seconds=settings.NODE_MONITOR_GRACE_SECONDS / 2)

@@ -173,7 +173,7 @@ class DeploymentStatus:
             ]
 
     def of_rollout(self) -> Manifest:
-        """Return the status of a rollout: how it goes on, or since when it does not."""
+        """Return the status of a rollout: its progress, or since when it makes none."""
         status = self.current()
         current = condition(self._before, PROGRESSING)
         if not has_deadline(self._deployment):

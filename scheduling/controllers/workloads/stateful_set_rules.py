@@ -5,9 +5,9 @@ v1.36, and what later versions do otherwise: ``maxUnavailable`` counts (1.37, ku
 ``currentRevision`` follows the pods of a set that is updated OnDelete, too (1.37, #136833), and a
 Parallel set shrinks although some of its pods cannot be created (1.38, #141057).
 
-Claims are created by their templates. ``persistentVolumeClaimRetentionPolicy`` says whose they are,
-and so with whom the garbage collector deletes them: the set's, a pod's that is scaled away, or
-nobody's.
+Claims are created by their templates. ``persistentVolumeClaimRetentionPolicy`` decides their owner,
+with which the garbage collector deletes them: the set, a pod that is scaled away, or
+nobody.
 """
 
 from collections.abc import Sequence

@@ -54,7 +54,7 @@ def sync(control: NamespaceControl, owner: Manifest) -> None:
 
 
 def _give_claims(control: NamespaceControl, owner: Manifest, pods: Iterable[OwnedPod]) -> None:
-    """Say in the claims of all pods with whom they go, before a pod that is too many goes."""
+    """Write the owners of all pods' claims, before a surplus pod is deleted."""
     claims = {one["metadata"]["name"]: one for one in control.world.owners[_CLAIM]}
     for pod in pods:
         ordinal = rules.ordinal_of(owner, pod)

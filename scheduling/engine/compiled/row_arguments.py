@@ -126,7 +126,7 @@ class Terms(NamedTuple):
 
 
 class Budgets(NamedTuple):
-    """PodDisruptionBudgets and whom they guard.
+    """PodDisruptionBudgets and the pods that they guard.
 
     ``allowed`` int64 (budgets,); those of class c are ``which[first[c]:first[c + 1]]``. ``spared``
     int64, sorted: slot times number of budgets plus budget, of pods that a budget does not count,

@@ -68,7 +68,7 @@ def is_kept() -> bool:
 def warm() -> bool:
     """Have the loop compiled, or loaded from disk; return whether it is.
 
-    Another thread may decide meanwhile: for it the loop is on when all of it is loaded.
+    Other threads may decide meanwhile; they use the loop once all of it is loaded.
 
     Raises:
         ImportError: Numba does not load here.

@@ -3,8 +3,8 @@
 Whoever keeps a queue of pending pods beside a snapshot is a ``Waking``: the mirror of the scheduler
 that works, which hears of changes from the log; the same mirror when it begins, which reads again
 what happened since a refusal; a cluster in virtual time, which decides for itself. Each states what
-a node or a pod was before and is now, and nothing else, so that a plan wakes whom the live queue
-wakes. The plugins that rejected a waiting pod then look closer (``framework.events``).
+a node or a pod was before and is now, and nothing else, so that a plan wakes the same pods as the
+live queue. The plugins that rejected a waiting pod then look closer (``framework.events``).
 
 A pod that waits holds room, too, while it is nominated: pods of no higher priority are judged as if
 it were on that node. Where it ceases to be, by another nomination, by none or by its deletion, they
@@ -55,7 +55,7 @@ class Waking:
     queue: PriorityQueue
 
     def node_changed(self, old: Node | None, new: Node | None, now: float) -> None:
-        """Wake whom a node helps that came, changed, or went."""
+        """Wake the waiting pods that a new, changed or deleted node may help."""
         if len(self.queue):
             self._wake(self.event_of_node(old, new), now)
 
@@ -68,7 +68,7 @@ class Waking:
         but_not: Collection[int] = (),
         seen: bool = False,
     ) -> None:
-        """Wake whom a pod helps that came, went, or is not what it was.
+        """Wake the waiting pods that a new, changed or deleted pod may help.
 
         Args:
             before: what it was, ``None`` if it was not there.
@@ -83,7 +83,7 @@ class Waking:
     def object_changed(
         self, kind: str, old: msgspec.Struct | None, new: msgspec.Struct | None, now: float
     ) -> None:
-        """Wake whom it may help that an object which plugins look up came, changed or went."""
+        """Wake the pods that a new, changed or deleted object may help, if plugins look it up."""
         if len(self.queue) and old != new:
             action = Action.ADD if old is None else Action.UPDATE
             if new is None:
@@ -113,7 +113,7 @@ class Waking:
         )
 
     def something_changed(self, resource: Resource, action: Action, now: float) -> None:
-        """Wake whom it may help that a namespace, or anything else, is not as it was."""
+        """Wake the pods that a change of a namespace, or of any other object, may help."""
         if len(self.queue):
             self._wake(ClusterEvent(resource=resource, action=action), now)
 

@@ -2,7 +2,7 @@
 
 A class stands for all pods that scheduling cannot tell apart (``PodInfo``, by digest). Classes are
 never dropped: whoever keeps a snapshot for long builds it anew (``has_outgrown`` of a mirror's
-``WarmState``). Who counts whom is found in ``engine.snapshot.peers``; the counters themselves are
+``WarmState``). ``engine.snapshot.peers`` finds which class counts which; the counters are
 made on demand by ``counters.PodCounters``.
 """
 

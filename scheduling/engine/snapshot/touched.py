@@ -10,8 +10,8 @@ _LOG_LIMIT = 1 << 17
 class TouchedRows:
     """A log of rows, in order of change and with repeats.
 
-    Positions only rise: ``log_end`` is the one after the last entry. When the log is full, its
-    older half is dropped, and who followed to a position before ``log_start`` looks at all rows.
+    Positions only rise: ``log_end`` is the position after the last entry. When the log is full, its
+    older half is dropped; a follower whose position is before ``log_start`` must look at all rows.
     """
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Answer."""
+        """Print how many more pods like those of the files, or of the usual shapes, fit now."""
         pods = [pod for name in options["files"] for pod in _pods(Path(name))]
         if options["files"] and not pods:
             raise CommandError("The files hold no Pod.")

@@ -54,7 +54,7 @@ class Command(BaseCommand):
         parser.add_argument("--seed", type=int, default=0, help="of the search")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Answer."""
+        """Pack the pods of the files and print the result."""
         left_out: Counter[str] = Counter()
         found = (one for name in options["files"] for one in files.documents(name))
         try:

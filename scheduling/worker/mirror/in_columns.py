@@ -32,7 +32,7 @@ class ManyChanges(SingleChanges):
 
         It does where a node comes or goes, and of namespaces, whose labels are told with what
         happens to their pods. Any other change of a node, and of what is only looked up, may come
-        after the pods: a pod that leaves wakes whom it kept off, whatever its node is by then.
+        after the pods: a pod that leaves wakes the pods it kept off, whatever its node is then.
         Nodes tell of themselves all the time, and a ReplicaSet with each of its pods: if each such
         change ended a stretch, hardly any pods would be left to apply together.
         """

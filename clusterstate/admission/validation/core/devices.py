@@ -317,7 +317,7 @@ def _resource_claim_template(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def validate_claim_status(new: Manifest, old: Manifest | None) -> Errors:
-    """Return the errors in what was allocated to a claim, and for whom it is reserved."""
+    """Return the errors in a claim's allocated devices and in its ``reservedFor``."""
     status, before = new.get("status") or {}, (old or {}).get("status") or {}
     consumers, allocation = status.get("reservedFor") or [], status.get("allocation")
     errors = each(
