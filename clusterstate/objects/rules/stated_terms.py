@@ -39,7 +39,8 @@ def _of_nodes(spec: PodSpec) -> Iterator[str]:
 def _any_of(selector: NodeSelector | None) -> Iterator[str]:
     """Yield the terms of a node selector, which are ORed, as one text.
 
-    Each pod of a DaemonSet names its own node: the name is left out, so that they stay together.
+    A term without requirements matches no node, so that it is left out beside others. Each pod of a
+    DaemonSet names its own node: the name is left out, so that they stay together.
     """
     if selector is None:
         return
@@ -47,8 +48,9 @@ def _any_of(selector: NodeSelector | None) -> Iterator[str]:
     for term in selector.node_selector_terms:
         asked = [*map(_requirement, term.match_expressions)]
         asked += ["one node by its name"] if term.match_fields else []
-        terms.append(" and ".join(sorted(asked)))
-    yield " or ".join(dict.fromkeys(terms))
+        if asked:
+            terms.append(" and ".join(sorted(asked)))
+    yield " or ".join(dict.fromkeys(terms)) or "no node"
 
 
 def _requirement(one: SelectorRequirement) -> str:
@@ -64,18 +66,22 @@ def _requirement(one: SelectorRequirement) -> str:
     return f"{one.key} {one.operator.lower()} ({values})"
 
 
-def _selected(selector: LabelSelector | None) -> str:
+def _selected(selector: LabelSelector | None, everything: str = "all pods") -> str:
     if selector is None:
         return "no pods"
     told = [f"{key}={text}" for key, text in selector.match_labels.items()]
     told += map(_requirement, selector.match_expressions)
-    return ",".join(sorted(told)) or "all pods"
+    return ",".join(sorted(told)) or everything
 
 
 def _of_pods(terms: Iterable[PodAffinityTerm]) -> Iterator[str]:
     for one in terms:
-        spaces = f" in {','.join(sorted(one.namespaces))}" if one.namespaces else ""
-        yield f"{_selected(one.label_selector)}{spaces} by {one.topology_key}"
+        spaces = sorted(one.namespaces)
+        if one.namespace_selector is not None:
+            chosen = _selected(one.namespace_selector, "")
+            spaces.append(f"namespaces with {chosen}" if chosen else "all namespaces")
+        within = f" in {','.join(spaces)}" if spaces else ""
+        yield f"{_selected(one.label_selector)}{within} by {one.topology_key}"
 
 
 def _affinity(spec: PodSpec) -> Iterator[str]:
