@@ -383,7 +383,7 @@ _OWN_KINDS: Final = {
     "Simulation": "Where pods would go in a cluster that is described.",
     "WaitingGroup": "Pods that wait for the same reasons, and what would let them in.",
     "WaitingPod": "A pod that waits for permission.",
-    "Webhook": "Who is to be told of events over HTTP.",
+    "Webhook": "A URL that events are sent to over HTTP.",
     "WaitingTimes": "How long pods wait and waited, against a goal, and which of them starve.",
     "Zone": "How many nodes of a zone are well, and how fast pods are evicted there.",
 }

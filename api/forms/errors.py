@@ -69,7 +69,7 @@ class Unprocessable(errors.StatusError):
 
 
 class InsufficientStorage(errors.StatusError):
-    """A disk is full; the request may be repeated when there is room. Kubernetes has no word."""
+    """A disk is full; the request can be repeated once there is room. Kubernetes has none."""
 
     code, reason = 507, "InsufficientStorage"
 

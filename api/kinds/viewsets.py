@@ -1,8 +1,8 @@
-"""Objects of all kinds: what a request asks of the registry's kind is one call below.
+"""Objects of all kinds: each request becomes one call to an action or a query.
 
 A view reads the path, the user, the parameters and the body; then an action writes or a query
 reads, and what comes back is the answer. Rules about objects live in admission, rules about storage
-in actions; here is only HTTP. `api.kinds.subresources` adds what an object's path goes on with, and
+in actions; here is only HTTP. `api.kinds.subresources` adds the subresources of an object, and
 `api.kinds.routers` knows which action serves which path and method.
 """
 

@@ -172,7 +172,7 @@ class CommonAdmin(ModelAdmin[Object]):
         return super().response_action(request, queryset, *args, **kwargs)
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the actions, what cannot be undone as the last of them."""
+        """Return the actions, with the deletion, which cannot be undone, as the last."""
         found: dict[str, Any] = super().get_actions(request)
         if _DELETE in found:
             found[_DELETE] = found.pop(_DELETE)

@@ -36,7 +36,7 @@ def _word(found: re.Match[str]) -> str:
 
 
 def text(given: str) -> str:
-    """Return a text without what looks like a token, a password or a user's part of an address."""
+    """Return a text with everything blanked that looks like a token, a password or a URL's user."""
     found = _USERINFO.sub(f"//{BLANK}@", given) if "//" in given else given
     if "=" in found:
         found = _NAMED.sub(rf"\1{BLANK}", found)
@@ -46,9 +46,9 @@ def text(given: str) -> str:
 
 
 def query(given: str) -> str:
-    """Return a query string without them, whatever of it is percent-encoded, even twice.
+    """Return a query string with its secrets blanked, even if it is percent-encoded twice.
 
-    A value that has none stays as it was sent.
+    A value without a secret is returned as it was sent.
     """
     return "&".join(map(_parameter, given.split("&"))) if given else given
 

@@ -359,13 +359,13 @@ class Handle(Protocol):
     def pod_attached(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
     ) -> None:
-        """Tell the plugins' PreFilter extensions."""
+        """Call each plugin's ``pod_attached``: ``other`` was put on ``row`` for a trial."""
         ...
 
     def pod_detached(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
     ) -> None:
-        """Tell the plugins' PreFilter extensions."""
+        """Call each plugin's ``pod_detached``: ``other`` was taken off ``row`` for a trial."""
         ...
 
 

@@ -233,11 +233,11 @@ class DynamicResources:
         diagnosis: Diagnosis,
         handle: Handle,
     ) -> tuple[None, Status]:
-        """Note a claim of a pod that fits nowhere which is to be given back, and say so.
+        """For a pod that fits nowhere, choose a claim whose devices are given back, and say so.
 
-        A claim that others do not use and that keeps the pod off a node loses its allocation. Where
-        another plugin ended PreFilter before this one was asked, it fails, as upstream: the message
-        ends in "not found", and no later plugin is asked.
+        That is a claim which no other pod uses and whose allocation keeps the pod off a node. If
+        another plugin ended PreFilter before this one was called, this method fails, as upstream:
+        the message ends in "not found", and no later plugin is called.
         """
         attempt = state.get(NAME, Attempt)
         if attempt is None:

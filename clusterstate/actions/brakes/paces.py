@@ -86,10 +86,10 @@ def give_back(unspent: Mapping[str, int]) -> None:
 
 
 def forget(*, now: datetime) -> None:
-    """Drop the buckets that are full again, or that a clock of before was set back from.
+    """Drop the buckets that are full again, and those from before the clock was set back.
 
-    One statement. A bucket is never empty in the future: with such a row no pod would go until the
-    clock has come there.
+    One statement. A bucket with a time in the future is from a wrong clock: with it no pod would
+    leave until the clock reaches that time.
     """
     rate = settings.ZONE_EVICTION_RATE
     full = timedelta(seconds=max(1.0, rate) / rate + 60) if rate else timedelta(0)

@@ -208,8 +208,9 @@ def schedule_batch(
         start: where in the node order the search begins, when not all nodes are looked at.
         draw: number of the first decision under the seed.
         decider: of this snapshot and framework; without one every pod takes the reference path.
-        stop: asked of each decision that no loop made, and of those about pods that got devices,
-            once the snapshot has it: whether the batch ends with it, or with the run it is of.
+        stop: called with each decision that the fast lane did not make, and with each about a pod
+            that got devices, after the snapshot has it. If it returns True the batch ends with this
+            decision, or with the run that the decision belongs to.
     """
     decisions = Decisions()
     waiting = list(pods)

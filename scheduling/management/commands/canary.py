@@ -1,7 +1,7 @@
 """`manage.py canary`: try another scheduler configuration beside the one in force.
 
-``create FILE`` keeps it on trial, ``report NAME`` tells what it would have made of all that came
-since, ``switch NAME`` puts it in force and guards it, ``return NAME`` gives it back,
+``create FILE`` starts a trial, ``report NAME`` shows what it would have decided since then,
+``switch NAME`` puts it in force and guards it, ``return NAME`` puts the earlier one back in force,
 ``cancel NAME`` ends the trial, ``list`` shows all.
 """
 
@@ -59,7 +59,7 @@ class Command(BaseCommand):
         commands.add_parser("list", help="show all")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do what was asked."""
+        """Run the given subcommand."""
         try:
             self._do(options)
         except OperationalError as error:
