@@ -31,7 +31,7 @@ _MOST_LOOKED_AT: Final = 500
 
 
 def beginning(user: User, wants: Attributes) -> Beginning | None:
-    """Return from where on a right that a user has tells of the past; ``None``: of all of it.
+    """Return since when a user's right covers the past; ``None``: all of the past.
 
     Queries where the right is bounded, once as a rule.
 

@@ -1,9 +1,9 @@
 """Subscriptions to events, and how far each was delivered.
 
-Nothing is queued for a receiver: a webhook has a cursor in the change log, which moves when what
-lies before it was accepted, in the same transaction as the line of the delivery log. So a kill
-delivers some events again, with the same ids, and loses none; a receiver that is away for longer
-than the log is kept loses what the log loses, and is told so.
+Nothing is queued for a receiver: a webhook has a cursor in the change log, which moves when the
+receiver has accepted the events before it, in the same transaction as the line of the delivery log.
+After a kill some events are delivered again, with the same ids, and none is lost. A receiver that
+is away for longer than the log is kept misses events, and is told so.
 """
 
 import uuid
@@ -92,7 +92,7 @@ def get(name: str) -> Webhook:
 
 
 def create(name: str, spec: Manifest, secret: str, *, now: datetime) -> Webhook:
-    """Store a webhook that is told of what happens from now on.
+    """Store a webhook that gets the events from now on.
 
     Raises:
         AlreadyExists: there is one of that name.

@@ -229,7 +229,7 @@ class Index:
         return columns.words[columns.namespaces[place]], columns.words[columns.names[place]]
 
     def node_name(self, place: int) -> str:
-        """Return a pod's node after the change; a pod on a node leaves it only with its end."""
+        """Return a pod's node after the change. A bound pod keeps its node until it is deleted."""
         return self._columns.words[self._columns.node_names[place]]
 
     def may_be_on(self, place: int, node_name: str) -> bool:

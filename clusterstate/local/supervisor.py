@@ -75,7 +75,7 @@ class Child:
     pieces: dict[int, bytes] = field(default_factory=dict)
 
     def may_be_late(self, now: float) -> float:
-        """Return how many seconds it may be later than it said, or than others begin."""
+        """Return the extra seconds that this child has for its start and for its heartbeats."""
         if now - self.started_at > _FORGET_SECONDS:
             self.silences = 0
         return _LATER_SECONDS * ((1 << self.silences) - 1)

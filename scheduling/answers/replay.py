@@ -159,7 +159,7 @@ def explain(record: Record) -> Manifest:
 def refused_later(record: Record) -> bool:
     """Return whether a plugin refused the pod after a node was chosen (Reserve, Permit, PreBind).
 
-    A replay ends with the choice of a node, so it would not come to that.
+    A replay ends with the choice of a node, so it cannot repeat such a refusal.
     """
     return record.feasible > 0 and record.outcome not in ("scheduled", "stale")
 

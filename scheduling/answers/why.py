@@ -91,8 +91,8 @@ class WhyQuestion(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 def why(world: LiveWorld, document: object) -> Manifest:
     """Return an ``Explanation`` of a pod with one page of the nodes. Queries four times and more.
 
-    What a page before was cut from is kept for a while in this process; where it is not, the rest
-    is told of the present. ``document``: an ``WhyQuestion``.
+    The whole table of an earlier page is kept for a while in this process; if it is gone, the next
+    page is about the present state. ``document``: a ``WhyQuestion``.
 
     Raises:
         NotFound: there is no such pod, or ``then`` and no decision about it.

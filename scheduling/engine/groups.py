@@ -439,7 +439,7 @@ def _refused(
     fitting: int = 0,
     needed: int = 0,
 ) -> GroupDecision:
-    """Return that no pod of the group is placed, with what each of them is told.
+    """Return the decision that no pod of the group is placed, with a message for each pod.
 
     A pod that fits nowhere itself keeps its reasons. One that would have had a place, or was not
     asked any more, is told what the group lacks.
@@ -614,9 +614,9 @@ def _beside(
 def fitting_by_domain(
     snapshot: Snapshot, framework: Framework, key: GroupKey, pods: Sequence[PodToPlace]
 ) -> dict[str, int]:
-    """Return how many of a group's pods have a place in each domain in which it may be, in order.
+    """Return how many of a group's pods fit in each domain that it may use, in the order of tries.
 
-    Of a group without a topology constraint there is one, without a name. Nothing stays assumed.
+    A group without a topology constraint has one domain, called "". Nothing stays assumed.
     """
     group = snapshot.groups.find(key)
     assert group is not None

@@ -52,7 +52,7 @@ F = TypeVar("F", bound="BindingPoints")
 def metered(
     point: str,
 ) -> Callable[[Callable[Concatenate[F, P], R]], Callable[Concatenate[F, P], R]]:
-    """Return a decorator for the method that runs an extension point: the meter is told of it."""
+    """Return a decorator for the method that runs an extension point: it reports to the meter."""
 
     def decorated(method: Callable[Concatenate[F, P], R]) -> Callable[Concatenate[F, P], R]:
         @wraps(method)
@@ -77,7 +77,7 @@ def metered(
 class BindingPoints:
     """The extension points after a node is chosen, and how a plugin is called at any point.
 
-    ``meter`` is told how long each call takes; the lists hold the plugins in their order.
+    ``meter`` gets the duration of each call; the lists hold the plugins in their order.
     """
 
     scheduler_name: str

@@ -122,9 +122,9 @@ def _checked(items: list[Any], path: str, errors: Errors) -> Iterable[Manifest]:
 
 
 def _steps(entry: Field, *, seed: int, most: int, errors: Errors) -> Iterable[Step]:
-    """Return what one entry of ``steps`` comes to; repeated ones and arrivals are written out.
+    """Return the steps of one entry of ``steps``, one for each repetition and each arrival.
 
-    ``most``: this many arrivals may still come, in all turns together.
+    ``most``: how many arrivals are still allowed, in all repetitions together.
     """
     at = _duration(entry, "at", 0.0) or 0.0
     times = entry.integer("times", 1)

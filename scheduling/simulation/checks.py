@@ -29,7 +29,7 @@ class UntruePlugin(AssertionError):
 
 
 def check_plugin(plugin: Any, nodes: Iterable[Manifest], pods: Sequence[Manifest]) -> None:
-    """Ask a plugin of locality NODE in several ways that must come to the same.
+    """Call a plugin of locality NODE in several ways that must give equal answers.
 
     Args:
         plugin: it has ``filter``, ``score`` or both, over rows.
@@ -37,9 +37,9 @@ def check_plugin(plugin: Any, nodes: Iterable[Manifest], pods: Sequence[Manifest
         pods: manifests; they are also placed on the nodes, one after the other.
 
     Raises:
-        UntruePlugin: the plugin does not say that its locality is NODE, its answers change as pods
-            come, rows answer otherwise together than alone, or rows with equal keys, or scores that
-            are said to be scaled, come to something else.
+        UntruePlugin: the plugin does not say that its locality is NODE, its answers change when
+            pods are placed, rows get other answers together than alone, rows with equal keys get
+            different answers, or scores declared as scaled are not.
     """
     for name in ("filter_locality", "score_locality"):
         if getattr(plugin, name, None) is not Locality.NODE:

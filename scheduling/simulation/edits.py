@@ -104,10 +104,10 @@ def patch(before: Thing, after: Thing) -> Manifest:
 
 
 def patch_of(stored: Manifest, way: Sequence[PodEdit]) -> Manifest | None:
-    """Return what edits change of a pod as it is stored; ``None`` where it has nothing of the sort.
+    """Return the merge patch for these edits of a stored pod; ``None`` if one cannot be made.
 
-    A merge patch replaces lists as a whole: containers, ports and terms come with all that they
-    have in the manifest, of which a ``Pod`` knows what matters to scheduling.
+    A merge patch replaces lists as a whole. So containers, ports and terms are in it with all
+    fields of the manifest, not only with those that a ``Pod`` knows.
     """
     before = msgspec.convert(stored, Pod)
     after: Pod | None = before

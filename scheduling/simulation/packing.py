@@ -665,7 +665,7 @@ def _in_waves(
 
 
 def assigned(found: Facts, x: Int64) -> list[tuple[Seeker, str]]:
-    """Return a node for each pod that a placement places: its own where that has room for it."""
+    """Return each pod that a placement places, with its node: the present one if possible."""
     targets: list[tuple[Seeker, str]] = []
     for pods, counts in zip(found.classes, x, strict=True):
         left = {found.nodes[at]: int(counts[at]) for at in np.flatnonzero(counts).tolist()}

@@ -415,7 +415,7 @@ class Fleet:
         }
 
     def sentence(self) -> str:
-        """Return how many there are, and how many wait."""
+        """Return a line with the numbers of nodes, pods and waiting pods."""
         waiting = sum(not node for node, _ in self._pods.values())
         return f"{len(self._nodes)} nodes, {len(self._pods)} pods, {waiting} of them wait"
 

@@ -171,7 +171,7 @@ def shown_of(text: str) -> Shown:
 
 
 def summary(digests: Iterable[Digest], shown: Shown) -> dict[str, list[str] | None]:
-    """Return the names that changed by kind, of what a page shows."""
+    """Return by kind the names of changed objects that a page shows; ``None`` for too many."""
     found: dict[str, set[str] | None] = {}
     for one in digests:
         names = shown.names(one)

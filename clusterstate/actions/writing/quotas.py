@@ -474,8 +474,9 @@ def _count_of(kind: Kind, *, into_pods: bool) -> str:
 def wrong_accounts(namespace: str) -> list[tuple[str, Manifest, Manifest]]:
     """Return the quotas of a namespace whose status differs from what a recount gives.
 
-    Name, status and what it should be of each; what is noted to have ended counts as counted. For a
-    transaction that reads one snapshot. Queries five times, writes nothing.
+    Name, status and right status of each. Usage that is recorded as ended, and not subtracted
+    yet, is no difference. For a transaction that reads one snapshot. Queries five times, writes
+    nothing.
     """
     spaces = sql.Texts([namespace])
     again = "SELECT 1 FROM usage_change WHERE namespace = %s AND kind = %s::smallint"

@@ -39,7 +39,7 @@ def is_rehearsal() -> bool:
 
 
 def told(text: str, revision: int, overlay: Overlay = document.EMPTY, *, before: int = 0) -> bytes:
-    """Return an object that was written at ``revision``, as JSON, as its writer is told of it.
+    """Return the JSON of an object written at ``revision``, for the answer to its writer.
 
     ``before`` is the version that it had, 0 for a new one. A dry run leaves an object at that
     version and gives a new one none, since nobody will ever read the one that was written.

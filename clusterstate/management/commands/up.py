@@ -309,9 +309,9 @@ class _Start:
         self._supervisor.say("all replaced" if done else "not all were replaced")
 
     def _wait_until_ready(self, path: str) -> None:
-        """Return when every part works, by what is at ``path``, or say which does not and go on.
+        """Wait until ``path`` says that every part works, or give up and say which part does not.
 
-        What is waited for is told once, and again when it is something else.
+        Says what it waits for, and says it again when that changes.
         """
         began = time.monotonic()
         ask_at, say_at = 0.0, began + _PATIENCE_SECONDS

@@ -60,8 +60,8 @@ Candidate = tuple[DeviceView, SliceView, Pool]
 class Candidates:
     """Devices in the order of their pools that no selector of a request rules out.
 
-    They are looked for as far as somebody asks. One of which a selector cannot tell is among them:
-    whoever comes to it is told so.
+    They are computed only as far as they are read. A device for which a selector fails with an
+    error is included: the error counts only if the allocator gets as far as this device.
     """
 
     __slots__ = ("_found", "_rest")

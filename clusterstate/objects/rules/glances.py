@@ -142,9 +142,9 @@ def _text(one: Use | Wait) -> str:
 
 
 def _held(status: _Status) -> _Held:
-    """Return what a status tells of amounts, as it is written; empty if nothing.
+    """Return the amounts in a status as they are written; empty if there are none.
 
-    Agents tell of each container what it has. Pods that are alike are told of alike.
+    Agents report them for each container. Equal pods have equal texts.
     """
     found = [
         (one.name, bytes(one.allocated_resources), bytes(one.resources))

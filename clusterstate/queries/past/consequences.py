@@ -54,10 +54,9 @@ class _Subject(msgspec.Struct, frozen=True):
 
 
 def causes_of(step: TrailEntry, kind: Kind, namespace: str, name: str) -> Iterator[Cause]:
-    """Yield what an object's deletion followed from, the nearest first; nothing of other changes.
+    """Yield the causes of an object's deletion, the nearest first; nothing for other changes.
 
-    Of what is not known any more nothing is told, and nothing behind it. Queries up to ten times
-    for each.
+    Ends at the first cause that is no longer known. Queries up to ten times for each.
     """
     if not _is_leaving(step):
         return

@@ -64,7 +64,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Notice(msgspec.Struct, frozen=True, gc=False):
-    """One fact about one object. ``type`` is one of ``TYPES``; ``data`` is what is told of it."""
+    """One event about one object. ``type`` is one of ``TYPES``; ``data`` is the event's content."""
 
     revision: int
     at: datetime

@@ -17,11 +17,11 @@ A pod is in one of five stages:
     waiting           WaitingPods: what plugins rejected, by what may help it; asks the hints
                       (``plugins.queueing_hints`` states them)
     in_flight         PodsInFlight: what is being decided, and the events since
-    timers            Timers: whose backoff is over, and who is tried in any case
+    timers            Timers: pods whose backoff is over, and pods that are due in any case
     early             EarlyAttempts: what may be tried before its backoff is over
     allowance         Allowance: how many such attempts there may be
     pending           a pod, its place in the queue, how long it backs off, and how heaps name it
-    waking            which events of the cluster the queue is told of
+    waking            which events of the cluster reach the queue
     plugins           QueuePlugins: QueueSort and PreEnqueue of the profiles, as the queue asks them
 
 *Active* pods come out by the sort key (priority, then time queued; where the configuration asks for
@@ -47,13 +47,13 @@ A pod that failed waits 1 s, 2 s, 4 s ... 10 s, and on to the end of that second
 waits end together come back together. Attempts that plugins ended and attempts that failed
 otherwise, as of a plugin that raised, are counted apart: a pod that a plugin rejects after several
 failures does not wait for these too. While no pod is active, those in BACKOFF that plugins rejected
-are tried before it is over, in the order in which it would be: who is woken does not wait while
-there is nothing else to do. Of a class one pod is tried then; if it is refused by the state as it
-is, so would be its sisters, and they wait for an event that may help it, or for the end of their
+are tried before it is over, in the order in which it would be: a woken pod does not wait while
+there is nothing else to do. One pod of each class is tried then. If it is rejected, the same state
+would reject its sisters, and they wait for an event that may help it, or for the end of their
 backoff. Nominated pods do not wait for others: woken, they are active at once. At most
-``early.A_SECOND`` pods a second come early and to nothing. A pod that failed otherwise waits in
-any case, and so does one that came back from Permit or PreBind: who says Wait and then no does not
-judge by the room alone.
+``early.A_SECOND`` early tries a second may fail. A pod that failed otherwise waits in
+any case, and so does a pod that came back from Permit or PreBind: a plugin that says Wait and then
+no does not judge by the free room alone.
 
 A pod that plugins rejected waits until an event may have changed the mind of one of them: each
 plugin registers events with hints, and waiting pods are grouped by class and plugins, so that an

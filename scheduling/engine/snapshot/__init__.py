@@ -37,12 +37,12 @@ A floor
 that keeps an array by row or by resource extends ``_grow_rows`` or ``_grow_resources``; one that
 remembers things by node name extends ``_node_came`` and ``_node_leaves``.
 
-What changed is told to caches by numbers: the log holds the rows whose pods or capacity changed,
+Caches see by numbers what changed. The log holds the rows whose pods or capacity changed.
 ``node_version`` counts changes of taints, of labels that a rule looked at (``label_column``) and of
-the set of nodes, and ``changed_since`` tells of which rows, ``peer_version`` what makes all
-counters obsolete, ``peer_stamp`` what became known that terms of others say of a class, and what
-services and controllers select with it, ``nomination_version`` changes of nominations,
-``budget_version`` those of disruption budgets.
+the set of nodes; ``changed_since`` returns their rows. ``peer_version`` counts events that make all
+counters obsolete. ``peer_stamp`` changes for a class when a new term of other pods, a service or a
+controller selects it. ``nomination_version`` counts changes of nominations, ``budget_version``
+changes of disruption budgets.
 Plugins read the snapshot through ``framework.node_table.NodeTable``.
 """
 

@@ -390,10 +390,10 @@ class NodeColumns(TouchedRows):
         return number
 
     def require_resources(self, names: Iterable[str], most: int = MOST_RESOURCES) -> None:
-        """Refuse an object with which more than ``most`` resources were counted; changes nothing.
+        """Check that an object's resources keep the number of counted ones within ``most``.
 
         Raises:
-            TooManyResources: it has too many that no other object has.
+            TooManyResources: the object names too many resources that no other object names.
         """
         fresh = sum(self.is_counted(name) and self.resources.find(name) is None for name in names)
         if fresh and len(self.resources) + fresh > most:
