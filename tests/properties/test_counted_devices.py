@@ -114,7 +114,7 @@ class World:
     """A cluster with devices, of which one is decided in loops and one is not."""
 
     def __init__(self, *, quick: bool) -> None:
-        self.snapshot = Snapshot(capacity=4)
+        self.snapshot = Snapshot(capacity=64)
         for number in range(4):
             self.set_node(number)
         for kind, expression in zip(KINDS, EXPRESSIONS, strict=True):
@@ -167,6 +167,12 @@ class World:
             devices.set("ResourceSlice", slice_of(*what))
         elif step == "node":
             self.set_node(what)
+        elif step == "no node":
+            snapshot.remove_node(f"n{what}")
+        elif step == "object":
+            devices.set("ResourceSlice", what)
+        elif step == "class":
+            devices.set("DeviceClass", {"metadata": {"name": what}, "spec": {}})
         elif step == "leave" and what < len(self.keys):
             snapshot.remove_pod(self.keys[what])
         elif step == "written" and what < len(self.keys):
@@ -212,6 +218,42 @@ def test_the_loop_gives_the_devices_that_the_reference_path_gives(
         assert quick.do(step, what) == plain.do(step, what), step
     held = [world.snapshot.devices.allocated().devices for world in (quick, plain)]
     assert held[0] == held[1]
+
+
+def both(*steps: tuple[str, Any]) -> list[str]:
+    """Take the steps in both worlds, where they must do the same; return the nodes of the last."""
+    quick, plain = World(quick=True), World(quick=False)
+    made: list[Any] = []
+    for step, what in steps:
+        made = quick.do(step, what)
+        assert made == plain.do(step, what)
+    return [one[0] for one in made[:-1]]
+
+
+def of_kinds(*kinds: str) -> list[Any]:
+    return [([(kind, 1, "")], "", "o") for kind in kinds]
+
+
+def test_more_kinds_are_asked_for_than_there_are_columns() -> None:
+    for count in (20, 40):  # more than fit beside other resources, and more than there may be
+        kinds = [f"kind{number}" for number in range(count)]
+        made = both(
+            *[("slice", (number, [("l", "")] * count, 1)) for number in range(4)],
+            *[("class", kind) for kind in kinds],
+            ("decide", of_kinds(*kinds, *kinds)),
+        )
+        assert all(made)
+
+
+def test_kinds_that_share_devices_of_a_node_that_comes_after_them() -> None:
+    assert both(
+        ("slice", (0, [("s", "")], 1)),
+        ("no node", 1),
+        ("slice", (1, [("l", "")], 1)),
+        ("decide", of_kinds("gpu", "large")),
+        ("node", 1),
+        ("decide", of_kinds("large", "gpu")),
+    ) == ["n1", ""]
 
 
 def test_who_binds_claims_as_pods_are_decided_is_told_each_pod_that_got_devices() -> None:
@@ -264,6 +306,7 @@ def test_columns_that_mean_other_kinds_now_are_compared_anew() -> None:
     number = generation = snapshot.column_generation
     while snapshot.column_generation == generation:
         number += 1
+        snapshot.follow_devices()
         latest = column("gpu", number)
     assert (latest, column("large")) == first
     assert not snapshot.are_apart(*first)

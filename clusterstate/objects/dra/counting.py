@@ -91,21 +91,38 @@ def _devices(allocator: Allocator, node: NodeView, kind: Kind) -> tuple[DeviceId
     pools = allocator.pools_of(node)
     if any(pool.invalid or pool.others for pool in pools):
         return None
-    expressions = allocator.expressions_of(kind.asked)
-    if expressions is None:
+    if allocator.expressions_of(kind.asked) is None:
         return None
     found: list[DeviceId] = []
-    for one in [one for pool in pools if not pool.incomplete for one in pool.slices]:
-        key = (one.shape, kind.key)
-        if key not in allocator.places:
-            if len(allocator.places) >= _MOST_KEPT:
-                allocator.places.clear()
-            allocator.places[key] = _places(one, kind, expressions, allocator.features)
-        places = allocator.places[key]
-        if places is None or (places and (one.place.node_name is None or one.by_device)):
-            return None
-        found += [one.devices[at].id for at in places]
+    for pool in [pool for pool in pools if not pool.incomplete]:
+        for one in pool.slices:
+            places = _places_of(allocator, one, kind)
+            if places is None or (places and (one.place.node_name is None or one.by_device)):
+                return None
+            found += [one.devices[at].id for at in places]
     return tuple(found)
+
+
+def are_apart(allocator: Allocator, kind: Kind, other: Kind) -> bool:
+    """Return whether no device of any slice is of two kinds, whichever nodes there are."""
+    for one in {one.shape: one for one in allocator.slices}.values():
+        places, others = _places_of(allocator, one, kind), _places_of(allocator, one, other)
+        if places is None or others is None or not set(places).isdisjoint(others):
+            return False
+    return True
+
+
+def _places_of(allocator: Allocator, one: SliceView, kind: Kind) -> list[int] | None:
+    """Return the same as ``_places``, which is remembered; ``None`` without the class, too."""
+    key = (one.shape, kind.key)
+    if key not in allocator.places:
+        expressions = allocator.expressions_of(kind.asked)
+        if expressions is None:
+            return None
+        if len(allocator.places) >= _MOST_KEPT:
+            allocator.places.clear()
+        allocator.places[key] = _places(one, kind, expressions, allocator.features)
+    return allocator.places[key]
 
 
 def _places(

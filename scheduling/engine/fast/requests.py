@@ -88,7 +88,12 @@ class Requests:
         return found
 
     def with_column(self, request: bytes, asked: ColumnRequest) -> bytes | None:
-        """Return a request that asks for one column more, ``None``: there is no room for it."""
+        """Return a request that asks for one column more, ``None``: there is no room for it.
+
+        Empty: the column became known, what is found now is made again.
+        """
+        if asked.column >= self._lines.width:
+            return b""
         key = (request, asked.column, asked.amount)
         if request and key not in self._with_column:
             if len(self._with_column) >= _MOST:

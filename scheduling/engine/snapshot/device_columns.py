@@ -10,7 +10,7 @@ what is written here is worked out from it.
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from clusterstate.objects.dra.counting import Kind, countable
+from clusterstate.objects.dra.counting import Kind, are_apart, countable
 from clusterstate.objects.dra.slices import DeviceId, NodeView
 from clusterstate.objects.values.node import Node
 from scheduling.framework.arrays import Int64, Mask
@@ -33,8 +33,11 @@ class _Nodes(Protocol):
 
 
 _MOST: Final = 32
-"""This many columns are given out; who asks for one more has all kinds forgotten first."""
+"""This many columns are given out; what asks for another kind is not counted."""
 _MOST_REFUSED: Final = 4096
+_IDLE: Final = 64
+"""Where columns are lacking, all are given out anew once a kind was not asked for in so many runs.
+"""
 
 
 class DeviceColumns:
@@ -44,6 +47,10 @@ class DeviceColumns:
         self.generation = 0
         self._kinds: dict[bytes, tuple[Kind, int]] = {}
         self._given = 0
+        self._runs = 0
+        self._asked: dict[bytes, int] = {}
+        """By kind that has a column: the run in which it was last asked for."""
+        self._is_lacking = False
         self._refused: dict[bytes, int] = {}
         """Kinds that cannot be counted, and the devices (``DeviceWorld.shapes``) for which."""
         self._apart: dict[tuple[int, int], tuple[int, bool]] = {}
@@ -56,19 +63,17 @@ class DeviceColumns:
             self._renewed.add(row)
 
     def of(self, kind: Kind, snapshot: _Nodes) -> int:
-        """Return the column of a kind, made on first use; -1 where it cannot be counted."""
+        """Return the column of a kind, made on first use; -1 where it is not counted."""
         known = self._kinds.get(kind.key)
         if known is not None:
+            self._asked[kind.key] = self._runs
             return known[1]
         shapes = snapshot.devices.shapes
         if self._refused.get(kind.key) == shapes:
             return -1
         if self._given >= _MOST:
-            self.generation += 1
-            self._given = 0
-            self._kinds.clear()
-            self._refused.clear()
-            self._apart.clear()
+            self._is_lacking = True
+            return -1
         if not self._kinds:
             self._position = snapshot.devices.position
             self._renewed.clear()
@@ -81,10 +86,14 @@ class DeviceColumns:
             return -1
         self._given += 1
         self._kinds[kind.key] = kind, column
+        self._asked[kind.key] = self._runs
         return column
 
     def follow(self, snapshot: _Nodes, touch: Callable[[int], None]) -> None:
-        """Bring all columns up to date; ``touch`` is told each row that changed."""
+        """Bring all columns up to date before a run; ``touch`` is told each row that changed."""
+        self._runs += 1
+        if self._is_lacking:
+            self._give_out_anew()
         if not self._kinds:
             return
         devices = snapshot.devices
@@ -100,21 +109,31 @@ class DeviceColumns:
             for kind, column in list(self._kinds.values()):
                 if not self._write(snapshot, kind, column, rows, touch):
                     self._refused[kind.key] = devices.shapes
-                    del self._kinds[kind.key]  # its column is not given out again so soon
+                    # Its column is not given out again so soon, but classes may ask for it still.
+                    del self._kinds[kind.key], self._asked[kind.key]
+                    self.generation += 1
+
+    def _give_out_anew(self) -> None:
+        """Forget all kinds if some column is of no use any more."""
+        self._is_lacking = False
+        last = min(self._asked.values(), default=0)
+        if len(self._kinds) == _MOST and self._runs - last < _IDLE:
+            return
+        self.generation += 1
+        self._given = 0
+        self._kinds.clear()
+        self._asked.clear()
+        self._refused.clear()
+        self._apart.clear()
 
     def are_apart(self, one: int, other: int, snapshot: _Nodes) -> bool:
         """Return whether no device counts in both of two columns."""
         key, shapes = (min(one, other), max(one, other)), snapshot.devices.shapes
         known = self._apart.get(key)
         if known is None or known[0] != shapes:
-            kinds = [kind for kind, column in self._kinds.values() if column in key]
-            known = self._apart[key] = (
-                shapes,
-                not any(
-                    set.intersection(*[set(_devices(snapshot, kind, row) or ()) for kind in kinds])
-                    for row in snapshot.rows().tolist()
-                ),
-            )
+            first, second = [kind for kind, column in self._kinds.values() if column in key]
+            allocator = snapshot.devices.allocator(GATES.allocator)
+            known = self._apart[key] = shapes, are_apart(allocator, first, second)
         return known[1]
 
     @staticmethod
