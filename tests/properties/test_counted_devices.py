@@ -256,6 +256,15 @@ def test_kinds_that_share_devices_of_a_node_that_comes_after_them() -> None:
     ) == ["n1", ""]
 
 
+def test_devices_of_one_name_in_slices_of_several_nodes_are_one_device() -> None:
+    other = slice_of(0, [("l", "")], 1)
+    other["metadata"]["name"], other["spec"]["nodeName"] = "other", "n1"
+    made = both(
+        ("slice", (0, [("l", "")], 1)), ("object", other), ("decide", of_kinds("large", "large"))
+    )
+    assert sum(map(bool, made)) == 1
+
+
 def test_who_binds_claims_as_pods_are_decided_is_told_each_pod_that_got_devices() -> None:
     world = World(quick=True)
     for one in SLICES:

@@ -225,9 +225,17 @@ class Allocator:
         """By node and kind; see ``dra.counting``."""
         self.places: dict[tuple[tuple[Content, ...], bytes], list[int] | None] = {}
         """By the content of a slice's devices and kind: which of them are of the kind."""
+        self.on_several: set[PoolId] = set()
+        """Pools with slices for several nodes, on which devices of one name are one device."""
+        node_of: dict[PoolId, str | None] = {}
         for one in slices:
-            if one.place.node_name is not None and not one.counter_sets:
-                self._on_node.setdefault(one.place.node_name, []).append(one)
+            if one.counter_sets:
+                continue
+            node, pool = one.place.node_name, (one.driver, one.pool)
+            if node is not None:
+                self._on_node.setdefault(node, []).append(one)
+            if node_of.setdefault(pool, node) != node:
+                self.on_several.add(pool)
 
     def allocate(
         self,

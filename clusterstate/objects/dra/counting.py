@@ -97,7 +97,8 @@ def _devices(allocator: Allocator, node: NodeView, kind: Kind) -> tuple[DeviceId
     for pool in [pool for pool in pools if not pool.incomplete]:
         for one in pool.slices:
             places = _places_of(allocator, one, kind)
-            if places is None or (places and (one.place.node_name is None or one.by_device)):
+            is_of_node = one.place.node_name is not None and pool.id not in allocator.on_several
+            if places is None or (places and (not is_of_node or one.by_device)):
                 return None
             found += [one.devices[at].id for at in places]
     return tuple(found)
