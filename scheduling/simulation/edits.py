@@ -5,6 +5,7 @@ An edit is a guess. Whether it helps is found out by running the filters on what
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, count, filterfalse
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -57,8 +58,13 @@ class NodeEdit(Edit, frozen=True):
     change: Callable[[Node], Node]
 
 
-def volume_for(claim: PersistentVolumeClaim, host: str = "") -> Manifest:
-    """Return a volume that suits a claim, on a node, or reached from all of them."""
+def volume_for(
+    claim: PersistentVolumeClaim, host: str = "", *, is_taken: Callable[[str], bool]
+) -> Manifest:
+    """Return a volume that suits a claim, on a node, or reached from all of them.
+
+    ``is_taken``: whether there is a volume of a name. Its name is another one.
+    """
     spec: Manifest = {
         "accessModes": list(claim.spec.access_modes),
         "capacity": {STORAGE: str(wanted_size(claim))},
@@ -66,7 +72,9 @@ def volume_for(claim: PersistentVolumeClaim, host: str = "") -> Manifest:
         "storageClassName": claim.class_name,
         "volumeMode": claim.spec.volume_mode or "Filesystem",
     }
-    name = f"for-{claim.metadata.namespace}-{claim.metadata.name}"[:253]
+    base = f"for-{claim.metadata.namespace}-{claim.metadata.name}"[:240].rstrip("-.")
+    others = (f"{base}-{number}" for number in count(2))
+    name = next(filterfalse(is_taken, chain((base,), others)))
     if host:
         here = {"key": _HOST, "operator": "In", "values": [host]}
         terms = [{"matchExpressions": [here]}]

@@ -192,13 +192,17 @@ class Trial:
             and (of := table.storage_class(claim.class_name)) is not None
             and of.provisioner in ("", NO_PROVISIONER)
         ]
-        made = [edits.volume_for(claim) for claim in wanted]
+
+        def is_taken(name: str) -> bool:
+            return table.volume(name) is not None
+
+        made = [edits.volume_for(claim, is_taken=is_taken) for claim in wanted]
         rows = self._feasible_with(made) if made else self._snapshot.rows()[:0]
         hosts = (edits.host_of(self._snapshot.node(row)) for row in rows.tolist())
         host = next(filter(None, hosts), "")
         if not host:
             return
-        made = [edits.volume_for(claim, host) for claim in wanted]
+        made = [edits.volume_for(claim, host, is_taken=is_taken) for claim in wanted]
         found = self._feasible_with(made)
         if not len(found):
             return

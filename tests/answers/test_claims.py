@@ -182,6 +182,11 @@ def test_a_volume_that_nobody_makes_is_a_remedy_that_helps_when_applied():
     asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "3Gi"}}}
     asked["storageClassName"] = "local"
     make("PersistentVolumeClaim", "c", namespace="default", spec=asked)
+    spec = {
+        "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+        "hostPath": {"path": "/x"}, "storageClassName": "local",
+    }  # fmt: skip
+    make("PersistentVolume", "for-default-c", spec=spec)  # left of a smaller claim of that name
     make_pod("p", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}])
     cluster = Cluster()
     cluster.turn()
