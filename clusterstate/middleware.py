@@ -204,16 +204,16 @@ HOST_ONLY = "__Host-"
 
 
 class SecureTransport(MiddlewareMixin):
-    """Over https, has cookies sent over https alone, and tells browsers to stay with it.
+    """Over https, makes cookies Secure and sends HSTS.
 
     The same process serves http on loopback, and a browser shares cookies between the ports of a
-    host: so those of https have names of their own, which a browser takes only with Secure, from
-    this host, for all paths. Hosts that are this machine itself are left out of HSTS: it would turn
-    the http port into https, too.
+    host. So cookies of https have other names (``__Host-``), which a browser accepts only with
+    Secure, from this host, for all paths. There is no HSTS for names of this machine itself: it
+    would turn the http port into https, too.
     """
 
     def process_request(self, request: HttpRequest) -> None:
-        """Find the cookies of this transport under the names that Django knows, and no others."""
+        """Keep only the cookies of this transport, under the names that Django knows."""
         secure = request.is_secure()
         request.COOKIES = {
             name.removeprefix(HOST_ONLY): value

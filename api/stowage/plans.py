@@ -164,7 +164,7 @@ class PlansViewSet(OwnViewSet):
 
     @action(detail=True, methods=["post"])
     def undo(self, request: Request, name: str) -> Response:
-        """Return a new plan that takes back what was done to nodes; pods do not return."""
+        """Return a new plan that reverses the changes of nodes and replicas; pods do not return."""
         stored = undoing(find_plan(name), by=self.user, foretold=self.foretold)
         return replies.reply(manifest(stored, reader=self.user), status=201)
 
@@ -242,9 +242,9 @@ def begin(
 
 
 def undoing(plan: StoredPlan, *, by: User, foretold: Manifest | None = None) -> StoredPlan:
-    """Return a new plan that takes back what an operation did to nodes.
+    """Return a new plan that reverses an operation's changes of nodes and replicas.
 
-    Asks an advisor if that was not done.
+    Asks an advisor if ``foretold`` is missing.
 
     Raises:
         Conflict: it did nothing that can be taken back.

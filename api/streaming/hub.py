@@ -271,7 +271,8 @@ class Hub:
     ) -> Subscription:
         """Start to follow a kind, or with ``key`` one object (namespace, name) of it.
 
-        ``selects`` asks for earlier states too, so that selectors can find what ceased to match.
+        With ``selects`` changes have the earlier state, too, so that selectors find objects that no
+        longer match.
         """
         if not self._threads:
             self._start()

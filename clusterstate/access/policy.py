@@ -208,9 +208,9 @@ class Policy:
         return found
 
     def namespaces(self, user: str, groups: tuple[str, ...], wants: Attributes) -> list[str]:
-        """Return the namespaces in which a binding there allows that, whatever the name, sorted.
+        """Return the namespaces whose RoleBindings allow ``wants`` for objects of any name, sorted.
 
-        What bindings of the cluster allow is not asked: ``decide`` answers for all namespaces.
+        ClusterRoleBindings are not looked at: ``decide`` answers for all namespaces.
         """
         return sorted(
             {

@@ -350,7 +350,7 @@ def _with_groups(
 
 
 def joined(parts: Sequence[Fired]) -> Fired:
-    """Return what became of several batches as one."""
+    """Return the results of several batches as one result."""
     return Fired(
         [pod_id for part in parts for pod_id in part.evicted],
         sum(part.changed for part in parts),

@@ -201,7 +201,7 @@ def _conflict(plan: StoredPlan) -> Conflict:
 
 
 def running() -> list[int]:
-    """Return the operations at work, first the one that waits longest for a turn. Queries once."""
+    """Return the running operations, first the one that waits longest for a turn. Queries once."""
     rows = sql.fetch(f"SELECT id FROM plan WHERE state = '{RUNNING}' ORDER BY updated_at, id")
     return [row[0] for row in rows]
 
@@ -219,7 +219,7 @@ def set_aside(plan_id: int, message: str, *, now: datetime) -> None:
 
 
 def at_work(plan_id: int) -> StoredPlan | None:
-    """Return an operation that is at work, ``None`` if it rests or has ended. Queries once.
+    """Return a running operation, ``None`` if it is paused or has ended. Queries once.
 
     Document, outcome and steps, which may be long, are not read: they are empty.
     """
@@ -239,14 +239,14 @@ _LOCKED: Final = f"WHERE id = %s::bigint AND state = '{RUNNING}' FOR NO KEY UPDA
 
 
 class Step:
-    """A step of an operation in the transaction that does it; ``note`` says what became of it."""
+    """A step of an operation in the transaction that does it; ``note`` stores its result."""
 
     def __init__(self, plan_id: int, number: int, was: tuple[str, str]) -> None:
         self._plan_id, self._number, self._was = plan_id, number, was
         self._outcome, self._message = was
 
     def note(self, outcome: str, message: str = "", *, back: Sequence[Manifest] = ()) -> None:
-        """Note what became of the step; ``back``: the changes that take it back once it is done."""
+        """Store the result of the step; ``back``: the changes that undo it once it is done."""
         self._outcome, self._message = outcome, message
         if outcome == IS_DONE and back:
             sql.run(

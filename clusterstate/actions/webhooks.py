@@ -3,7 +3,7 @@
 Nothing is queued for a receiver: a webhook has a cursor in the change log, which moves when the
 receiver has accepted the events before it, in the same transaction as the line of the delivery log.
 After a kill some events are delivered again, with the same ids, and none is lost. A receiver that
-is away for longer than the log is kept misses events, and is told so.
+is away for longer than the log is kept misses events; the webhook's status counts such gaps.
 """
 
 import uuid

@@ -43,7 +43,7 @@ NOBODY: Final = User()
 
 
 class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The switches of admission. The defaults are Kubernetes' defaults, but for one.
+    """The switches of admission, with Kubernetes' defaults except for ``service_account_tokens``.
 
     ``service_account_tokens`` mounts tokens of their accounts in new pods, as Kubernetes does; it
     is off, and costs a query for each new pod where it is on.

@@ -97,7 +97,7 @@ _decode = msgspec.msgpack.Decoder(_Columns).decode
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """Packed entries, and what says whether it is worth looking into them.
+    """Packed entries, with a filter that tells whether an object may be among them.
 
     ``first_from`` is the lowest revision at which a version inside began, ``None`` where there are
     no versions inside; ``first_revision`` and ``last_revision`` are those of the changes.

@@ -56,13 +56,13 @@ SELECT (SELECT system_identifier FROM pg_control_system())
 
 
 def establish(*, renew: bool = False) -> None:
-    """Let numbers be given out again, above all earlier ones. Queries a few times.
+    """Open the sequence of revisions again, above all earlier ones. Queries a few times.
 
-    Safe at any time, by several at once, and for nothing when they are given out already in the
-    same place. ``renew`` starts a new history in any case: for a database that was put back behind
-    PostgreSQL's back, by a copy of its disk.
+    Safe at any time and in several processes at once. Does nothing if revisions are open and the
+    place is the same. ``renew`` starts a new history in any case: for a database that was restored
+    from a copy of its disk, which PostgreSQL cannot notice.
 
-    Must not be called in a transaction: what it reserves has to be durable first.
+    Must not be called in a transaction: the revisions that it reserves have to be durable first.
     """
     assert not connection.in_atomic_block
     with transaction.atomic():

@@ -398,7 +398,7 @@ class _Keeper:
         self._is_ready = False
 
     def speak(self) -> None:
-        """Say that this process lives, and end who must end.
+        """Report that this process lives, and end stuck sessions.
 
         Raises:
             django.db.Error: this session has ended, or the database is away.

@@ -4,11 +4,11 @@ from django.db import models
 
 
 class Canary(models.Model):
-    """A configuration on trial, and what became of it.
+    """A configuration on trial, and the state of the trial.
 
-    ``document`` is a ``KubeSchedulerConfiguration`` as JSON text. While it is ``Observing`` nothing
-    decides by it. ``Switched``: it is in force as ``revision``, ``former`` was before (0: the
-    default one), and it is guarded until ``guard_until``. ``Kept``: nothing went wrong by then.
+    ``document`` is a ``KubeSchedulerConfiguration`` as JSON text. While it is ``Observing`` no pod
+    is scheduled by it. ``Switched``: it is in force as ``revision``, ``former`` was in force before
+    (0: the default), and it is guarded until ``guard_until``. ``Kept``: nothing went wrong by then.
     ``Returned``: ``former`` is in force again, ``message`` says why. ``Superseded``: another
     configuration was stored meanwhile.
     """

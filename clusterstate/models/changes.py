@@ -77,10 +77,10 @@ class Change(models.Model):
 
 
 class AtomicSpan(models.Model):
-    """Revisions at which some changes of a transaction are there, and others are not.
+    """A range of revisions at which only a part of a transaction's changes is visible.
 
-    Those of a group of pods that is bound or leaves: from the first, up to and without the last.
-    Nobody is given the state at one of them (`clusterstate.change_log.changes`).
+    For a group of pods that is bound or leaves: from its first revision to just before its last.
+    Clients never get the state at a revision in the range (`clusterstate.change_log.changes`).
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -441,9 +441,10 @@ class Scheduler:
         return decider
 
     def cycle(self, now: float) -> int:
-        """Keep up, decide and write one batch; return how many pods were decided.
+        """Follow the log, decide and write one batch; return how many pods were decided.
 
-        When there is none to decide, what earlier cycles left to be written is written, and counts.
+        If there is no pod to decide, writes the decisions that earlier cycles left unwritten, and
+        returns their number.
         """
         self._follow_configuration(now)
         self._shed(now)

@@ -153,7 +153,7 @@ _APPROVED: Final = f"""
 
 
 def approvals_of(pod_ids: Sequence[int], *, now: datetime) -> dict[int, uuid.UUID]:
-    """Return for pods that are evicted now the uid of the approval that lets them go, if one does.
+    """Return for each pod that is evicted now the uid of the approval that allows it, if any.
 
     Queries not at all where nothing is limited, once where nothing is approved, else twice.
     """

@@ -56,7 +56,7 @@ def ensure_access(*, now: datetime) -> list[str]:
 
 @acts_as(APISERVER)
 def ensure_network(*, now: datetime) -> list[str]:
-    """Tell of which network Services get their addresses, if that is not told yet.
+    """Store the network that Services get their addresses from, unless it is stored.
 
     Returns what was created. Safe to call at any time, by several.
     """

@@ -33,7 +33,7 @@ class CertificateWriter(Writer):
     def permit(
         self, kind: Kind, new: Manifest, old: Manifest | None, user: User, subresource: str = ""
     ) -> None:
-        """Raise Forbidden where a user may not approve or sign for the signer, or ask for that."""
+        """Raise Forbidden if the user may not approve, sign or request this certificate."""
         signer = (new.get("spec") or {}).get("signerName") or ""
         if old is None:
             if signer == CLIENTS and authorizer.MASTERS in _organizations(new["spec"]):

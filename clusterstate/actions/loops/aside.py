@@ -238,7 +238,7 @@ def _ask(follower: str) -> bool:
 
 
 def release(follower: str, which: Sequence[Which]) -> None:
-    """Forget that these were set aside: the follower has digested them."""
+    """Forget that these objects were set aside: the follower has processed them."""
     sql.run(
         "DELETE FROM set_aside s USING unnest(%s, %s, %s, %s) AS i(kind, id, namespace, name)"
         " WHERE s.follower = %s AND s.kind = i.kind AND (s.object_id = i.id"

@@ -200,7 +200,7 @@ def worked(pod_id: int, *, notes: dict[str, Any]) -> bool:
 
 
 def wait_on(pod_id: int, *, notes: dict[str, Any]) -> None:
-    """Note that a PreBind plugin waits for something, to be asked again in a second.
+    """Store that a PreBind plugin waits for something; it is called again in a second.
 
     ``notes`` replace those of the row.
     """

@@ -34,7 +34,7 @@ class Directories:
         return self._found.get(pod["metadata"]["uid"], _NONE)
 
     def begin(self, pod: Pod, now: datetime) -> Mapping[int, Files]:
-        """Note what the run of a pod finds that would begin now; return it with those before."""
+        """Record the files that a run of the pod beginning now finds; return these of all runs."""
         if not _mounts_any(pod):
             return _NONE
         known = self._found.setdefault(pod["metadata"]["uid"], {})

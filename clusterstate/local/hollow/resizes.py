@@ -39,7 +39,7 @@ def told(container: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
 
 
 def decide(pod: Pod, room: Callable[[], Room], now: str) -> Pod | None:
-    """Return a running pod whose resize was decided, ``None`` where nothing comes of it.
+    """Return a running pod after the decision about its resize, ``None`` if that changes nothing.
 
     ``now`` is as statuses have it. ``room`` is asked only if there is a resize.
     """

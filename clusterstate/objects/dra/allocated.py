@@ -18,7 +18,7 @@ ShareId = tuple[str, str, str, str]
 
 
 class AllocatedState(msgspec.Struct):
-    """Devices that one claim each holds, shares of others, and what is taken of those."""
+    """The devices that are held by one claim each, and the shares and capacity taken of others."""
 
     devices: set[DeviceId] = msgspec.field(default_factory=set)
     shares: set[ShareId] = msgspec.field(default_factory=set)
@@ -29,7 +29,7 @@ class AllocatedState(msgspec.Struct):
     """How many shares are taken of a device."""
 
     def holds(self, device: DeviceId) -> bool:
-        """Return whether anybody has the device or a share of it."""
+        """Return whether any claim holds the device or a share of it."""
         if device in self.devices or device in self.consumed:
             return True
         told_apart = not self.sharers  # shares that were not taken here

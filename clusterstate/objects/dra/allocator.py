@@ -47,7 +47,7 @@ class AllocationError(ValueError):
 
 
 class FailedOnNode(AllocationError):
-    """Nothing fits on this node, and its pools are invalid; other nodes may do."""
+    """Nothing fits on this node, and its pools are invalid; other nodes may fit."""
 
 
 class _TooMany(Exception):

@@ -17,7 +17,7 @@ Holder = tuple[str, str, str]
 
 
 def holders(claims: Iterable[Manifest]) -> dict[DeviceId, list[Holder]]:
-    """Return who has each device, or a share of it."""
+    """Return the claims that hold each device, or a share of it."""
     found: dict[DeviceId, list[Holder]] = {}
     for claim in claims:
         meta = claim["metadata"]

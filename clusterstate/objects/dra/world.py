@@ -325,7 +325,7 @@ class DeviceWorld:
         return self._has_conditions
 
     def label_keys(self) -> frozenset[str]:
-        """Return the labels of nodes by which slices say who sees them."""
+        """Return the node labels by which slices select the nodes that may use them."""
         if self._label_keys is None:
             views = self.slices.values()
             self._label_keys = frozenset(key for view in views for key in view.label_keys)

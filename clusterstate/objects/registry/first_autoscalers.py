@@ -57,7 +57,7 @@ def shown(manifest: Manifest) -> Manifest:
 
 
 def kept(new: Manifest, old: Manifest) -> Manifest:
-    """Return what version 1 made of an object, with what it does not know of the old one."""
+    """Return an object changed by version 1, with the old object's fields that version 1 lacks."""
     result = dict(new)
     for part, name, words in (
         ("spec", "metrics", "target"),

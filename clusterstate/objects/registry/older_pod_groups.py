@@ -41,7 +41,7 @@ def shown(manifest: Manifest, version: str) -> Manifest:
 
 
 def kept(new: Manifest, old: Manifest) -> Manifest:
-    """Return what v1alpha2 made of an object, with what it does not know of the old one."""
+    """Return an object changed by v1alpha2, with the old object's fields that v1alpha2 lacks."""
     spec, before = new.get("spec"), old.get("spec") or {}
     if not isinstance(spec, dict):
         return new

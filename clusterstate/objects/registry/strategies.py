@@ -35,7 +35,7 @@ class Strategy:
         """
 
     def stamp(self, new: Manifest, now: str) -> None:
-        """Note in ``new``, in place, since when something stands there that says no time."""
+        """Set the time in ``new``, in place, where it is missing."""
 
     def canonicalize(self, new: Manifest, old: Manifest) -> None:
         """Bring an admitted update into its stored form, in place.
@@ -308,7 +308,7 @@ class QuotaStrategy(Strategy):
         new.pop("status", None)
 
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """Keep what is used; ``status.hard`` can be written, and is put right again."""
+        """Keep ``status.used``. Clients may write ``status.hard``; a recount corrects it."""
         used = (old.get("status") or {}).get("used")
         if subresource == "status" and used is not None:
             new["status"] = {**(new.get("status") or {}), "used": used}

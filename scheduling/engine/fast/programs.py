@@ -467,7 +467,7 @@ class Programs:
         return True
 
     def holds(self, program: Program) -> bool:
-        """Return whether a program still says which plugins score; it does while none is made."""
+        """Return whether the set of scoring plugins in a program is still right."""
         if not program.asked_again:
             return True
         now = self._moves + _changes(program.asked_again)

@@ -662,11 +662,11 @@ class PriorityQueue:
                 self._wait(entry, stage)
 
     def compact(self) -> None:
-        """Drop the items that pods left behind in the heaps where these are most of a heap.
+        """Drop the dead items from each heap in which they are the majority.
 
-        An item is dead once its pod moved, and is dropped when it comes first. In a queue that
-        gives no batches, as a standby's, and in the heap of moments five minutes ahead, it takes
-        long until it does. Costs nothing as long as the heaps hold little more than the pods.
+        An item is dead once its pod has moved to another stage; normally it is dropped when it
+        reaches the top of its heap. That takes long in a queue that gives no batches, such as a
+        standby's, and in the heap of moments five minutes ahead. Costs nothing while few are dead.
         """
         most = 2 * len(self._entries) + _SPARE
         self._early.compact(most)
