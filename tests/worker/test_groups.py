@@ -250,12 +250,17 @@ def test_a_group_that_is_gone_wakes_a_pod_that_it_kept_from_preempting():
     big = member("any", cpu="60")["spec"]["containers"]
     create_pods([pod_manifest("mid", containers=big, priorityClassName="mid")], now=NOW)
     assert run() == set()
-    objects.delete("PodGroup", "default", "g", now=NOW)
-    objects.update(
-        "PodGroup", "default", "g",
-        lambda one: {**one, "metadata": {**one["metadata"], "finalizers": []}}, now=NOW,
-    )  # fmt: skip
-    assert len(run()) == 1
+    snapshot = scheduler.mirror.snapshot
+    before = snapshot.budget_version
+    make_group("empty", priorityClassName="high", disruptionMode={"all": {}})
+    for name, ending in (("empty", 0), ("g", 1)):
+        assert snapshot.budget_version == before
+        objects.delete("PodGroup", "default", name, now=NOW)
+        objects.update(
+            "PodGroup", "default", name,
+            lambda one: {**one, "metadata": {**one["metadata"], "finalizers": []}}, now=NOW,
+        )  # fmt: skip
+        assert len(run()) == ending
     scheduler.binder.close()
 
 

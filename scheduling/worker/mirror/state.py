@@ -335,7 +335,8 @@ class WarmState(Waking):
         groups = self.snapshot.groups
         if manifest is None:
             gone = groups.remove(key)
-            if gone is not None and gone.leaves_together:
+            # As a rule a group goes after its pods, which kept nobody waiting then.
+            if gone is not None and gone.leaves_together and self.snapshot.members_of(key):
                 self._wake_preemptors(now)
             return
         new = _decode_group(manifest)
