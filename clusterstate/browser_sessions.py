@@ -53,7 +53,7 @@ _STAMPS: Final = """
 
 
 def stamps(names: Mapping[str, str]) -> dict[str, object]:
-    """Return of sessions, by key, all that decides whose they are, and who that is.
+    """Return by session key the stored session, its user and groups, as text: equal if unchanged.
 
     ``names``: the users' names by key. A session or a user that is gone is missing. Queries once,
     not without names.

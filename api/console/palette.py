@@ -56,7 +56,7 @@ _MORE: Final = (
 
 
 class Item(msgspec.Struct, frozen=True):
-    """Something found: its words, what it is, and where it leads."""
+    """A search result: its text, its kind, and its URL."""
 
     text: str
     about: str

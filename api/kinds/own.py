@@ -96,7 +96,7 @@ class OwnViewSet(ActionsMixin, StatusView):
                 reach.require_moment(self.user, wants, moment)
 
     def require_kept(self, seconds: float) -> None:
-        """Check that what was known at the moment that is asked about is still kept.
+        """Check that the past is still kept at the moment that the request asks about.
 
         Raises:
             Expired: it is not: what is so old is dropped.

@@ -132,7 +132,7 @@ class _Waiting(asyncio.Protocol):
         self.lost = True
 
     def hand_over(self, protocol: asyncio.Protocol) -> None:
-        """Pass on what came meanwhile."""
+        """Pass on the data that arrived meanwhile."""
         for data in self._came:
             protocol.data_received(data)
         if self._ended:

@@ -69,7 +69,7 @@ def _uuid(text: str) -> uuid.UUID | None:
 
 
 def earlier(until: datetime | None, at: datetime | None) -> datetime | None:
-    """Return the end of what is asked for: before ``until``, and until the moment ``at``."""
+    """Return the end of the range that is asked for: before ``until``, and not after ``at``."""
     ends = [] if until is None else [until]
     if at is not None:
         ends.append(at + _MICROSECOND)

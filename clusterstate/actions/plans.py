@@ -137,7 +137,7 @@ def resume(name: str, *, now: datetime) -> StoredPlan:
 
 
 def cancel(name: str, *, now: datetime) -> StoredPlan:
-    """End the operation: what is done stays done, what is not is not done any more."""
+    """End the operation: done steps stay done, the others are not carried out."""
     with transaction.atomic():
         found = _change(
             name,

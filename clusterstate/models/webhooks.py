@@ -39,7 +39,7 @@ class Webhook(models.Model):
 
 
 class WebhookDelivery(models.Model):
-    """One try to deliver events: the first and the last, and what came back.
+    """One try to deliver events: the first and the last event, and the receiver's answer.
 
     ``outcome`` is ``delivered``, ``failed`` (it is tried again) or ``refused`` (it is not).
     ``code`` is the receiver's status, 0 where there was none; ``error`` says why there was none.

@@ -131,7 +131,7 @@ def _could(name: str, point: str) -> bool:
 def differences(
     old: Sequence[EffectiveProfile], new: Sequence[EffectiveProfile]
 ) -> list[tuple[str, str, str, str, str]]:
-    """Return what acts otherwise: profile, plugin, point, how it was and how it is, each."""
+    """Return the differences: profile, plugin, extension point, before and after of each."""
     before, after = _acting(old), _acting(new)
     return [
         (*key, before.get(key, "-"), after.get(key, "-"))

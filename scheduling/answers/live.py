@@ -159,7 +159,7 @@ class LiveWorld:
             raise TooLarge(_TAKES_TOO_LONG)
 
     def tell(self, doing: str, share: float) -> None:
-        """Publish what is being done, and which share of all is done (0 to 1), for the asker."""
+        """Publish for the asker what is being computed, and the share that is done (0 to 1)."""
         if self._tell is not None:
             self._tell(doing, share)
 

@@ -51,7 +51,7 @@ _MOST_BACKGROUND: Final = 20_000
 
 
 class Leavers:
-    """The pods that leave, and what is known of these and of others.
+    """The pods that leave, with their facts and those of other pods.
 
     ``pods``: by id, those that were read. ``caused``: those that leave because of the plan.
     ``staying``: pods that a drain leaves where they are, as they are told.

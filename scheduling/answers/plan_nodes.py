@@ -90,7 +90,7 @@ class Nodes:
 
 
 def room(snapshot: Snapshot) -> Manifest:
-    """Return how many nodes are open, and what they have left in all."""
+    """Return how many nodes are schedulable, and their free resources in total."""
     rows = snapshot.rows()
     open_ = rows[~snapshot.unschedulable[rows]]
     free = np.maximum(snapshot.allocatable[open_] - snapshot.requested[open_], 0)

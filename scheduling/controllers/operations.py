@@ -62,7 +62,7 @@ memory.when_replaced(_steps.clear)
 
 
 def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: False) -> int:
-    """Carry out what is running, for a while; return how many steps were looked at.
+    """Carry out steps of the running operations, for a while; return how many were looked at.
 
     Operations take turns, a batch each, the one that waited longest first, so that none waits for
     a huge one to end. One that fails as a whole is paused with its error; the others go on.

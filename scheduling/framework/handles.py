@@ -109,7 +109,7 @@ class VolumeStore(Protocol):
     """Writes the decisions about claims; a simulation has none."""
 
     def bind(self, state: CycleState, taken: Assumed, *, timeout: float) -> bool:
-        """Write what was decided, once; return whether all claims are bound now.
+        """Write the volume bindings of the decision, once; return whether all claims are bound.
 
         Args:
             state: of the pod's binding cycle.
@@ -139,7 +139,7 @@ class DeviceStore(Protocol):
     """Writes claims whose devices have to get ready; a simulation has none."""
 
     def bind(self, state: CycleState, claims: list[Manifest], *, timeout: float) -> bool:
-        """Write what was decided, once; return whether all devices are ready.
+        """Write the device allocations of the decision, once; return whether all devices are ready.
 
         Raises:
             NotReady: it cannot come to pass any more.

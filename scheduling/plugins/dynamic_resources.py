@@ -314,7 +314,7 @@ class DynamicResources:
             return Status(Code.ERROR, (str(failed),))
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Give back what was taken."""
+        """Give back the devices that ``reserve`` took."""
         if state.devices is not None:
             state.devices.forget(state.pod_key)
         state.delete(TAKEN)

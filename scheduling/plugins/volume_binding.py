@@ -235,13 +235,13 @@ class VolumeBinding:
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Give back what was taken."""
+        """Give back the volumes that ``reserve`` took."""
         if state.volumes is not None:
             state.volumes.forget(state.pod_key)
         state.delete(TAKEN)
 
     def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Write what was decided, then wait until all claims are bound, or fail.
+        """Write the volume bindings, then wait until all claims are bound, or fail.
 
         It is asked again and again: Wait means that something is still missing.
         """

@@ -37,7 +37,7 @@ class VolumeZone:
     score_locality = Locality.NODE
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return what is asked of nodes, ``None`` where the pod is rejected."""
+        """Return the zones and regions that nodes must have, ``None`` if the pod is rejected."""
         if not pod.volumes:
             return ()
         found = self._wanted(pod, snapshot)

@@ -95,7 +95,7 @@ def check_next(*, now: datetime, since: datetime) -> Result | None:
 
 
 def check(record: Record) -> tuple[Result, list[str]]:
-    """Return what comes of making a decision again, and in what it differs or why it cannot be.
+    """Make a decision again; return the result, with the difference or why it cannot be made.
 
     A profile with extenders is not asked: its extenders would take the question for a live one.
     """

@@ -49,7 +49,7 @@ class OwnThread:
         return self._idle.wait(seconds)
 
     def end(self) -> None:
-        """Have the thread end when it has done what it does; returns at once."""
+        """Have the thread end after its present work; returns at once."""
         self._work.put(None)
 
     def _next(self) -> Callable[[], object] | None:

@@ -581,7 +581,7 @@ def play(
     follows: bool = False,
     meter: Meter | None = None,
 ) -> Outcome:
-    """Return what comes of a script under a configuration (``Player``)."""
+    """Play a script under a configuration and return the outcome (``Player``)."""
     return Player(
         script, configuration, title=title, base=base, progress=progress, follows=follows,
         meter=meter,

@@ -52,7 +52,7 @@ def comparison_table(found: Comparison) -> str:
 
 
 def pods_table(outcome: Outcome) -> str:
-    """Return what became of the first ``_MOST_PODS``, those without a node before the others."""
+    """Return the results of ``_MOST_PODS`` pods at most, those without a node first."""
     ordered = sorted(
         outcome.fates, key=lambda fate: (fate.bound_at is not None, fate.came_at, fate.pod)
     )

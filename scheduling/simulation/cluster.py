@@ -191,7 +191,7 @@ class VirtualCluster(Waking):
         return self.queue.next_due(self.now)
 
     def cycle(self) -> int:
-        """Decide one batch of what is ready now; return how many pods that were."""
+        """Decide one batch of the pods that are ready now; return their number."""
         batch = self.queue.pop_batch(self.now, BATCH)
         if not batch:
             return 0

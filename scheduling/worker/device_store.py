@@ -26,7 +26,7 @@ class DeviceStore:
     """The claims of the live service (``handles.DeviceStore``)."""
 
     def bind(self, state: CycleState, claims: list[Manifest], *, timeout: float) -> bool:
-        """Write what was decided, once; return whether all devices are ready.
+        """Write the device allocations of the decision, once; return whether all devices are ready.
 
         Raises:
             NotReady: a device failed, took too long, or a claim is not what it was.

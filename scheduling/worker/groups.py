@@ -73,7 +73,7 @@ class Groups:
         return bool(self._unwritten)
 
     def note(self, decision: GroupDecision, now: float) -> None:
-        """Keep what was decided about a group, until it is bound and its condition is written."""
+        """Keep the decision about a group until the group is bound and its condition is written."""
         measuring.decided_group(decision)
         if not decision.placed:
             self._tell(decision.key, decision.status, now)

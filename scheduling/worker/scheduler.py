@@ -291,7 +291,7 @@ class Scheduler:
         return division is not None and not self.is_first and shards.FIRST not in division.at_work
 
     def move_up(self, now: float) -> bool:
-        """Go on as the first scheduler: decide the common pods, and do what is done once.
+        """Become the first scheduler: decide the common pods, and do what only one scheduler does.
 
         Returns False, and does nothing, while pods are bound of which the log does not tell yet:
         what is decided as the first scheduler must follow from the log and its own decisions.

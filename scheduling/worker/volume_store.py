@@ -29,7 +29,7 @@ class VolumeStore:
     """The claims and volumes of the live service (``handles.VolumeStore``)."""
 
     def bind(self, state: CycleState, taken: Assumed, *, timeout: float) -> bool:
-        """Write what was decided, once; return whether all claims are bound now.
+        """Write the volume bindings of the decision, once; return whether all claims are bound.
 
         Raises:
             BinderError: it cannot come to pass any more, or takes too long.

@@ -78,7 +78,7 @@ def put(wanted: ServiceOptions, file: str, dry_run: bool, form: str) -> None:
 @output.option
 @click.pass_obj
 def diff(wanted: ServiceOptions, file: str, form: str) -> None:
-    """Say what would act otherwise if FILE were in force."""
+    """Say which plugins would act differently if FILE were in force."""
     before, after = _in_force(wanted), _of_file(file)
     found = _product.module("scheduling.answers.effective").differences(
         _effective(before), _effective(after)
@@ -184,7 +184,7 @@ for _verb, _text in (
 @output.option
 @click.pass_obj
 def report(wanted: ServiceOptions, name: str, html: str | None, form: str) -> None:
-    """Say what it would have made of all that came since."""
+    """Say what a canary would have decided since it was made."""
     with wanted.client() as client:
         found = client.get(f"{_CANARIES}/{name}/report")
         if html:

@@ -39,7 +39,7 @@ _next = Shared("landings", deadline=10.0)
 @layout.shown
 @layout.alike()
 def page(request: HttpRequest) -> HttpResponse:
-    """Return who leaves which node, when and why, what is held back, and how the zones are."""
+    """Return the page of evictions: which pods leave, when and why, brakes, and zones."""
     layout.require(request, "list", "evictions", group=own.GROUP)
     state = stored_state("node-lifecycle")
     timers = waiting_timers(limit=_MOST, held=held_back(clock.now()))

@@ -25,7 +25,7 @@ _MOST: Final = 500
 
 
 class Use(msgspec.Struct, frozen=True):
-    """How much of a resource is asked for and offered, and of what was asked the overhead."""
+    """How much of a resource is requested, how much of it as overhead, and how much is offered."""
 
     resource: str
     share: float

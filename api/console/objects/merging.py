@@ -15,7 +15,7 @@ _OF_SERVER: Final = frozenset({"resourceVersion", "managedFields", "generation",
 
 
 class Clash(msgspec.Struct, frozen=True):
-    """A path that both changed; ``theirs`` is what is stored, None where they removed it."""
+    """A path that two people changed; ``theirs`` is the stored value, None if it was removed."""
 
     path: str
     theirs: Any

@@ -116,7 +116,7 @@ def shown(view: View[Parameters]) -> View[Parameters]:
 
 
 def shown_then(view: View[Parameters]) -> View[Parameters]:
-    """Make a function a page that can also show how it was (``then.of``)."""
+    """Make a function a page that can also show the past (``then.of``)."""
     return _shown(view, has_past=True)
 
 

@@ -8,7 +8,7 @@ from clusterstate.objects.wire import reading
 
 
 def problems_of(error: StatusError) -> list[tuple[str, str]]:
-    """Return what is wrong: the field's path, empty for the whole, and words, each."""
+    """Return each error as the field's path (empty for the whole document) and a message."""
     causes = error.details.get("causes") or ()
     return [(one.get("field", ""), one["message"]) for one in causes] or [("", error.message)]
 

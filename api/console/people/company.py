@@ -205,7 +205,7 @@ def begin(request: HttpRequest) -> HttpResponse:
 
 
 def back(request: HttpRequest) -> HttpResponse:
-    """Sign in whom the provider sent back."""
+    """Sign in the person that the provider sent back."""
     response = _as_page(request, _back)
     response.delete_cookie(_COOKIE, samesite="Lax")
     return response

@@ -139,7 +139,7 @@ def _asks(text: bytes | None) -> str:
 
 
 def why_there(landing: Manifest) -> str:
-    """Return why a pod lands where it does: among how many nodes, and by how much."""
+    """Return why a pod goes to its node: how many nodes fit, and its lead over the next."""
     if not landing.get("nodeName") or "feasible" not in landing:
         return ""
     feasible, evaluated = landing["feasible"], landing["evaluated"]
@@ -201,7 +201,7 @@ def steps(plan: StoredPlan) -> list[OperationStep]:
 
 
 def differences(found: Iterable[Manifest]) -> list[tuple[str, str, str]]:
-    """Return what two plans differ in, in words: of what, what it was, what it is now."""
+    """Return the differences of two plans in words: the object, the old and the new text."""
     return [
         (one.get("pod") or "the steps", _told(one["before"]), _told(one["after"])) for one in found
     ]
@@ -224,7 +224,7 @@ def _told(what: object) -> str:
 
 
 def button(changes: Sequence[Manifest], summary: Mapping[str, Any]) -> str:
-    """Return what confirming says: what is done, and how many pods leave for it."""
+    """Return the label of the confirming button: the action, and how many pods leave."""
     many = summary.get("leaving", 0) + summary.get("held", 0)
     pods = f"{many} pod{'' if many == 1 else 's'}"
     kinds = {what for change in changes for what in change}

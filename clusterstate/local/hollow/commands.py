@@ -77,7 +77,7 @@ def _run(found: shell.Outcome) -> Run:
 
 
 def run_of_container(pod: Pod, container: Container, earlier: int) -> Run:
-    """Return what comes of a container that ran ``earlier`` times before."""
+    """Return the run of a container that ran ``earlier`` times before."""
     found = outcome(pod, container, earlier)
     return Run() if found is None else _run(found)
 

@@ -83,7 +83,7 @@ class _ForEver(Exception):
 def play(
     text: str, variables: Mapping[str, str], files: Mapping[str, str] | None = None
 ) -> Outcome:
-    """Return what comes of a script that begins with these variables, and with these files.
+    """Return the result of a script that begins with these variables and these files.
 
     ``files``: ``None`` where nobody knows what is in them.
 
@@ -131,7 +131,7 @@ def stopped(found: Outcome, at: float) -> tuple[float, int] | None:
 
 
 def run(words: list[str], variables: Mapping[str, str], files: Mapping[str, str] | None) -> Outcome:
-    """Return what comes of one command, given as words that mean what they say.
+    """Return the result of one command, given as words without quotes and variables.
 
     Raises:
         NotPlayed: it is none that can be played.

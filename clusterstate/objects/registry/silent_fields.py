@@ -17,7 +17,7 @@ from clusterstate.objects.values.meta import Manifest
 
 
 class Silent(msgspec.Struct, frozen=True):
-    """Why nothing comes of a field.
+    """Why a field has no effect.
 
     ``only`` are the values of which nothing comes; with others the field is acted upon or kept for
     agents, and is in another place of the table, too. ``unless`` are values that ask for nothing.

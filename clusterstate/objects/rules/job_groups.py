@@ -8,7 +8,7 @@ from clusterstate.objects.values.meta import Manifest
 
 
 def why_no_group(job: Manifest, compatibility: Compatibility) -> str:
-    """Return why nothing comes of a Job's ``spec.scheduling``; empty if its group is made."""
+    """Return why a Job's ``spec.scheduling`` has no effect; empty if its group is made."""
     if compatibility < Compatibility.V1_37:
         return f'Jobs have no groups with compatibility "{compatibility.text}"'
     if (job["spec"]["template"].get("spec") or {}).get("schedulingGroup") is not None:

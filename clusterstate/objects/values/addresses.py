@@ -88,9 +88,9 @@ def needs_anything(spec: Manifest) -> bool:
 
 
 def keep_allocated(new: Manifest, old: Manifest) -> Manifest:
-    """Return the new spec with what the old one got and the client left out.
+    """Return the new spec with the addresses and ports of the old one that the client left out.
 
-    What the new type does not have is taken away.
+    Fields that a Service of the new type does not have are removed.
     """
     spec = dict(new)
     if _is_addressed(spec) and _is_addressed(old):

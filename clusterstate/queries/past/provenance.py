@@ -108,7 +108,7 @@ def victims_of(namespace: str, name: str, pod_id: int) -> list[Victim]:
 
 
 def victims_of_decision(decision: int) -> list[Victim]:
-    """Return which pods had to go for what was decided, as far as the past is kept."""
+    """Return the pods that were preempted for a decision, as far as the past is kept."""
     row = sql.fetch_one(_DECISION, (decision,))
     if row is None:
         return []
@@ -292,7 +292,7 @@ def _packed(node_name: str, revision: int) -> Iterator[sql.Row]:
 
 
 def shown(found: TaintChange, *, is_whole: bool) -> Manifest:
-    """Return what brought a taint as JSON shows it; what is not known is left out.
+    """Return the cause of a taint as JSON; unknown parts are left out.
 
     Unless ``is_whole``, who brought it is left out, too.
     """

@@ -84,7 +84,7 @@ class Workers:
             helper.shutdown()
 
     def fire(self, clock: Callable[[], float]) -> Round:
-        """Evict what is due, on several connections if that is more than a batch.
+        """Evict the pods that are due, on several connections if they are more than a batch.
 
         Queries once where nothing is due: what is held back is not asked for then.
         """

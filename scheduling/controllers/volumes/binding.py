@@ -77,7 +77,7 @@ def _lost(reason: str, message: str) -> ClaimAction:
 
 
 def fate_of(claim: PersistentVolumeClaim, world: VolumeState) -> ClaimAction:
-    """Return what is to be done for a claim."""
+    """Return the action for a claim."""
     if BIND_COMPLETED in claim.metadata.annotations:
         return _bound(claim, world)
     name = claim.spec.volume_name

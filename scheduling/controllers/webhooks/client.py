@@ -49,7 +49,7 @@ def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
 def post(
     target: Target, body: bytes, *, media_type: str, message_id: str, secret: str, timestamp: int
 ) -> Answer:
-    """Send a body and return what came back; raises nothing."""
+    """Send a body and return the answer or the failure; raises nothing."""
     started = time.monotonic()
     headers = {
         "Content-Type": media_type,

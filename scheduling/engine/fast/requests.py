@@ -62,7 +62,7 @@ class Requests:
         self._kept = 0  # requests in all forms: the names of resources may differ without end, too
 
     def of(self, info: PodInfo, aspects: Sequence[Hashable]) -> bytes | None:
-        """Return what follows the sheet's number in a line's key, ``None``: too many or too much.
+        """Return the requests as bytes for a line's key; ``None``: too many, or amounts too large.
 
         ``aspects``: of the class, by plugin (``Profile.aspected``).
         """

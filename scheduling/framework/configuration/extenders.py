@@ -58,7 +58,7 @@ class Extender(msgspec.Struct, frozen=True):
 
 
 def read(top: Field, warnings: list[str]) -> list[Extender]:
-    """Return the extenders of a configuration; what is wrong with them is noted.
+    """Return the extenders of a configuration; errors are collected.
 
     Rule: apis/config/validation ``validateExtenders``: one of them may bind, and a resource is
     managed by one of them. Two may have the same address.

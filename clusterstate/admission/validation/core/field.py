@@ -102,7 +102,7 @@ def check_form(value: Any, path: str, form: Form) -> Errors:
 
 
 def require_form(value: Any, path: str, form: Form, detail: str = "") -> Errors:
-    """Return what keeps a value from having a form; absent or empty it is required."""
+    """Return the errors of a value without this form; an absent or empty value is ``required``."""
     return check_form(value, path, form) if value else [required(path, detail)]
 
 
