@@ -2,8 +2,9 @@
 
 While pods change, every open page asks for its part again and again, and an advisor works on one
 such question for a tenth of a second. So an answer serves everybody who may see it: as long as
-nothing has changed since, and else for ``EVERY_SECONDS``. A page is told how old its answer is, and
-whether it is behind, so that it asks once more when the time is over.
+nothing has changed since, and else for ``EVERY_SECONDS``; an error, whatever has changed, for
+``_LONGEST_SECONDS``. A page is told how old its answer is, and whether it is behind, so that it
+asks once more when the time is over.
 """
 
 import threading
@@ -100,7 +101,7 @@ class Shared:
         Queries once; may ask an advisor.
 
         Raises:
-            StatusError: as the advisor said, at most a few seconds ago.
+            StatusError: as the advisor said, at most ``_LONGEST_SECONDS`` ago.
         """
         mark = self._mark()
         kept = self._kept
