@@ -260,8 +260,8 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
 class Nomination(msgspec.Struct, frozen=True, kw_only=True):
     """Result of PostFilter: the node where room will be made, and at what price.
 
-    ``node_name`` empty: clear an earlier nomination. ``candidates``: all nodes that were found
-    where they were asked for (``CycleState.tells_candidates``), else the chosen one alone.
+    ``node_name`` empty: clear an earlier nomination. ``candidates``: all candidate nodes if
+    ``CycleState.tells_candidates`` is set, else only the chosen node.
     """
 
     node_name: str = ""

@@ -131,7 +131,7 @@ class VolumeTable:
     def changes_since(self, position: int) -> Sequence[tuple[str, ClaimKey]] | None:
         """Return kinds and names of objects that changed since a position, ``None``: unknown.
 
-        Of a VolumeAttachment the name of its node.
+        For a VolumeAttachment the name is that of its node.
         """
         first = position - self._dropped
         return self._changes[first:] if first >= 0 else None

@@ -60,6 +60,6 @@ class BatchSize:
 
 
 def set_aside(found: Iterable[tuple[Which, Exception]], now: float) -> None:
-    """Set objects aside that scheduling goes on without."""
+    """Set aside objects that failed, so that scheduling goes on without them."""
     for which, error in found:
         aside.put(NAME, which, error, now=datetime.fromtimestamp(now, UTC))

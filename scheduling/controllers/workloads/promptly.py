@@ -31,10 +31,11 @@ _Make = Callable[[Manifest, list[Manifest], datetime], None]
 
 
 def make_revision(kind: str, namespace: str, name: str, now: datetime) -> None:
-    """Have the present template of a workload be its newest revision.
+    """Make the present template of a workload its newest revision.
 
-    Queries a few times, and writes if it is not. Does nothing where another program plays the
-    controller. What is refused (a quota, a taken name) is left to the controllers, which say why.
+    Queries a few times, and writes only if a newer revision is needed. Does nothing if another
+    program is the controller. Leaves refusals (a quota, a taken name) to the controllers, which
+    say why.
     """
     if kind.lower() not in settings.CONTROLLERS:
         return
