@@ -101,7 +101,7 @@ def _work() -> Iterator[Part]:
     if found is None:
         yield Part("database", missing)
         for loop in progress.LOOPS:
-            yield Part(loop, "unknown, since the database cannot be read")
+            yield Part(loop, health_texts.UNREAD)
         return
     yield Part("database", errors.ONLY_READS if found.only_reads else "")
     for loop in progress.LOOPS:
@@ -260,9 +260,16 @@ def _disk() -> Iterator[Part]:
 
 
 def _advisor() -> Iterator[Part]:
-    """Return whether questions are answered; pods are placed without. Asks Redis."""
+    """Return whether questions are answered; pods are placed without. Asks Redis.
+
+    An advisor that cannot read the database gives no sign of life, so then, which one query tells,
+    it is not known whether any runs.
+    """
     if settings.SERVES:  # another process answers its own questions
-        yield Part("advisor", advisor.problem(), needed=False)
+        problem = advisor.problem()
+        if problem == advisor.NOT_RUNNING and _found(decision_checks.problem) is None:
+            problem = health_texts.UNREAD
+        yield Part("advisor", problem, needed=False)
 
 
 CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [

@@ -71,6 +71,10 @@ _OF_LIFE: Final = ("log", *(one for one in _THERE if one not in ("informer-sync"
 """What ``/livez`` and ``/healthz`` tell of as well; whoever answers is alive all the same."""
 
 
+UNREAD: Final = "unknown, since the database cannot be read"
+"""The problem of a part that only the database knows about, while it does not answer."""
+
+
 class Trouble(msgspec.Struct, frozen=True):
     """A part that does not work, in the words of the console; ``needed`` as of a ``Part``.
 
@@ -84,7 +88,7 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 _EFFECTS: Final = {
-    "database": "nothing can be read or changed",
+    "database": "nothing can be read or changed, and no pod is scheduled or evicted",
     "scheduler": "no pod is scheduled",
     "timers": "no pod is evicted, and lost nodes are not noticed",
     "controllers": "Deployments, Jobs and other workloads do not create or replace pods",
@@ -94,11 +98,14 @@ _EFFECTS: Final = {
 
 
 def troubles(parts: Sequence[Part]) -> list[Trouble]:
-    """Return the parts that do not work, those that are needed first."""
+    """Return the parts that do not work, those that are needed first.
+
+    Without the database it alone is told of: what is not known of the others follows from that.
+    """
     found = [
         Trouble(part.name, part.problem, _EFFECTS.get(part.name, ""), part.needed)
         for part in parts
-        if part.problem
+        if part.problem not in ("", UNREAD)
     ]
     return sorted(found, key=lambda one: not one.needed)
 

@@ -54,6 +54,7 @@ from scheduling.answers import registry
 SHORT: Final = "stowage:questions"
 LONG: Final = "stowage:questions:long"
 ANYBODY: Final = "stowage:advisors"
+NOT_RUNNING: Final = "not running"
 _OF: Final = "stowage:questions:of:"
 _QUESTION: Final = "stowage:question:"
 _ASKED: Final = "stowage:asked:"
@@ -447,6 +448,6 @@ class Presence:
 def problem() -> str:
     """Return what keeps questions from being answered, empty if nothing does; asks Redis."""
     try:
-        return "" if client().exists(ANYBODY) else "not running"
+        return "" if client().exists(ANYBODY) else NOT_RUNNING
     except (redis.RedisError, OSError):
         return "cannot be asked while Redis does not answer"

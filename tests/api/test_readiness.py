@@ -11,7 +11,7 @@ from django.db import OperationalError, connection
 
 from api import clock
 from api.forms import errors
-from api.server import health
+from api.server import health, health_texts
 from api.server.health_texts import Part
 
 pytestmark = pytest.mark.django_db
@@ -83,6 +83,18 @@ def test_a_process_that_was_stopped_between_two_looks_at_clocks_learns_nothing(m
     assert clock.compare(database=1010.0, before=1010.0, after=1640.0) == 600.0
     assert clock.compare(database=1020.0, before=1020.9, after=1021.0) == 0.0
     assert clock.compare(database=1030.0, before=400.0, after=400.5) == -629.5
+
+
+def test_without_the_database_nobody_knows_whether_an_advisor_runs(
+    settings, redis_client, monkeypatch
+) -> None:
+    settings.SERVES = True
+    assert list(health._advisor()) == [Part("advisor", "not running", needed=False)]
+    monkeypatch.setattr(health, "_found", lambda ask: None)
+    (told,) = health._advisor()
+    assert told == Part("advisor", health_texts.UNREAD, needed=False)
+    found = health_texts.troubles([told, Part("database", "is gone"), Part("disk", "is full")])
+    assert [one.name for one in found] == ["database", "disk"], "what follows has no line"
 
 
 def test_requests_that_are_refused_for_one_reason_are_one_line(caplog) -> None:
