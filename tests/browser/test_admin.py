@@ -194,6 +194,10 @@ def test_menus_filters_rows_and_the_sidebar_work(browser: Browser) -> None:
     browser.click(toggle)
     browser.find(sidebar)
 
+    emulate(browser, "-dark")
+    browser.find("html.dark")  # nobody chose: it follows the browser, without another request
+    emulate(browser)
+    browser.gone("html.dark")
     browser.click('[x-on\\:click="openUserLinks = !openUserLinks"]')
     browser.click("[x-on\\:click*=\"'dark'\"]")
     browser.find("html.dark")

@@ -22,8 +22,31 @@ const page = (first_tab) => ({
   },
 });
 
+// Where nobody chose a theme the page is as dark as the browser prefers, also when that changes.
+const theme_of_browser = (...given) => {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const made = window.theme(...given);
+  const { init, themeBindings } = made;
+  const classes = themeBindings["x-bind:class"];
+  return Object.assign(made, {
+    prefersDark: dark.matches,
+    init() {
+      init.call(this);
+      dark.addEventListener("change", () => { this.prefersDark = dark.matches; });
+    },
+    themeBindings: {
+      ...themeBindings,
+      "x-bind:class"() {
+        void this.prefersDark; // what is read here is what makes Alpine ask again
+        return classes.call(this);
+      },
+    },
+  });
+};
+
 document.addEventListener("alpine:init", () => {
-  for (const name of ["theme", "searchForm", "searchDropdown", "searchCommand"]) Alpine.data(name, window[name]);
+  Alpine.data("theme", theme_of_browser);
+  for (const name of ["searchForm", "searchDropdown", "searchCommand"]) Alpine.data(name, window[name]);
   Alpine.data("page", page);
   const first_tab = /activeTab: '([^']*)'/.exec(document.body.getAttribute("x-data"))?.[1] ?? "";
   document.body.setAttribute("x-data", `page('${first_tab}')`);
