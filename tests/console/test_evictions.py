@@ -74,6 +74,9 @@ def test_the_fleet_says_what_holds_back_who_should_have_left(
     hold()
     page = text(operator.get("/console/fleet/beside", HTTP_HX_REQUEST="true"))
     assert page.count("held back: brake zone.a") == 2
+    page = text(operator.get(BRAKE))
+    assert page.count("brake zone.a") == 2
+    assert "also blocked by" not in page, "a brake is not among what blocks besides"
 
 
 def test_a_brake_that_is_gone_is_said_to_be(operator: Client, settings: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from api.console.pods import pod_group
 from clusterstate.actions import objects
 from tests.clock import NOW
 from tests.clusterstate.support import bind, create_node, new_pod
@@ -46,6 +47,17 @@ def test_it_shows_the_pods_where_they_are_and_what_is_missing(operator: Client) 
     assert "2 more pods have to come: 2 of 4 are there" in page
     assert re.search(r"rack required domain pods share nodes r1 1 2 r2 0 1", page), page
     assert "gang-0 Pending n1" in page
+
+
+def test_of_many_pods_those_that_wait_have_the_first_lines(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_group, "_MOST_PODS", 1)
+    page = facts(text(operator.get(PAGE)))
+    assert "Pods 1 of 2, those that wait first" in page
+    assert "gang-1 Pending" in page
+    assert "gang-0 Pending" not in page
+    assert "1 more without a line" in page
 
 
 def test_pods_and_waiting_groups_lead_to_it(operator: Client) -> None:

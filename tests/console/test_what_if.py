@@ -50,6 +50,14 @@ def test_the_basket_shows_today_and_then(operator: Client) -> None:
     assert not latest_plans(limit=1), "looking keeps nothing"
 
 
+def test_a_new_pod_that_fits_nowhere_is_named_with_the_reason(operator: Client) -> None:
+    large = POD.replace("image: b", 'image: b, resources: {requests: {cpu: "99"}}')
+    operator.post(ADD, {"text": large})
+    page = text(operator.get(WHAT_IF))
+    assert re.search(r"Finds no place.*default/fresh.*2 Insufficient cpu", page, re.DOTALL)
+    assert re.search(r'pods that wait</th><td class="n">0</td><td class="n warn">1</td>', page)
+
+
 def test_one_more_pod_like_another_is_asked_for_on_its_page(
     operator: Client, nobody: Client
 ) -> None:

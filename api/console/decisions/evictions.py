@@ -132,7 +132,7 @@ def _show(request: HttpRequest, found: Brake, *, differs: bool = False) -> HttpR
         "may_approve": layout.may(
             request, "create", "brakes", group=own.GROUP, subresource="approve", name=found.key
         ),
-        "budgets": sorted({one.blocked_by for one in timers if one.blocked_by}),
+        "others": sorted({one.blocked_by for one in timers} - {"", f"brake {found.key}"}),
     }
     title = f"Brake of {found.scope} {found.name}"
     return layout.page(request, "brake.html", title, context, status=409 if differs else 200)

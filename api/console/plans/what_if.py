@@ -80,7 +80,7 @@ def _show(
                 "compared": _compared(status),
                 "leaving": (status.get("leaving") or [])[:_SHOWN],
                 "placed": (status.get("placed") or [])[:_SHOWN],
-                "stuck": (status.get("stuck") or [])[:_SHOWN],
+                "waits": _waiting(status, changes)[:_SHOWN],
             }
     code = wrong.code if wrong else 200
     return layout.page(request, "what_if.html", "What if", context, status=code)
@@ -92,18 +92,26 @@ def _configuration(changes: list[Manifest]) -> str:
     return pages.as_yaml(found[-1]) if found else ""
 
 
+def _waiting(status: Manifest, changes: list[Manifest]) -> list[Manifest]:
+    """Return the pods that find no node with the changes, those of the basket first."""
+    added = {
+        f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata'].get('name', '')}"
+        for one in changes
+        for pod in (one.get("pods") or {}).get("objects") or ()
+    }
+    return sorted(status.get("waiting") or [], key=lambda one: one["pod"] not in added)
+
+
 def _compared(status: Manifest) -> list[Compared]:
     summary: dict[str, int] = status.get("summary") or {}
-    rows = [
-        Compared(one.name, one.before, one.after, one.less) for one in plan_preview.room(status)
+    waiting, leaving, lost = overview.pending(), summary.get("leaving", 0), summary.get("stuck", 0)
+    then = summary.get("waiting", 0) + lost
+    return [
+        Compared("pods that leave", "-", f"{leaving:,}", worse=False),
+        Compared("of these find no place", "-", f"{lost:,}", lost > 0),
+        Compared("pods that wait", f"{waiting:,}", f"{then:,}", then > waiting),
+        *(Compared(one.name, one.before, one.after, one.less) for one in plan_preview.room(status)),
     ]
-    waiting = overview.pending()
-    then = summary.get("waiting", 0) + summary.get("stuck", 0)
-    rows.insert(0, Compared("pods that wait", f"{waiting:,}", f"{then:,}", then > waiting))
-    for what, key in (("pods that leave", "leaving"), ("find no place", "stuck")):
-        count = summary.get(key, 0)
-        rows.insert(0, Compared(what, "-", f"{count:,}", key == "stuck" and count > 0))
-    return rows
 
 
 @layout.shown

@@ -19,6 +19,7 @@ from clusterstate.queries.pods import Member, members_of
 _GROUP: Final = "scheduling.k8s.io"
 _HOST: Final = "kubernetes.io/hostname"
 _MOST_DOMAINS: Final = 50
+_MOST_PODS: Final = 200
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -48,7 +49,8 @@ def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "name": name,
         "group": group,
         "sees_pods": sees_pods,
-        "members": members,
+        "members": sorted(members, key=lambda one: bool(one.node_name))[:_MOST_PODS],
+        "left_out": max(0, len(members) - _MOST_PODS),
         "placed": placed,
         "waiting": len(members) - placed,
         "levels": _levels(group, members) if layout.may(request, "list", "nodes") else [],

@@ -103,7 +103,8 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
         return layout.part(request, "canary_part.html", context)
     against = _former(canary)
     text = pages.as_yaml(canary.configuration())
-    context |= {"lines": policies.difference(pages.as_yaml(against), text), "text": text}
+    lines = policies.difference(pages.as_yaml(against), text)
+    context |= {"lines": lines, "alike": all(one.sign == " " for one in lines), "text": text}
     if request.GET.get("report"):
         context["asks"] = f"{request.path}?report=1"
     return layout.page(request, "canary.html", f"Canary {name}", context)
