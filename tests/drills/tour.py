@@ -307,8 +307,9 @@ class _Tour(Walk):
         with self._task("open the waiting group"):
             hands.go("w")
             sees(f"wants-{name}")
-        with self._task("take the first remedy, by its preview"):
-            hands.row(f"tr:has(a[href*='wants-{name}']) a[href*='/change?']")
+        with self._task("take the remedy that removes the taint, by its preview"):
+            # The first one gives the label to some node, which may be one that is nearly full.
+            hands.row(f"tr:has(a[href*='wants-{name}']) a[href*='/change?'][href*='had_taint_key']")
             sees("Finds a place")
             hands.confirm()
             sees("All is done")
@@ -411,7 +412,7 @@ class _Commands(Commands):
             f"kubectl describe nodes -l disk={one.name}",
         )
         self._do(
-            "take the first remedy, by its preview",
+            "take the remedy that removes the taint, by its preview",
             f"kubectl taint nodes {one.closed} maintenance-",
         )
         self._do(

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
@@ -19,6 +19,8 @@ from urllib.parse import urljoin, urlsplit
 
 from django.urls import resolve
 from django.urls.exceptions import Resolver404
+from selenium.common.exceptions import TimeoutException
+from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.browser.conftest import CHROMIUM, DRIVER, NONE_HERE, Browser
 from tests.browser.looks import LOOKS, emulate, load_axe, serious
@@ -41,11 +43,13 @@ _ENVIRONMENT: Final = {
     "STOWAGE_BRAKE_LEAST": "3",
 }
 _ASKED: Final = "return [...document.querySelectorAll('a[href]')].map((one) => one.href)"
+_POLL_SECONDS: Final = 0.1
 _QUIET: Final = """
 return !document.querySelector(".htmx-request, [data-asking]") && document.readyState === "complete"
 """
 _FAILED: Final = "return !!document.querySelector('section.failure')"
 _SLOW_SECONDS: Final = 5
+_WEATHERS: Final = ("good", "waiting", "busy", "stopped", "lost", "away")
 _NOT_REACHED: Final = frozenset({"sign-in", "sign-in-code", "here"})
 """Pages that a person who is signed in is not led to."""
 _ADMIN: Final = {
@@ -116,23 +120,25 @@ def weather(
         look.sign_in()
         look.find_pages(cluster.pages(), pages)
 
-        def see(name: str) -> None:
-            if not only or name in only:
-                say(f"weather: {name}")
-                look.every(name)
-
-        see("good")
+        wanted = set(only or _WEATHERS)
+        if "good" in wanted:
+            look.every("good")
         cluster.crowd(waiting)
-        see("waiting")
-        with cluster.busy_advisors():
-            see("busy")
-        with frozen(scratch, "up", "scheduler"):
-            look.troubled("scheduler")
-            see("stopped")
-        agents.lose(nodes - max(1, nodes // 100))
-        cluster.wait_for_losses(nodes)
-        see("lost")
-        look.away(see)
+        if "waiting" in wanted:
+            look.every("waiting")
+        if "busy" in wanted:
+            with cluster.busy_advisors():
+                look.every("busy")
+        if "stopped" in wanted:
+            with frozen(scratch, "up", "scheduler"):
+                look.troubled("scheduler")
+                look.every("stopped")
+        if "lost" in wanted:
+            agents.lose(nodes - max(1, nodes // 100))
+            cluster.wait_for_losses(nodes)
+            look.every("lost")
+        if "away" in wanted:
+            look.away()
     if look.found:
         raise ServiceError(f"axe finds {len(look.found)}: {look.found[:3]}")
     return {"nodes": nodes, "pods": pods, "waiting": waiting, "pages": sorted(look.pages)}
@@ -210,7 +216,8 @@ class _Cluster:
             what=f"{pods} pods with a node",
             every=1,
         )
-        self._replicas("large", 3)
+        large = _set("large", 3, *_CAUSES["large"])
+        self._client.call("POST", "/apis/apps/v1/namespaces/crowd/replicasets", large)
 
     def pages(self) -> dict[str, str]:
         """Return pages that no link of a quiet cluster leads to; makes a plan."""
@@ -242,22 +249,23 @@ class _Cluster:
 
     def crowd(self, waiting: int) -> None:
         """Let pods wait for five reasons, in many classes, and wait until all were tried."""
-        sets = max(1, waiting // len(_CAUSES) // 50)
-        for cause in _CAUSES:
-            for number in range(sets):
-                self._replicas(cause, waiting // len(_CAUSES) // sets, number)
+        pods = [
+            _pod(f"{cause}-{number}", cpu, more, {"app": cause, "set": f"{cause}-{number // 50}"})
+            for cause, (cpu, more) in _CAUSES.items()
+            for number in range(waiting // len(_CAUSES))
+        ]
+        self._client.create(f"{_CORE}/namespaces/crowd/pods", "Pod", pods)
         tried = "SELECT count(*) FROM pending_pod WHERE message <> ''"
-        wanted = waiting // len(_CAUSES) // sets * sets * len(_CAUSES)
         until(
-            lambda: self._scratch.query(tried)[0][0] >= 0.95 * wanted,
-            seconds=600, what=f"{wanted} pods that were tried", every=1,
+            lambda: self._scratch.query(tried)[0][0] >= 0.95 * len(pods),
+            seconds=600, what=f"{len(pods)} pods that were tried", every=1,
         )  # fmt: skip
 
     @contextmanager
     def busy_advisors(self) -> Iterator[None]:
         """Ask more than the advisors can answer until the block ends."""
         ends = threading.Event()
-        world = [_pod(f"imagined-{number}", f"{100 + number}m") for number in range(3000)]
+        world = [_pod(f"imagined-{number}", f"{100 + number}m") for number in range(1000)]
         questions = [
             ("POST", f"{_OWN}/simulations", {"spec": {"base": "live", "pods": world}}),
             ("GET", f"{_OWN}/waitinggroups?remedies=true", None),
@@ -271,9 +279,9 @@ class _Cluster:
                     client.call(*questions[number % len(questions)])
                 except (ServiceError, OSError, HTTPException):
                     client = self._scratch.client()
-                    ends.wait(0.2)
+                    ends.wait(1)  # what is refused costs the processor of the pages, too
 
-        threads = [threading.Thread(target=ask, args=(at,), daemon=True) for at in range(12)]
+        threads = [threading.Thread(target=ask, args=(at,), daemon=True) for at in range(6)]
         for one in threads:
             one.start()
         try:
@@ -301,25 +309,24 @@ class _Cluster:
     def _change(self, node: str, patch: Result) -> None:
         self._client.call("PATCH", f"{_CORE}/nodes/{node}", patch, content_type=_MERGE)
 
-    def _replicas(self, cause: str, count: int, number: int | None = None) -> None:
-        cpu, more = _CAUSES[cause]
-        name = cause if number is None else f"{cause}-{number}"
-        made = _set(name, count, cpu, more)
-        made["spec"]["template"]["metadata"]["labels"]["app"] = cause
-        made["spec"]["template"]["metadata"]["labels"]["set"] = name
-        made["spec"]["selector"]["matchLabels"] = {"set": name}
-        self._client.call("POST", "/apis/apps/v1/namespaces/crowd/replicasets", made)
 
-
-def _pod(name: str, cpu: str) -> Result:
+def _pod(
+    name: str,
+    cpu: str,
+    more: Mapping[str, Any] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Result:
     requests = {"cpu": cpu, "memory": "64Mi"}
     main = {"name": "main", "image": "nginx:1", "resources": {"requests": requests}}
-    return {"metadata": {"name": name}, "spec": {"containers": [main]}}
+    return {
+        "metadata": {"name": name, "labels": {**(labels or {})}},
+        "spec": {"containers": [main], **(more or {})},
+    }
 
 
 def _set(name: str, count: int, cpu: str, more: Mapping[str, Any]) -> Result:
     labels = {"app": name}
-    spec = {**_pod(name, cpu)["spec"], "terminationGracePeriodSeconds": 1, **more}
+    spec = {**_pod(name, cpu, more)["spec"], "terminationGracePeriodSeconds": 1}
     template = {"metadata": {"labels": labels}, "spec": spec}
     return {
         "metadata": {"name": name, "labels": labels},
@@ -378,10 +385,16 @@ class _Look:
     def _open(self, path: str) -> None:
         self._browser.open(path)
         self._browser.find("main, #content")
-        self._browser._until(lambda driver: driver.execute_script(_QUIET), 40)
+        try:
+            quiet = WebDriverWait(self._browser.driver, 60, _POLL_SECONDS)
+            quiet.until(lambda driver: driver.execute_script(_QUIET))
+        except TimeoutException:
+            text = self._browser.text()[:400]
+            raise ServiceError(f"{path} still asks after 60 s: {text}") from None
 
     def every(self, weather: str, *, admin: bool = True) -> None:
         """Open every page in each look; axe looks at each."""
+        self._say(f"weather: {weather}")
         every = {**self.pages, **(_ADMIN if admin else {})}
         for name, path in self._limited(every):
             emulate(self._browser)
@@ -414,14 +427,22 @@ class _Look:
         self._browser.open("/console/")
         self._browser.find(f"#troubles [data-part={part}]", 120)
 
-    def away(self, see: Callable[[str], None]) -> None:
-        """Stop the database under an open page, then look at pages without it."""
+    def away(self) -> None:
+        """Let the database stand still under an open page, then end it, and look at all pages.
+
+        A page waits for a database that stands still as long as it may, and one that is gone
+        refuses at once.
+        """
         self._browser.open("/console/nodes/")
         self._browser.find("#live[data-state=live]")
-        with frozen(self._scratch, "up", "postgres"):
-            self._browser.find("#live:not([data-state=live])", 120)
-            self._see("away-open-page")
-            see("away")
+        with frozen(self._scratch, "up"):  # it would start the database again
+            with frozen(self._scratch, "postgres"):
+                self._browser.find("#live:not([data-state=live])", 120)
+                self._see("away-open-page")
+            file = self._scratch.state / "postgres" / "postmaster.pid"
+            os.kill(int(file.read_text().split()[0]), signal.SIGINT)
+            until(lambda: not file.exists(), seconds=60, what="the end of the database")
+            self.every("away")
 
 
 def _name_of(path: str) -> str:
