@@ -16,7 +16,7 @@ from ortools.linear_solver import pywraplp
 from scheduling.framework.arrays import Float64, Int64
 from scheduling.packing import patterns, refilling
 from scheduling.packing.patterns import Patterns
-from scheduling.packing.problem import Bought, Needs
+from scheduling.packing.problem import Bought, Needs, Problem
 from scheduling.packing.refilling import Facts, Set
 
 _TRIES: Final = 150_000_000
@@ -48,6 +48,32 @@ def buy(needs: Needs, *, work: float, seconds: float, seed: int = 0) -> Bought:
         seed: of the search.
     """
     return _Purchase(needs).run(work, seconds, seed)
+
+
+def warm() -> None:
+    """Load the compiled loops that ``buy`` runs, compiling those that are not on disk yet.
+
+    Takes a second where all are on disk, and 20 s of CPU time where none is. A question that has to
+    wait for that may be given up before.
+    """
+    kinds, shapes = 3, 2
+    small = Problem(
+        requests=np.array([[1, 1], [2, 3], [3, 2]], np.int64),
+        counts=np.array([7, 5, 3], np.int64),
+        weights=np.ones(kinds, np.int64),
+        free=np.array([[4, 5], [8, 7]], np.int64),
+        limits=np.full((kinds, shapes), 9, np.int64),
+        apart=[(0, 1)],
+        stays=np.zeros((kinds, shapes), np.int64),
+        prices=np.zeros(shapes, np.int64),
+        move_costs=np.zeros(kinds, np.int64),
+        start=np.zeros((kinds, shapes), np.int64),
+    )
+    buy(
+        Needs(problem=small, prices=np.array([1.0, 1.7]), most=np.full(shapes, 9)),
+        work=0.05,
+        seconds=60.0,
+    )
 
 
 class _Search:

@@ -7,11 +7,14 @@ outcome, only slower. A thread of this process could not compile the loops: it w
 others. Of the processes of a machine that begin together one has them compiled, and the others wait
 for its code.
 
-``python -m scheduling.worker.warming PARENT`` is that other process.
+``python -m scheduling.worker.warming PARENT`` is that other process, and with ``packer`` behind it
+the one that compiles the packer's loops afterwards, where OR-tools is installed: whoever asks which
+nodes to buy would wait for them. Without a PARENT all is compiled at once, as before tests.
 """
 
 import contextlib
 import ctypes
+import importlib.util
 import os
 import signal
 import subprocess
@@ -32,6 +35,7 @@ _ROOT: Final = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG: Final = 1
 _NICENESS: Final = 10
 """Who compiles yields: where processors are short it has a tenth of what another process has."""
+_PACKER: Final = "packer"
 _TAKES: Final = "half a minute of a free core"
 _STARTING = threading.Lock()
 _threads: list[threading.Thread] = []
@@ -68,7 +72,11 @@ def share() -> None:
 def _compile_beside(give_up: Callable[[], object] | None) -> None:
     began = time.monotonic()
     with deciding.one_compiles():
-        if not deciding.is_kept():
+        is_first = not deciding.is_kept()
+        if is_first:
+            logger.info(
+                "compiling_the_loops", takes=_TAKES, until_then="decisions are right, and slower"
+            )
             _compile()
     try:
         deciding.warm()  # from disk; what the other process could not keep there is compiled here
@@ -78,12 +86,13 @@ def _compile_beside(give_up: Callable[[], object] | None) -> None:
             give_up()
         return
     logger.info("loops_compiled", seconds=round(time.monotonic() - began, 1))
+    if is_first:
+        _compile(_PACKER)
 
 
-def _compile() -> None:
-    logger.info("compiling_the_loops", takes=_TAKES, until_then="decisions are right, and slower")
+def _compile(*what: str) -> None:
     done = subprocess.run(  # noqa: S603
-        [sys.executable, "-m", "scheduling.worker.warming", str(os.getpid())],
+        [sys.executable, "-m", "scheduling.worker.warming", str(os.getpid()), *what],
         cwd=_ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -104,6 +113,13 @@ def _die_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    _die_with(int(sys.argv[1]))
-    os.nice(_NICENESS)
-    deciding.warm()
+    parent, what = [*sys.argv[1:], "", ""][:2]
+    if parent:
+        _die_with(int(parent))
+        os.nice(_NICENESS)
+    if what != _PACKER:
+        deciding.warm()
+    if (what == _PACKER or not parent) and importlib.util.find_spec("ortools") is not None:
+        from scheduling.packing import purchase
+
+        purchase.warm()

@@ -140,7 +140,7 @@ def test_what_keeps_no_past_says_so_and_names_itself(api: Api) -> None:
     api.post(f"{STOWAGE}/simulations?at=1m", {"spec": {}}).fails(400, "BadRequest")
     exact = "resourceVersion=1&resourceVersionMatch=Exact"
     message = api.get(f"{STOWAGE}/decisions?{exact}").fails(400, "BadRequest")["message"]
-    assert "say at" in message
+    assert "use the parameter at" in message
 
 
 def test_zones_are_told_as_they_were_though_the_log_forgot_it(api: Api, hours: Any) -> None:
