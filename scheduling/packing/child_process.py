@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Final
 
 MOST_MEMORY: Final = 3 * 2**30
@@ -27,7 +28,8 @@ def end(child: "subprocess.Popen[bytes] | None") -> None:
     child.wait()
     for stream in (child.stdin, child.stdout):
         if stream is not None:
-            stream.close()
+            with suppress(BrokenPipeError):  # what it was sent and had not read is given up
+                stream.close()
 
 
 def give_way() -> None:

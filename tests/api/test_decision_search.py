@@ -115,7 +115,10 @@ def test_the_decisions_of_a_moment_are_those_made_until_then(
         root.get(f"{path}?at=25h").fails(410, "Expired")
         root.get(f"{path}?at={format_time(NOW + timedelta(hours=2))}").fails(400, "BadRequest")
         exact = "resourceVersion=1&resourceVersionMatch=Exact"
-        assert "use the parameter at" in root.get(f"{path}?{exact}").fails(400, "BadRequest")["message"]
+        assert (
+            "use the parameter at"
+            in root.get(f"{path}?{exact}").fails(400, "BadRequest")["message"]
+        )
 
 
 def test_a_deployments_decisions_are_those_of_its_replica_sets(root: Api) -> None:

@@ -508,7 +508,7 @@ def test_an_added_affinity_whose_labels_do_not_name_the_profile_is_warned_about(
     text = ADDED_AFFINITY.replace("- foo\n", "- ssd\n").replace(
         "key: scheduler-profile", "key: disk"
     )
-    assert any("does not show why" in w for w in load(text).warnings)
+    assert any("cannot see why" in w for w in load(text).warnings)
 
 
 def test_no_profile_for_pods_that_name_no_scheduler_is_warned_about():

@@ -63,6 +63,7 @@ PAGES = (
     "/console/pods/?q=copy-77",
     f"/console/pods/?node={_NODE}",
     f"/console/pods/default/{_POD}/",
+    "/console/groups/default/bench/",
     "/console/pods/default/wait-7/",
     "/console/pods/default/wait-7/why",
     "/console/pods/default/wait-7/why/helps",
@@ -188,6 +189,9 @@ def _prepare(client: Client) -> dict[str, str]:
     found = re.search(rb'action="/console/plans/([^"/]+)/act"', gzip.decompress(preview))
     assert found, "a preview has a plan"
     objects.update("Node", "", _NODE, _labelled, now=now)
+    gang = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "spec": gang}
+    objects.create("PodGroup", "default", group | {"metadata": {"name": "bench"}}, now=now)
     steps = trail.trail_of(KINDS["Node"], "", _NODE, limit=1).steps
     return {
         "plan": found.group(1).decode(),

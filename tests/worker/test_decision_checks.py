@@ -88,9 +88,9 @@ def test_a_decision_whose_world_is_gone_counts_for_neither() -> None:
     assert decision_checks.problem() == ""
 
 
-def test_a_pod_with_a_claim_is_not_decided_again_without_its_volumes() -> None:
+def test_a_pod_with_a_claim_is_decided_again_with_its_volumes() -> None:
     (record,) = decided(1, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
-    assert checks.check_next(now=record.at + LATER, since=NOW) == "impossible"
+    assert checks.check_next(now=record.at + LATER, since=NOW) == "same"
 
 
 def test_only_pods_that_a_profile_is_to_try_keep_the_machine_busy() -> None:
