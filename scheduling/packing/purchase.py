@@ -145,8 +145,11 @@ class _Purchase:
         )
 
     def run(self, work: float, seconds: float, seed: int) -> Bought:
-        worth, rents, least, uses = self._relaxed()
         problem, classes = self._problem, len(self._demand)
+        if not self._demand.any():
+            nothing: Int64 = np.zeros((0, classes), np.int64)
+            return self._answer(nothing.sum(1), nothing, 0.0, 0.0)
+        worth, rents, least, uses = self._relaxed()
         apart = np.zeros((classes, classes), np.bool_)
         for first, second in problem.apart:
             apart[first, second] = apart[second, first] = True

@@ -48,6 +48,20 @@ def check(needs: Needs, found: Bought) -> Int64:
     return counts
 
 
+def test_for_no_pods_nothing_is_bought() -> None:
+    needs, _ = world(0, pods=3, kinds=3)
+    needs.problem.limits[:] = 0  # no shape takes any of these
+    by_class = ("requests", "counts", "weights", "limits", "stays", "move_costs", "start")
+    empty = {name: getattr(needs.problem, name)[:0] for name in by_class}
+    no_pods = msgspec.structs.replace(needs.problem, apart=[], **empty)
+    for problem in (needs.problem, no_pods):
+        asked = msgspec.structs.replace(needs, problem=problem)
+        found = purchase.buy(asked, work=0.05, seconds=60.0)
+        assert not found.shapes.size
+        assert found.pods.shape == (0, len(problem.counts))
+        assert (found.price, found.least) == (0.0, 0.0)
+
+
 def test_the_price_is_near_the_proven_optimum_and_the_bound_is_below_it() -> None:
     gaps = []
     for seed in range(4):
