@@ -419,6 +419,13 @@ def test_a_claim_that_cannot_be_stored_keeps_no_other_pod_from_its_own():
     aside = {(one["involvedObject"]["kind"], one["involvedObject"]["name"])
              for one in stored("Event").values() if one["reason"] == "SetAside"}  # fmt: skip
     assert aside == {("Pod", "p1")}
+    count = "SELECT count(*) FROM set_aside WHERE follower = %s"
+    assert sql.fetch(count, (resource_claims.NAME,)) == [(1,)]
+    sql.run("ALTER TABLE generic_object DROP CONSTRAINT odd")
+    make("ResourceClaimTemplate", "default", "other", spec={"spec": {}})  # news of the namespace
+    resource_claims.follow(NOW)
+    assert sorted(name[:2] for name in stored("ResourceClaim")) == ["p0", "p1", "p2"]
+    assert sql.fetch(count, (resource_claims.NAME,)) == [(0,)], "it is set aside no longer"
 
 
 def test_a_claim_that_a_quota_refused_is_tried_again_and_an_event_says_why():

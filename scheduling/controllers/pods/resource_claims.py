@@ -68,10 +68,13 @@ def sync(namespace: str, now: datetime) -> datetime | None:
     }
     template = lru_cache(_MOST_TEMPLATES)(partial(_template, namespace))
     done = _make_together(pods, claims_of, template, now)
-    for pod_id in [pod_id for pod_id in pods if pod_id not in done]:
-        which, pod = aside.pod(pod_id), pods[pod_id]
-        work = partial(_sync_pod, pod_id, pod, claims_of[pod_id], template, now)
-        refused |= not aside.one(NAME, which, work, now=now, instead=lambda: False)
+
+    def has_all(pod_id: int) -> bool:
+        return pod_id in done or _sync_pod(pod_id, pods[pod_id], claims_of[pod_id], template, now)
+
+    for pod_id in pods:  # also those that are done: what was set aside is so no longer
+        work = partial(has_all, pod_id)
+        refused |= not aside.one(NAME, aside.pod(pod_id), work, now=now, instead=lambda: False)
     known = {pod["metadata"]["name"]: pod for pod in pods.values()}
 
     def pod_named(name: str) -> Manifest | None:
@@ -111,21 +114,25 @@ def _make_together(
     template: Callable[[str], Manifest | None],
     now: datetime,
 ) -> set[int]:
-    """Make the claims that pods lack, of many in one transaction; return for which it is done.
+    """Make the claims that pods lack, many in one transaction; return the pods that have all then.
 
-    Those are left out that lack nothing, or something else, and all of those of a transaction that
+    Those are left out that lack something else as well, and all of those of a transaction that
     fails because of one of them.
 
     Raises:
         django.db.Error: the database fails, not the claims (``aside.is_an_objects_fault``).
     """
     new: list[tuple[int, Manifest, Outcome]] = []
+    done: set[int] = set()
     for pod_id, pod in pods.items():
         with suppress(Exception):  # whoever looks at the pod alone meets it, too, and reports it
             outcome = sync_owner(pod, "Pod", claims_of[pod_id], template)
-            if outcome.statuses is not None and not outcome.update:
+            if outcome.update:
+                continue
+            if outcome.statuses is None:
+                done.add(pod_id)
+            else:
                 new.append((pod_id, pod, outcome))
-    done: set[int] = set()
     for first in range(0, len(new), _TOGETHER):
         some = new[first : first + _TOGETHER]
         try:
