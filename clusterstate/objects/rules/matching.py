@@ -170,7 +170,7 @@ def taint_exists(taints: Iterable[Taint], taint: Taint) -> bool:
 
 # Node selectors -------------------------------------------------------------------------------
 
-_OPERATORS: Final = {
+NODE_SELECTOR_OPERATORS: Final = {
     "In": IN, "NotIn": NOT_IN, "Exists": EXISTS, "DoesNotExist": DOES_NOT_EXIST,
     "Gt": GREATER_THAN, "Lt": LESS_THAN,
 }  # fmt: skip
@@ -194,9 +194,11 @@ def node_selector_requirements(
     parsed: list[Requirement] = []
     for index, expression in enumerate(requirements):
         where = f"{path}[{index}]"
-        operator = _OPERATORS.get(expression.operator)
+        operator = NODE_SELECTOR_OPERATORS.get(expression.operator)
         if operator is None:
-            errors.append(_not_supported(f"{where}.operator", expression.operator, _OPERATORS))
+            errors.append(
+                _not_supported(f"{where}.operator", expression.operator, NODE_SELECTOR_OPERATORS)
+            )
             continue
         requirement, problems = new_requirement(
             expression.key, operator, expression.values, path=where

@@ -9,6 +9,8 @@ plugins, v1.36). Of a taint the reason says nothing either, but that is found on
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from clusterstate.objects.rules.matching import NODE_SELECTOR_OPERATORS
+from clusterstate.objects.values.labels import EQUALS, IN, Requirement
 from clusterstate.objects.values.pod import (
     LabelSelector,
     NodeSelector,
@@ -18,7 +20,6 @@ from clusterstate.objects.values.pod import (
 )
 
 _HARD: Final = "DoNotSchedule"
-_SIGNS: Final = {"Gt": ">", "Lt": "<"}
 
 
 def stated(spec: PodSpec, reason: str) -> tuple[str, ...]:
@@ -54,16 +55,10 @@ def _any_of(selector: NodeSelector | None) -> Iterator[str]:
 
 
 def _requirement(one: SelectorRequirement) -> str:
-    if one.operator == "Exists":
-        return one.key
-    if one.operator == "DoesNotExist":
-        return f"!{one.key}"
-    values = ",".join(sorted(one.values))
-    if one.operator in _SIGNS:
-        return f"{one.key}{_SIGNS[one.operator]}{values}"
-    if one.operator == "In" and len(one.values) == 1:
-        return f"{one.key}={values}"
-    return f"{one.key} {one.operator.lower()} ({values})"
+    operator = NODE_SELECTOR_OPERATORS[one.operator]
+    if operator == IN and len(one.values) == 1:
+        operator = EQUALS
+    return str(Requirement(one.key, operator, one.values))
 
 
 def _selected(selector: LabelSelector | None, everything: str = "all pods") -> str:
