@@ -27,9 +27,9 @@ from clusterstate.models import Node, Pod, Taint
 from clusterstate.objects.rules.matching import EFFECTS
 from clusterstate.objects.values import document
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import HOSTNAME
 from clusterstate.queries.objects import find_object
 
-_HOSTNAME = "kubernetes.io/hostname"
 _PREVIEW = "stowage.preview"
 """Where a request's META holds the way to the preview of what was not saved."""
 
@@ -233,7 +233,7 @@ class NodeAdmin(PreviewedAdmin[Node]):
     @display(description="Labels")
     def label_list(self, node: Node) -> SafeString | str:
         """Return a few labels; not the host's name where it is the node's."""
-        shown = {k: v for k, v in node.labels.items() if (k, v) != (_HOSTNAME, node.name)}
+        shown = {k: v for k, v in node.labels.items() if (k, v) != (HOSTNAME, node.name)}
         return look.chips((f"{key}={shown[key]}" for key in sorted(shown)), limit=3, width=9)
 
     @display(description="Labels")

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import HOSTNAME
 from scheduling.scenarios.script import Arrival, Script, Step
 
 RESOURCE: Final = "stowage.dev/gpu-milli"
 WHOLE_RESOURCE: Final = "nvidia.com/gpu"
 MODEL: Final = "gpu-model"
-_HOSTNAME: Final = "kubernetes.io/hostname"
 _NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 _POD_COLUMNS: Final = (
     "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "creation_time",
@@ -149,7 +149,7 @@ def _node(row: dict[str, str], path: Path, line: int, *, shares: bool) -> Manife
         "memory": f"{_number(row, 'memory_mib', path, line)}Mi",
         "pods": _PODS_PER_NODE,
     }
-    labels = {_HOSTNAME: row["sn"]}
+    labels = {HOSTNAME: row["sn"]}
     if gpus:
         offer[RESOURCE if shares else WHOLE_RESOURCE] = str(gpus * 1000 if shares else gpus)
         labels[MODEL] = row["model"]

@@ -30,13 +30,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import HOSTNAME
 from clusterstate.objects.values.numbers import natural
 from clusterstate.objects.values.quantity import QuantityError, milli_value, value
 from scheduling.scenarios import openb
 from scheduling.scenarios.openb import MODEL, RESOURCE, WHOLE_RESOURCE, TraceError
 from scheduling.scenarios.script import Arrival, Gone, Script, Step
 
-_HOSTNAME: Final = "kubernetes.io/hostname"
 _ZONE: Final = "topology.kubernetes.io/zone"
 _PODS_PER_NODE: Final = "256"
 _MOST_PODS: Final = 1_000_000
@@ -162,7 +162,7 @@ def _node(
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": {_HOSTNAME: name, **(labels or {})}},
+        "metadata": {"name": name, "labels": {HOSTNAME: name, **(labels or {})}},
         "status": {
             "capacity": offer,
             "allocatable": offer,

@@ -24,12 +24,11 @@ from clusterstate.objects.values.labels import (
     Requirement,
 )
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.objects.values.node import Node, Taint
+from clusterstate.objects.values.node import HOSTNAME, Node, Taint
 from clusterstate.objects.values.pod import NodeSelector, Pod, PodAffinity, PodSpec, Toleration
 from clusterstate.objects.values.quantity import milli_value, value
 from clusterstate.objects.values.storage import STORAGE, PersistentVolumeClaim
 
-_HOST: Final = "kubernetes.io/hostname"
 _MEBI: Final = 2**20
 _NOTHING: Final[tuple[object, ...]] = (None, "", [], {})
 _UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
@@ -76,7 +75,7 @@ def volume_for(
     others = (f"{base}-{number}" for number in count(2))
     name = next(filterfalse(is_taken, chain((base,), others)))
     if host:
-        here = {"key": _HOST, "operator": "In", "values": [host]}
+        here = {"key": HOSTNAME, "operator": "In", "values": [host]}
         terms = [{"matchExpressions": [here]}]
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
         spec["local"] = {"path": f"/mnt/{name}"}
@@ -90,7 +89,7 @@ def volume_for(
 
 def host_of(node: Node) -> str:
     """Return the label by which local volumes name a node, empty where it has none."""
-    return node.metadata.labels.get(_HOST, "")
+    return node.metadata.labels.get(HOSTNAME, "")
 
 
 def patch(before: Thing, after: Thing) -> Manifest:

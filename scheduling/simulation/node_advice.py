@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.node import HOSTNAME, Node
 from scheduling.engine import deciding
 from scheduling.engine.deciding import Decider
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch, schedule_pod
@@ -40,7 +40,6 @@ LARGEST_NODES: Final = 200
 _SECONDS: Final = 4.0
 _WORK: Final = 0.4
 """What the solver may do for an answer, in its own measure, and when it ends at the latest."""
-_HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -337,6 +336,6 @@ class _Trial:
         name = f"new-{offer.name}-{at + 1}"
         while self._snapshot.row_of(name) is not None:
             name += "-new"
-        labels = {**offer.node.metadata.labels, _HOSTNAME: name}
+        labels = {**offer.node.metadata.labels, HOSTNAME: name}
         metadata = msgspec.structs.replace(offer.node.metadata, name=name, labels=labels)
         return msgspec.structs.replace(offer.node, metadata=metadata)

@@ -12,12 +12,12 @@ from api.console.live import node_cache
 from api.console.page import layout
 from clusterstate.objects.values.errors import NotFound, StatusError
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import HOSTNAME
 from clusterstate.objects.values.pod_group import PodGroup
 from clusterstate.queries.objects import decode_object, get_object
 from clusterstate.queries.pods import Member, members_of
 
 _GROUP: Final = "scheduling.k8s.io"
-_HOST: Final = "kubernetes.io/hostname"
 _MOST_DOMAINS: Final = 50
 _MOST_PODS: Final = 200
 
@@ -69,14 +69,14 @@ def _levels(group: PodGroup, members: Sequence[Member]) -> list[Level]:
     }
     required = group.topology_keys
     found = []
-    for key in dict.fromkeys((*required, ZONE, _HOST)):
+    for key in dict.fromkeys((*required, ZONE, HOSTNAME)):
         there = Counter(labels[key] for labels in nodes.values() if key in labels)
         pods = Counter(
             nodes[one.node_name][key]
             for one in members
             if one.node_name in nodes and key in nodes[one.node_name]
         )
-        if key == _HOST:  # of nodes only those that have a pod are worth a line
+        if key == HOSTNAME:  # of nodes only those that have a pod are worth a line
             there = Counter({domain: there[domain] for domain in pods})
         ordered = sorted(there, key=lambda domain: (-pods[domain], domain))
         shown = [(domain, pods[domain], there[domain]) for domain in ordered[:_MOST_DOMAINS]]

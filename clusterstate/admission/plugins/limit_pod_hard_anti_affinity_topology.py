@@ -7,8 +7,8 @@ Rule: plugin/pkg/admission/antiaffinity/admission.go, v1.36.
 """
 
 from clusterstate.admission.request import Request
+from clusterstate.objects.values.node import HOSTNAME
 
-HOSTNAME = "kubernetes.io/hostname"
 NAMESPACE_SWITCH = "admission.stowage.dev/limit-pod-hard-anti-affinity-topology"
 
 

@@ -12,9 +12,9 @@ from clusterstate.objects.values import addresses
 from clusterstate.objects.values.errors import NOT_SUPPORTED, BadRequest, FieldError, Invalid
 from clusterstate.objects.values.labels import is_valid_label_value
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import HOSTNAME
 from clusterstate.objects.values.numbers import natural
 
-HOSTNAME: Final = "kubernetes.io/hostname"
 PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 """The phases of a pod."""
 

@@ -1,9 +1,13 @@
 """Nodes and taints as lenses over their manifests."""
 
+from typing import Final
+
 import msgspec
 
 from clusterstate.objects.values.meta import ObjectMeta, prepare
 
+HOSTNAME: Final = "kubernetes.io/hostname"
+"""The label that names a node, by which rules mean one node alone."""
 QuantityText = str | int | float
 """A resource quantity as it stands in a manifest: ``"500m"``, ``"1Gi"``, ``2``."""
 

@@ -21,7 +21,7 @@ from clusterstate.objects.rules.footprint import counter_id
 from clusterstate.objects.rules.matching import HARD_EFFECTS, EmptyTerm, find_untolerated
 from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.labels import Selector
-from clusterstate.objects.values.node import Taint
+from clusterstate.objects.values.node import HOSTNAME, Taint
 from scheduling.framework.arrays import Mask
 from scheduling.framework.configuration.plugin_args import PodTopologySpreadArgs
 from scheduling.framework.interface import (
@@ -40,7 +40,6 @@ from scheduling.framework.terms import Kind, Rejection, Term
 from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.framework.vectors import by_taint_set, required_affinity_mask
 from scheduling.plugins.pod_topology_spread.constraints import (
-    HOSTNAME,
     NAME,
     Constraint,
     Constraints,

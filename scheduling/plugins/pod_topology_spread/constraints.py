@@ -19,13 +19,13 @@ from clusterstate.objects.values.labels import (
     SelectorError,
     selector_from_label_selector,
 )
+from clusterstate.objects.values.node import HOSTNAME
 from clusterstate.objects.values.pod import TopologySpreadConstraint
 from scheduling.framework.configuration.plugin_args import PodTopologySpreadArgs
 from scheduling.framework.node_table import NodeTable
 from scheduling.framework.types import PodInfo
 
 NAME = "PodTopologySpread"
-HOSTNAME = "kubernetes.io/hostname"
 HARD = "DoNotSchedule"
 SOFT = "ScheduleAnyway"
 SYSTEM_DEFAULTS = (
