@@ -191,7 +191,7 @@ def _unallocated(info: PodInfo, devices: DeviceTable) -> list[Manifest]:
         if (must_own := name is None) and entry.name in made and made[entry.name] is None:
             continue  # its template needs no claim
         claim = devices.claims.get((info.namespace, name or made.get(entry.name) or ""))
-        if claim is None or any(one is claim for one in found):
+        if claim is None or _is_among(claim, found):
             return []
         meta = claim["metadata"]
         if must_own and not any(

@@ -14,7 +14,6 @@ nodes to buy would wait for them. Without a PARENT all is compiled at once, as b
 
 import contextlib
 import ctypes
-import importlib.util
 import os
 import signal
 import subprocess
@@ -119,7 +118,9 @@ if __name__ == "__main__":
         os.nice(_NICENESS)
     if what != _PACKER:
         deciding.warm()
-    if (what == _PACKER or not parent) and importlib.util.find_spec("ortools") is not None:
+    from scheduling.packing import process
+
+    if (what == _PACKER or not parent) and process.is_installed():
         from scheduling.packing import purchase
 
         purchase.warm()

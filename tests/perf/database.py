@@ -1,7 +1,6 @@
 """A throw-away PostgreSQL and Redis for measurements, with fsync on."""
 
 import contextlib
-import os
 import shutil
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from clusterstate.change_log import wake
 from clusterstate.database import sql
 from clusterstate.local import embedded, places
+from tests.perf.scratch import cpu_seconds_of
 
 
 @contextlib.contextmanager
@@ -62,7 +62,7 @@ class Spent(NamedTuple):
     wal_bytes: int
 
     def since(self, before: "Spent") -> "Spent":
-        """Return what was taken after the other moment."""
+        """Return what the server has used since the moment of ``before``."""
         return Spent(self.cpu_seconds - before.cpu_seconds, self.wal_bytes - before.wal_bytes)
 
     def per(self, count: int) -> dict[str, float]:
@@ -81,13 +81,6 @@ def spent() -> Spent:
     assert row is not None
     postmaster = Path(row[0], "postmaster.pid").read_text().split()[0]
     children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-    ticks = sum(_ticks(pid, ended=pid == postmaster) for pid in (postmaster, *children))
-    return Spent(ticks / os.sysconf("SC_CLK_TCK"), int(row[1]))
-
-
-def _ticks(pid: str, *, ended: bool) -> int:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:  # it has ended since; its time is the postmaster's then
-        return 0
-    return sum(int(field) for field in fields[11 : 15 if ended else 13])
+    cpu = cpu_seconds_of(int(postmaster), with_ended=True)
+    cpu += sum(cpu_seconds_of(int(pid)) for pid in children)
+    return Spent(cpu, int(row[1]))

@@ -88,10 +88,7 @@ class Scratch:
         """
         found: dict[str, float] = {}
         for part, pid in self.processes():
-            with contextlib.suppress(OSError, IndexError):
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                ticks = sum(int(field) for field in fields[11:15])
-                found[part] = found.get(part, 0.0) + ticks / os.sysconf("SC_CLK_TCK")
+            found[part] = found.get(part, 0.0) + cpu_seconds_of(pid, with_ended=True)
         return found
 
     def processes(self) -> list[tuple[str, int]]:
@@ -114,11 +111,15 @@ class Scratch:
         return found
 
 
-def cpu_seconds_of(pid: int) -> float:
-    """Return the CPU time of one process so far, 0 when it is gone."""
+def cpu_seconds_of(pid: int, *, with_ended: bool = False) -> float:
+    """Return the CPU time of one process so far, 0 when it is gone.
+
+    ``with_ended``: and that of its children that ended.
+    """
     with contextlib.suppress(OSError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        ticks = sum(map(int, fields[11 : 15 if with_ended else 13]))
+        return ticks / os.sysconf("SC_CLK_TCK")
     return 0.0
 
 
