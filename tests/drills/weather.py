@@ -51,7 +51,7 @@ _FAILED: Final = "return !!document.querySelector('section.failure')"
 _SLOW_SECONDS: Final = 5
 _WEATHERS: Final = ("good", "waiting", "busy", "stopped", "lost", "away")
 _NOT_REACHED: Final = frozenset({"sign-in", "sign-in-code", "here"})
-"""Pages that a person who is signed in is not led to."""
+"""Pages without a link on the pages of a person who is signed in."""
 _ADMIN: Final = {
     "admin": "/admin/",
     "admin-nodes": "/admin/clusterstate/node/",
@@ -84,7 +84,7 @@ _CAUSES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "batch": ("30", {"nodeSelector": {"pool": "batch"}}),
     "spread": ("100m", {"topologySpreadConstraints": [_SPREAD]}),
 }
-"""What pods ask for that no node gives them; nodes of the pool ``batch`` have a taint."""
+"""Five kinds of pods that fit on no node, by CPU and spec. Nodes of ``pool=batch`` have a taint."""
 
 
 def weather(

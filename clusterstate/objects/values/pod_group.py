@@ -114,7 +114,7 @@ prepare(PodGroup)
 
 
 def levels_of(text: str) -> tuple[str, ...]:
-    """Return the labels that the annotation names, separated by commas."""
+    """Return the label keys in the text of the annotation, which commas separate."""
     return tuple(found for part in text.split(",") if (found := part.strip()))
 
 

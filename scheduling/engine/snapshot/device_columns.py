@@ -33,7 +33,7 @@ class _Nodes(Protocol):
 
 
 _MOST: Final = 32
-"""This many columns are given out; what asks for another kind is not counted."""
+"""So many kinds have a column at a time; devices of other kinds are not counted."""
 _MOST_REFUSED: Final = 4096
 _IDLE: Final = 64
 """Where columns are lacking, all are given out anew once a kind was not asked for in so many runs.
