@@ -3,9 +3,20 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 Found = TypeVar("Found")
+
+BLOCKED: Final = """
+SELECT pid FROM pg_locks WHERE NOT granted AND pid IN (
+  SELECT pid FROM pg_locks JOIN pg_database ON pg_database.oid = database
+  WHERE datname = current_database())
+"""
+"""The sessions that wait for a lock and hold one in this database, or wait for one there.
+
+`pg_locks` shows all databases, also those of other workers of the tests. `pg_stat_activity` would
+name the database, but answers the same all through a transaction.
+"""
 
 
 def until(look: Callable[[], Found], *, seconds: float = 60, what: str = "") -> Found:

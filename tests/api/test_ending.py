@@ -15,7 +15,7 @@ from django.db import connection as database
 from tests.api.conftest import make_token
 from tests.api.serve import Server, request, status_of
 from tests.api.serve import answer as answer_on
-from tests.waiting import until
+from tests.waiting import BLOCKED, until
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
@@ -74,7 +74,7 @@ def test_what_it_still_works_on_is_answered_503_and_a_sentence(
         blocker.execute("LOCK TABLE node IN ACCESS EXCLUSIVE MODE")
         waiting.sendall(request("GET", "/api/v1/nodes/a", token))
         until(
-            lambda: blocker.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone(),
+            lambda: blocker.execute(BLOCKED).fetchone(),
             what="the request to wait for the lock",
         )
         running.send_signal(signal.SIGTERM)

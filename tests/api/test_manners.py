@@ -14,7 +14,7 @@ from tests.api.builders import DEPLOYMENTS, NODES, PODS, binding, deployment, no
 from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC, TABLE
 from tests.clock import NOW
 from tests.clusterstate.support import Worker
-from tests.waiting import until
+from tests.waiting import BLOCKED, until
 
 # ------------------------------------------------------------------------------ failures
 
@@ -108,7 +108,7 @@ def test_an_update_says_which_version_it_replaces_where_kubernetes_wants_that(ap
 
 
 def _waits_for_a_lock():
-    return sql.fetch("SELECT 1 FROM pg_locks WHERE NOT granted")
+    return sql.fetch(BLOCKED)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -33,7 +33,7 @@ from tests.clusterstate.support import (
     pod,
 )
 from tests.creating import create_pod
-from tests.waiting import until
+from tests.waiting import BLOCKED, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -196,7 +196,7 @@ def test_a_restore_waits_for_who_writes() -> None:
     holder = Worker(hold)
     assert opened.wait(10)
     restorer = Worker(lambda: restored(data))
-    until(lambda: sql.fetch("SELECT 1 FROM pg_locks WHERE NOT granted"), what="the restore to wait")
+    until(lambda: sql.fetch(BLOCKED), what="the restore to wait")
     let_go.set()
     holder.result()
     restorer.result()

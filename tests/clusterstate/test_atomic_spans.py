@@ -15,7 +15,7 @@ from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.past import revision_at
 from tests.clock import after
 from tests.clusterstate.support import Worker, create_node, items, new_pod
-from tests.waiting import until
+from tests.waiting import BLOCKED, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 KEY = locks.REVISION_TAG << 48
@@ -85,7 +85,7 @@ def test_a_group_that_is_bound_while_the_watermark_is_asked_is_seen_whole_or_not
                 (BARRIER, 1_000_001),
             )
         )
-        until(lambda: sql.fetch("SELECT 1 FROM pg_locks WHERE NOT granted"))
+        until(lambda: sql.fetch(BLOCKED))
         cursor.execute("INSERT INTO atomic_span (revisions) VALUES (int8range(1000000, 1000005))")
         cursor.execute("COMMIT")
     assert worker.result() == [(999_999,)]

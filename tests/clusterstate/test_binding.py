@@ -30,7 +30,7 @@ from tests.clusterstate.support import (
 )
 from tests.creating import create_pod
 from tests.rows import load_pending, overcommitted_nodes
-from tests.waiting import until
+from tests.waiting import BLOCKED, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -304,7 +304,7 @@ def test_a_leaning_batch_waits_for_who_writes_its_pods_and_then_looks_again(gone
                 now=NOW,
             )
         )
-        until(lambda: blocked() > 0)
+        until(lambda: sql.fetch(BLOCKED))
     result = worker.result()
     if gone == "deleted":
         assert (result.bound, result.refused, result.held) == (
@@ -391,7 +391,7 @@ def test_a_nomination_that_comes_while_a_batch_waits_for_its_writer_is_decided_a
     with transaction.atomic():
         nominate(first, "n1", now=NOW)
         worker = Worker(lambda: bind_pods(batch, snapshot_revision=start, now=NOW))
-        until(lambda: blocked() > 0)
+        until(lambda: sql.fetch(BLOCKED))
     result = worker.result()
     assert [pod_id for pod_id, _ in result.bound] == [second]
     assert result.refused == {first: BindRefusal.OVERTAKEN}
@@ -402,12 +402,6 @@ def test_a_nomination_that_comes_while_a_batch_waits_for_its_writer_is_decided_a
 
 def label(m: dict) -> dict:
     return {**m, "metadata": {**m["metadata"], "labels": {"a": "b"}}}
-
-
-def blocked() -> int:
-    """How many sessions wait for a row that another one writes."""
-    ((count,),) = sql.fetch("SELECT count(*) FROM pg_locks WHERE NOT granted")
-    return int(count)
 
 
 def test_groups_are_bound_whole_or_not_at_all_each_for_itself() -> None:
