@@ -15,7 +15,7 @@ from scheduling.framework.configuration.documents import default_configuration
 from scheduling.plugins.catalogue import build_framework
 from tests import harness
 from tests.conformance import area_preemption, area_schedule
-from tests.conformance.cluster_cases import differences, read_cluster, read_pod
+from tests.conformance.cluster_cases import differences, read_cluster, read_pod, version_of
 from tests.reference.node_resources import allocatable, requested
 from tests.reference.scheduler import (
     default_rules,
@@ -115,7 +115,8 @@ def _settled(world: Manifest, waiting: list[Manifest]) -> tuple[Manifest, list[S
     ]
     to_place = [harness.to_place(snapshot, read_pod({"pod": pod})) for pod in numbered]
     options = Options(seed=7, preempt=False)
-    decisions = schedule_batch(snapshot, harness.kubernetes_framework(), to_place, options)
+    framework = harness.kubernetes_framework(version_of(world))
+    decisions = schedule_batch(snapshot, framework, to_place, options)
     steps = []
     for pod, decision in zip(numbered, decisions, strict=True):
         steps.append(Step(pod, world, decision.node_name))
