@@ -22,15 +22,25 @@ axe.run({resultTypes: ['violations'], ...arguments[0]}).then(found => done(found
     [node.html.slice(0, 160), node.failureSummary.split('\\n')[1].trim()])])));
 """
 
+_DRAWN = """
+const done = arguments[arguments.length - 1];
+requestAnimationFrame(() => requestAnimationFrame(() =>
+  Promise.allSettled(document.getAnimations()
+    .filter(one => Number.isFinite(one.effect.getComputedTiming().endTime))
+    .map(one => one.finished)).then(() => done())));
+"""
+"""Until the page has its new colours and sizes: transitions show others for a moment."""
+
 
 def emulate(browser: Browser, look: str = "") -> None:
-    """Let the browser be in the dark, or a phone."""
+    """Let the browser be in the dark, or a phone, and wait until the page is drawn so."""
     scheme = {"name": "prefers-color-scheme", "value": "dark" if look == "-dark" else "light"}
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     phone = look == "-phone"
     width, height = (390, 844) if phone else (1440, 900)
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
     browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.driver.execute_async_script(_DRAWN)
 
 
 def load_axe(browser: Browser) -> None:

@@ -140,7 +140,7 @@ def weather(
         if "away" in wanted:
             look.away()
     if look.found:
-        raise ServiceError(f"axe finds {len(look.found)}: {look.found[:3]}")
+        raise ServiceError(f"{len(look.found)} findings: {look.found[:3]}")
     return {"nodes": nodes, "pods": pods, "waiting": waiting, "pages": sorted(look.pages)}
 
 
@@ -341,7 +341,7 @@ class _Look:
         self._scratch, self._browser, self._into, self._say = scratch, browser, into, say
         self.pages: dict[str, str] = {}
         """Paths by the names of their URLs."""
-        self.found: list[Any] = []
+        self.found: list[str] = []
         self._only: Sequence[str] = ()
 
     def sign_in(self) -> None:
@@ -389,8 +389,12 @@ class _Look:
             quiet = WebDriverWait(self._browser.driver, 60, _POLL_SECONDS)
             quiet.until(lambda driver: driver.execute_script(_QUIET))
         except TimeoutException:
-            text = self._browser.text()[:400]
-            raise ServiceError(f"{path} still asks after 60 s: {text}") from None
+            self._find(f"{path} still asks after 60 s")
+
+    def _find(self, what: str) -> None:
+        """Note what is wrong with a page, and go on: the other pages are looked at as well."""
+        self.found.append(what)
+        self._say(what)
 
     def every(self, weather: str, *, admin: bool = True) -> None:
         """Open every page in each look; axe looks at each."""
@@ -404,7 +408,7 @@ class _Look:
             if seconds > _SLOW_SECONDS:
                 self._say(f"{weather}: {name} took {seconds:.0f} s")
             if weather == "good" and self._browser.driver.execute_script(_FAILED):
-                raise ServiceError(f"{path} shows an error: {self._browser.text()[:400]}")
+                self._find(f"{path} shows an error: {self._browser.text()[:400]}")
             self._see(f"{weather}-{name}")
 
     def _limited(self, every: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -414,9 +418,8 @@ class _Look:
         load_axe(self._browser)
         for look in LOOKS:
             emulate(self._browser, look)
-            if found := serious(self._browser, look):
-                self.found.append([f"{name}{look}", found])
-                self._say(f"axe: {name}{look}: {found}")
+            if wrong := serious(self._browser, look):
+                self._find(f"axe: {name}{look}: {wrong}")
             if self._into is not None:
                 self._browser.driver.execute_script("scrollTo(0, 0)")
                 self._browser.driver.save_screenshot(f"{self._into}/{name}{look}.png")
