@@ -68,10 +68,10 @@ class Remedy(msgspec.Struct, frozen=True):
     ``target``: Pod, Node, Plan, or PersistentVolume, of which ``patch`` is the first to make.
     ``opens``: nodes that took the pod then, of ``tried``;
     ``nodes``: that need the same, of which ``names`` are some. ``frees``: waiting pods that found
-    room then, with all of the tried nodes changed, or with one where its capacity grew; ``of``:
-    pods that were tried. ``patch``: the change of the pod, or of the first of ``names``, as a merge
-    patch. ``preempts``: pods that would have to leave. ``moves``: pods that would have to go
-    elsewhere, and ``plan`` a Plan that moves them; then nothing is edited, and the target is Plan.
+    room with the first of ``names`` changed alone; ``of``: pods that were tried. ``patch``: the
+    change of the pod, or of the first of ``names``, as a merge patch. ``preempts``: pods that would
+    have to leave. ``moves``: pods that would have to go elsewhere, and ``plan`` a Plan that moves
+    them; then nothing is edited, and the target is Plan.
     """
 
     target: str
@@ -304,7 +304,6 @@ class Trial:
     def _on_nodes(self, steps: Sequence[NodeEdit], rows: Rows) -> Remedy | None:
         snapshot = self._snapshot
         chosen = rows[:MOST_TRIED]
-        grows = any(step.action == "AddCapacity" for step in steps)
         before = [snapshot.node(row) for row in chosen.tolist()]
         after = [_changed(node, steps) for node in before]
         _set(snapshot, after)
@@ -312,10 +311,8 @@ class Trial:
             opened = self._feasible(self._question.pod, chosen)
             if not len(opened):
                 return None
-            if grows:
-                _set(snapshot, before)
-                row = int(opened[0])
-                _set(snapshot, [after[chosen.tolist().index(row)]])
+            _set(snapshot, before)
+            _set(snapshot, [after[chosen.tolist().index(int(opened[0]))]])
             helped = self._helped(chosen)
             frees = self.placed(helped, chosen)
         finally:
