@@ -477,6 +477,7 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 # to it would be dropped.
 CELERY_WORKER_REDIRECT_STDOUTS = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False  # nothing asks, and it is a session of Redis each
 CELERY_WORKER_CONSUMER = "scheduling.processes.messages:Messages"
 # In memory: the schedule is in the code, and a file of it would be a pickle.
 CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"

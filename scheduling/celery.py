@@ -26,6 +26,7 @@ from celery.signals import (
     worker_shutting_down,
 )
 from django.conf import settings
+from kombu.transport import TRANSPORT_ALIASES
 
 from clusterstate.processes import shards
 
@@ -39,10 +40,11 @@ warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
 
 _LOAD_SECONDS = 120.0
 _STOP_SECONDS = 5.0
-_NUDGE_SECONDS = 10.0
+_NUDGE_SECONDS = 30.0
 """Between two nudges of each kind: a task without a loop lingers as long."""
 _TICK_SECONDS = 90.0  # each message may wait for a broker that is frozen
 
+TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "scheduling.processes.broker:Transport")
 app = Celery("stowage", task_cls="scheduling.processes.messages:Nudge")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.imports = ("scheduling.tasks",)
@@ -159,9 +161,10 @@ app.steps["worker"].add(_Loops)
 @worker_shutting_down.connect
 def _stop_loops(**_: object) -> None:
     """Have the loop end while the worker still waits for its tasks, or for Redis."""
-    from scheduling.processes import loops
+    from scheduling.processes import broker, loops
 
     loops.stop()
+    broker.wake()
 
 
 @beat_init.connect

@@ -29,7 +29,7 @@ SHARED = (
     *("api.server.protocol", "scheduling.celery", "scheduling.tasks", "scheduling.processes.loops"),
     *("scheduling.processes.duties", "scheduling.controllers.evictions.timekeeper"),
     *("scheduling.answers.advising", "scheduling.worker.loop", "celery.apps.worker", "celery.beat"),
-    *("celery.concurrency.solo", "celery.concurrency.thread", "kombu.transport.redis"),
+    *("celery.concurrency.solo", "celery.concurrency.thread", "scheduling.processes.broker"),
     *("celery.worker.consumer", "celery.apps.beat", "celery.app.log", "celery.backends.base"),
     *("celery.app.routes", "celery.app.amqp", "scheduling.processes.nudges", "uvicorn.lifespan.on"),
     *("celery.worker.components", "celery.worker.autoscale", "celery.app.control", "celery.events"),
