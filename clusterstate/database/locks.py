@@ -58,6 +58,8 @@ ENDPOINTS: Final = (_TAG << 48) + 11
 OPERATIONS: Final = (_TAG << 48) + 12
 POD_GC: Final = (_TAG << 48) + 23
 VOLUMES: Final = (_TAG << 48) + 25
+JUDGES: Final = ((_TAG << 48) + 26, (_TAG << 48) + 27)
+"""Held by the keepers that look after the sessions of all processes (``sessions``)."""
 PREPARATION: Final = (_TAG << 48) + 18
 """Migrations, first objects, backups and restores."""
 

@@ -13,8 +13,8 @@ the server does not answer (``sql.patience``). What neither sees is found here:
   process with such a loop has a *keeper*: a session that speaks every second and that the server
   ends when it does not (``idle_session_timeout``). All sessions of the process carry its sign in
   their ``application_name``. Sessions whose keeper is gone belong to a process that is stopped or
-  lost: the keepers of the others end them all. A process of the same machine that is stopped is
-  seen to be.
+  lost: two other keepers, which look after all of them, end them. A process of the same machine
+  that is stopped is seen to be. A third keeper takes the place of one of the two when it is gone.
 - A session that its own process has given up, because no answer came, may live on with its locks
   behind a network that swallows everything. The process's own keeper ends it.
 - A client that does not read its answer is active for ever, and no time-out of the server's applies
@@ -59,7 +59,7 @@ from django.db import Error as DatabaseError
 from django.db import connection
 
 from clusterstate.database import locks, sql
-from clusterstate.database.postgres.base import open_backends
+from clusterstate.database.postgres.base import closed_backends, open_backends
 from clusterstate.objects.values.numbers import natural
 from clusterstate.telemetry import slowness
 from clusterstate.telemetry.troubles import Trouble, reason_of
@@ -102,6 +102,7 @@ WHERE a.datname = current_database() AND a.usename = current_user
   AND (split_part(a.application_name, '-', 3) <> ''
        OR a.pid IN (SELECT pid FROM holding) OR a.pid IN (SELECT pid FROM blocking))
 """
+_JUDGE = "SELECT CASE WHEN pg_try_advisory_lock(%s) THEN true ELSE pg_try_advisory_lock(%s) END"
 _END = "SELECT pid, pg_terminate_backend(pid) FROM unnest(%s) AS i(pid)"
 _CANCEL = "SELECT pid, pg_cancel_backend(pid) FROM unnest(%s) AS i(pid)"
 
@@ -394,18 +395,22 @@ class _Keeper:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._judge = Judge(settings.SESSION_NAME)
+        self._judged_at = 0.0
+        self._is_judge = False
         self._factor = 0
         self._is_ready = False
 
     def speak(self) -> None:
-        """Report that this process lives, and end stuck sessions.
+        """Report that this process lives, and end stuck sessions if it is a judge.
+
+        It looks, too, while it has closed sessions that the server may still have.
 
         Raises:
             django.db.Error: this session has ended, or the database is away.
         """
         if not self._is_ready:
             connection.close()
-            self._factor = 0
+            self._factor, self._judged_at, self._is_judge = 0, 0.0, False
         factor = slowness.own.factor()
         if factor != self._factor:
             sql.fetch(
@@ -419,17 +424,26 @@ class _Keeper:
             self._factor = factor
         if not self._is_ready:
             self._remember(lambda: slowness.own.ask(self._memory.recall()))
-            self._judge, self._is_ready = Judge(settings.SESSION_NAME), True
+            self._is_ready = True
         with sql.patience(_STUCK_SECONDS * factor):
-            seen = look()
-            condemned = self._judge.condemn(
-                seen, time.monotonic(), open_backends(), slowness.own.factor()
-            )
-            if condemned:
-                end(condemned)
-            if hindered := self._judge.hinder(seen, time.monotonic()):
-                cancel(hindered)
+            if not self._is_judge:
+                ((self._is_judge,),) = sql.fetch(_JUDGE, locks.JUDGES)
+            if self._is_judge or closed_backends():
+                self._end_stuck()
             self._remember(self._memory.keep)
+
+    def _end_stuck(self) -> None:
+        seen, now = look(), time.monotonic()
+        closed_backends([one.pid for one in seen])
+        if now - self._judged_at > _STUCK_SECONDS * slowness.own.factor():
+            # What was seen then tells of other troubles.
+            self._judge = Judge(settings.SESSION_NAME)
+        self._judged_at = now
+        condemned = self._judge.condemn(seen, now, open_backends(), slowness.own.factor())
+        if condemned:
+            end(condemned)
+        if hindered := self._judge.hinder(seen, now):
+            cancel(hindered)
         for pid in hindered:
             logger.warning("statement_cancelled", pid=pid, reason="others waited behind it")
         for pid, reason in condemned.items():

@@ -1,11 +1,13 @@
 """Which sessions must end: those of stopped or lost processes, and those that hold up everybody."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -15,7 +17,7 @@ from django.db import OperationalError, connection, transaction
 
 from clusterstate.actions.loops import progress
 from clusterstate.database import sessions, sql
-from clusterstate.database.postgres.base import open_backends
+from clusterstate.database.postgres.base import closed_backends, open_backends
 from clusterstate.database.sessions import Judge, Session, look
 from clusterstate.local import preparation
 from clusterstate.telemetry import slowness
@@ -407,6 +409,43 @@ def test_the_process_knows_its_open_sessions(transactional_db) -> None:
     assert pid in open_backends()
     connection.close()
     assert pid not in open_backends()
+
+
+def test_a_closed_session_is_remembered_until_the_server_has_it_no_more(transactional_db) -> None:
+    ((pid,),) = sql.fetch("SELECT pg_backend_pid()")
+    assert pid not in closed_backends()
+    connection.close()
+    assert pid in closed_backends([pid])
+    assert pid not in closed_backends([])
+    assert pid not in closed_backends()
+
+
+def test_two_keepers_look_after_all_sessions_and_a_third_takes_a_place(transactional_db) -> None:
+    class Nothing:
+        def recall(self) -> float:
+            return 0.0
+
+        def keep(self) -> None:
+            pass
+
+    keepers = [sessions._Keeper(Nothing()) for _ in range(3)]
+    with contextlib.ExitStack() as stack:
+        threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in keepers]
+
+        def speak() -> list[bool]:
+            for thread, keeper in zip(threads, keepers, strict=True):
+                thread.submit(keeper.speak).result(20)
+            return [keeper._is_judge for keeper in keepers]
+
+        assert speak() == [True, True, False]
+        threads[0].submit(lambda: connection.close()).result(20)
+        until(
+            lambda: threads[2].submit(keepers[2].speak).result(20) or keepers[2]._is_judge,
+            seconds=20,
+            what="the third to look",
+        )
+        for thread in threads:
+            thread.submit(lambda: connection.close()).result(20)
 
 
 def test_an_answer_that_does_not_come_is_given_up_and_its_connection_too(transactional_db) -> None:

@@ -28,7 +28,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from typing import Any, ClassVar, Final
 
 import psycopg
@@ -183,6 +183,7 @@ class Session(psycopg.Connection[Any]):
             server.answered_at = time.monotonic()
             with _opening:
                 _opened.add(found)
+                _unsure.add(found.info.backend_pid)
             return found
         failures = [error for _, error in told]
         if len(told) == 1 and not isinstance(failures[0], ConnectionTimeout):
@@ -272,6 +273,8 @@ def _addresses(conninfo: str, given: dict[str, Any]) -> list[Address]:
 
 _opening = threading.Lock()
 _opened: "weakref.WeakSet[Session]" = weakref.WeakSet()
+_unsure: set[int] = set()
+"""The server's process ids of all sessions of this process that may still be there."""
 
 
 def _sessions(server: _Server | None = None) -> list[Session]:
@@ -291,6 +294,21 @@ def _backends(server: _Server | None = None) -> set[int]:
 def open_backends() -> set[int]:
     """Return the server's process ids of this process's open sessions, of all its threads."""
     return _backends()
+
+
+def closed_backends(seen: Collection[int] | None = None) -> set[int]:
+    """Return which of this process's sessions are closed here and may still be at the server.
+
+    ``seen`` are those that the server was seen to have: it has no others.
+    """
+    with _opening:
+        once = frozenset(_unsure)
+    closed = set(once - _backends())
+    if seen is not None:
+        with _opening:
+            _unsure.difference_update(closed.difference(seen))
+        closed.intersection_update(seen)
+    return closed
 
 
 def _cut_all(server: _Server) -> None:
