@@ -23,7 +23,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,9 +152,17 @@ class Hung:
     seconds: float
 
 
-def processes(state: Path) -> dict[int, str]:
-    """Return the living processes that beat, by pid; removes the files of those that are gone."""
-    found: dict[int, str] = {}
+@dataclass(frozen=True)
+class Signs:
+    """A living process's name, and the deadlines of its loops (monotonic) by their names."""
+
+    process: str
+    loops: dict[str, float]
+
+
+def signs(state: Path) -> dict[int, Signs]:
+    """Return what the living processes wrote, by pid; removes the files of those that are gone."""
+    found: dict[int, Signs] = {}
     with contextlib.suppress(OSError):
         for path in folder(state).iterdir():
             name, _, number = path.name.rpartition("-")
@@ -164,7 +172,8 @@ def processes(state: Path) -> dict[int, str]:
             started_at = _started_at(pid)
             lines = _read(path)
             if started_at and lines.get("pid") == float(started_at):
-                found[pid] = name
+                del lines["pid"]
+                found[pid] = Signs(name, lines)
             elif lines:  # an empty file is about to be written
                 path.unlink(missing_ok=True)
     return found
@@ -173,21 +182,17 @@ def processes(state: Path) -> dict[int, str]:
 def beating(state: Path, loop: str) -> set[int]:
     """Return the processes, by pid, that have a loop of this name which is not at rest."""
     end = time.monotonic() + _FOR_EVER / 2
-    return {
-        pid
-        for pid, process in processes(state).items()
-        if _read(folder(state) / f"{process}-{pid}").get(loop, end) < end
-    }
+    return {pid for pid, one in signs(state).items() if one.loops.get(loop, end) < end}
 
 
-def hung(state: Path, now: float | None = None) -> list[Hung]:
+def hung(found: Mapping[int, Signs], now: float | None = None) -> list[Hung]:
     """Return the loops of living processes whose deadline has passed at ``now`` (monotonic)."""
     moment = time.monotonic() if now is None else now
     return [
-        Hung(process=process, pid=pid, loop=loop, seconds=moment - until)
-        for pid, process in processes(state).items()
-        for loop, until in _read(folder(state) / f"{process}-{pid}").items()
-        if loop != "pid" and until < moment
+        Hung(process=one.process, pid=pid, loop=loop, seconds=moment - until)
+        for pid, one in found.items()
+        for loop, until in one.loops.items()
+        if until < moment
     ]
 
 
@@ -211,12 +216,13 @@ def _started_at(pid: int) -> int:
 
 def check(state: Path, process: str) -> int:
     """Kill what hangs of a container's process; return 0 when there is one and none hung."""
-    late = [one for one in hung(state) if one.process == process]
+    found = signs(state)
+    late = [one for one in hung(found) if one.process == process]
     for one in late:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(one.pid, signal.SIGKILL)
         print(f"{one.process} ({one.pid}): {one.loop} is {one.seconds:.0f} s late: killed")  # noqa: T201
-    return int(bool(late) or process not in processes(state).values())
+    return int(bool(late) or all(one.process != process for one in found.values()))
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ _LOG_BYTES = 10 << 20
 _PIPE_BYTES = 1 << 20
 _KILL_SECONDS = 10.0
 _LOOK_EVERY = 1.0
+_FAMILIES_EVERY = 5.0
+"""Seconds after which it is looked up once more which processes the children have started."""
 _STOPPED_SECONDS = 3.0
 """A process that is stopped (SIGSTOP) longer than this is taken for one that hangs."""
 _BEGIN_SECONDS = 300.0
@@ -101,7 +103,8 @@ class Supervisor:
         state is the directory where children that beat leave their signs of life.
         """
         self._state = state
-        self._look_at = 0.0
+        self._look_at = self._families_at = 0.0
+        self._families: dict[int, set[int]] = {}
         self._stopped: dict[int, tuple[float, int]] = {}
         self._late: set[tuple[int, str]] = set()
         self.children: list[Child] = []
@@ -233,7 +236,10 @@ class Supervisor:
             for child in self.children
             if child.process is not None and child.runs()
         }
-        families = {leader: _family(leader) for leader in running}
+        if self._families.keys() != running.keys() or now >= self._families_at:
+            self._families = {leader: _family(leader) for leader in running}
+            self._families_at = now + _FAMILIES_EVERY
+        families = self._families
         stopped: dict[int, tuple[float, int]] = {}
         for leader, child in running.items():
             for pid in families[leader]:
@@ -242,16 +248,17 @@ class Supervisor:
                     ran = slowness.nanoseconds(pid)
                     since, before = self._stopped.get(pid, (now, ran))
                     stopped[pid] = (since if ran == before else now), ran
-                    if now - stopped[pid][0] >= _STOPPED_SECONDS:
+                    long = now - stopped[pid][0] >= _STOPPED_SECONDS
+                    if long and pid in _family(leader):  # another process may have its number now
                         del stopped[pid]
                         self._end_stopped(child, pid)
         self._stopped = stopped
         if self._state is None:
             return
-        beating = heartbeats.processes(self._state)
+        beating = heartbeats.signs(self._state)
         late = {
             (one.pid, f"{one.loop} is silent"): child
-            for one in heartbeats.hung(self._state, now)
+            for one in heartbeats.hung(beating, now)
             for leader, child in running.items()
             if one.pid in families[leader] and one.seconds >= child.may_be_late(now)
         }

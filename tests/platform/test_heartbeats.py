@@ -57,7 +57,8 @@ def test_who_begins_again_after_a_first_loop_began_is_not_awaited_again(
     beat("first", 60)
     beat("begin", 0)
     beat("first", 2 * heartbeats.START_SECONDS)
-    assert heartbeats.hung(tmp_path, time.monotonic() + 1.5 * heartbeats.START_SECONDS) == []
+    later = time.monotonic() + 1.5 * heartbeats.START_SECONDS
+    assert heartbeats.hung(heartbeats.signs(tmp_path), later) == []
 
 
 def test_a_loop_at_rest_does_not_beat(tmp_path: Path, beat: Callable[[str, object], int]) -> None:
@@ -69,7 +70,7 @@ def test_a_loop_at_rest_does_not_beat(tmp_path: Path, beat: Callable[[str, objec
 
 
 def late(state: Path) -> list[str]:
-    return [one.loop for one in heartbeats.hung(state)]
+    return [one.loop for one in heartbeats.hung(heartbeats.signs(state))]
 
 
 def test_a_loop_hangs_when_its_deadline_has_passed_and_not_when_it_asked_for_more(
@@ -77,7 +78,7 @@ def test_a_loop_hangs_when_its_deadline_has_passed_and_not_when_it_asked_for_mor
 ) -> None:
     pid = beat("first", 60)
     beat("second", 0.01)
-    (found,) = until(lambda: heartbeats.hung(tmp_path))
+    (found,) = until(lambda: heartbeats.hung(heartbeats.signs(tmp_path)))
     assert (found.process, found.pid, found.loop) == ("worker", pid, "second")
     beat("second", 60)
     assert late(tmp_path) == []
