@@ -15,7 +15,7 @@ Each look of a loop costs up to a dozen statements, which were a third of what a
 created among many.
 
 No caller ever waits for Redis. A thread publishes, and sends the Celery tasks that are hints too;
-another makes the connection of a subscription and asks Redis once a second whether it still
+another makes the connection of a subscription and asks Redis every few seconds whether it still
 answers. While it does not, ``Subscription.wait`` returns after ``POLL_SECONDS``.
 
 Waiting happens on the client side of a subscription: a blocking list pop with a time-out is served
@@ -51,7 +51,8 @@ POLL_SECONDS = 0.2
 """How long ``Subscription.wait`` waits at most while Redis does not answer."""
 _BINDINGS = "scheduling.tasks.run_bindings"
 _RETRY_SECONDS = 1.0
-_ASK_SECONDS = 1.0
+_ASK_SECONDS = 5.0
+_CONFIRM_SECONDS = 1.0
 _GAP_SECONDS = 0.002  # after a message; the first of a burst is sent at once
 GATHER_SECONDS = 0.02
 """Between two wake-ups of the scheduler for news that no pod waits for."""
@@ -309,7 +310,7 @@ class Subscription:
             client().ping()  # a frozen server would take the next command and say nothing
             pubsub.subscribe(self._channel)
             # The confirmation must be read before anyone relies on being a listener.
-            pubsub.get_message(timeout=_ASK_SECONDS)
+            pubsub.get_message(timeout=_CONFIRM_SECONDS)
         except BaseException:
             _close(pubsub)
             raise

@@ -38,6 +38,7 @@ NAME = "advisor"
 THREADS = 4
 _LOAD_SECONDS = 600.0
 _LONGEST_REST = 1.0
+_LONGEST_WAIT = 2.0
 _REST = 10.0
 _SHORTEST_REST = 0.25
 _RETRY_SECONDS = 0.2
@@ -76,7 +77,7 @@ def run(*, stopping: Callable[[], bool], pause: Callable[[float], None] = time.s
                 took = time.monotonic() - began
                 pause(min(max(_REST * took, _SHORTEST_REST), _LONGEST_REST))
                 if not stopping():
-                    subscription.wait(_LONGEST_REST)
+                    subscription.wait(_LONGEST_WAIT)
         finally:
             ended.set()
             _leave(presence)
@@ -93,7 +94,7 @@ def _show_presence(presence: advisor.Presence) -> None:
 
 def _leave(presence: advisor.Presence) -> None:
     try:
-        presence.end()
+        presence.end(THREADS)
     except (redis.RedisError, OSError) as error:
         logger.debug("advisor_without_redis", error=str(error))
 

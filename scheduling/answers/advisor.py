@@ -29,6 +29,7 @@ A process that does not serve (``settings.SERVES``: a command, a test) answers i
 """
 
 import hashlib
+import math
 import secrets
 import threading
 import time
@@ -61,6 +62,7 @@ _ASKED: Final = "stowage:asked:"
 _ANSWER: Final = "stowage:answer:"
 _ADVISOR: Final = "stowage:advisor:"
 _PROGRESS: Final = "stowage:progress:"
+_END: Final = "stowage:end:"
 
 MOST_WAITING: Final = 1000
 """Questions that may wait in each list; further ones are refused with a time to try again."""
@@ -71,6 +73,8 @@ _LIST_SECONDS: Final = 300
 """Seconds after which a list that nothing was added to is forgotten: no question waits longer."""
 START_SECONDS: Final = 5.0
 """How long a question waits for an advisor to come: one that was killed is started again."""
+TAKE_SECONDS: Final = 5.0
+"""How long an advisor's thread waits for a question at a time."""
 LOOK_SECONDS: Final = 0.5
 """How often an asker looks whether its question got lost."""
 _PASSED_SECONDS = 0.05
@@ -117,9 +121,11 @@ def asking(name: str) -> None:
 
 
 @cache
-def client() -> "redis.Redis":
-    """Return this process's connections; each wait on them is shorter than ``socket_timeout``."""
-    return redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=0.5, socket_timeout=2.0)
+def client(seconds: float = 2.0) -> "redis.Redis":
+    """Return this process's connections; each wait on them must be shorter than ``seconds``."""
+    return redis.Redis.from_url(
+        settings.REDIS_URL, socket_connect_timeout=0.5, socket_timeout=seconds
+    )
 
 
 def ask(name: str, document: object, *, deadline: float | None = None) -> Any:
@@ -352,8 +358,9 @@ class Desk:
             redis.RedisError: Redis does not answer.
         """
         self.done()
-        got: Any = client().blpop(self._queues, LOOK_SECONDS)
-        if got is None:
+        end = _END + self._advisor
+        got: Any = client(TAKE_SECONDS + 2.0).blpop([*self._queues, end], TAKE_SECONDS)
+        if got is None or got[0] == end.encode():
             return None
         id_ = self._of(got[1].decode()) if got[0] == LONG.encode() else got[1].decode()
         if not id_:
@@ -438,10 +445,19 @@ class Presence:
         pipeline.execute()
         self._told_at = time.monotonic()
 
-    def end(self) -> None:
-        """Remove this advisor's sign of life; other advisors renew the common one."""
+    def end(self, threads: int = 0) -> None:
+        """Remove this advisor's sign of life, and have threads wait for no more questions.
+
+        Other advisors renew the common sign.
+
+        Raises:
+            redis.RedisError: Redis does not answer.
+        """
         pipeline = client().pipeline(transaction=False)
         pipeline.delete(_ADVISOR + self.name)
+        if threads:
+            pipeline.rpush(_END + self.name, *[b""] * threads)
+            pipeline.expire(_END + self.name, math.ceil(TAKE_SECONDS))
         pipeline.execute()
 
 

@@ -43,7 +43,7 @@ from scheduling.processes.own_thread import OwnThread
 logger = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 1.0
-_LISTEN_SECONDS = 0.5
+_LISTEN_SECONDS = 2.0
 _GATHER_SECONDS = wake.WORKLOADS_GATHER_SECONDS
 _PROMPT_SHARE = 4.0
 """How often as long as the last pass took controllers rest before news makes them begin anew."""
@@ -157,8 +157,7 @@ class _News:
         self._loop = loop
         self._came = threading.Event()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="workload-news", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._listen, name="workload-news", daemon=True).start()
 
     def came(self) -> bool:
         """Return whether there is news that was not taken."""
@@ -171,9 +170,8 @@ class _News:
         return came
 
     def end(self) -> None:
-        """End the thread."""
+        """Have the thread end; returns at once."""
         self._ended.set()
-        self._thread.join(2 * _LISTEN_SECONDS)
 
     def _listen(self) -> None:
         with wake.Subscription(wake.WORKLOADS) as subscription:

@@ -11,9 +11,9 @@ within a few hundredths of a second once a lock is free. It writes nothing.
                  reads the rows that were written since its last look (``bulk.tried_pods``)
 
 Between two looks a standby rests many times as long as a look took, so that following a busy
-cluster costs a few percent of a core. ``take_over`` looks at the rest. While a look finds thousands
-of pods the pause is short: each pod costs the same now or later, and after a takeover all pods
-would wait for what was put off.
+cluster costs a few percent of a core; after a look that found nothing it rests longest.
+``take_over`` looks at the rest. While a look finds thousands of pods the pause is short: each pod
+costs the same now or later, and after a takeover all pods would wait for what was put off.
 """
 
 import time
@@ -61,7 +61,7 @@ class Standby:
         with_rows = at_once or began >= self._rows_at
         news = self._look(now, with_rows=with_rows)
         ended = time.monotonic()
-        rest = _REST * (ended - began)
+        rest = _REST * (ended - began) if news else _LONGEST_REST
         longest = _LONGEST_REST if news < _MUCH else _REST_AFTER_MUCH
         self._log_at = ended + min(max(rest, _LOG_EVERY), longest)
         if with_rows:
