@@ -41,6 +41,27 @@ def test_a_forked_process_has_its_own_settings_arguments_and_environment(tmp_pat
     assert child["frozen"] > 10_000  # its parent's heap, which it did not look through
 
 
+def test_pages_of_libraries_are_given_back_and_there_again() -> None:
+    shown = """
+import ctypes, re
+from clusterstate.local import family
+from llvmlite import binding
+def mapped():
+    sizes = re.findall("^Rss: +([0-9]+)", open("/proc/self/smaps").read(), re.M)
+    return sum(map(int, sizes))
+binding.get_default_triple()
+before = mapped()
+family._unmap_files()
+print(before - mapped() > 20_000, binding.get_default_triple() != "")
+"""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "clusterstate.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", shown], cwd=ROOT, env=environment, capture_output=True, text=True,
+        timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout == "True True\n"
+
+
 def test_what_is_done_aside_comes_back_or_says_why_not() -> None:
     here = os.getpid()
     assert family.aside(lambda: [os.getpid() != here, 7]) == [True, 7]
