@@ -176,7 +176,8 @@ class Service:
                 if b"-server" in command and self._lives_in_state(folder):
                     return int(folder.name)
             elif (
-                f"STOWAGE_PROCESS={part}\0".encode() in environment
+                b"scheduling.packing" not in command  # a child that searches for this part
+                and f"STOWAGE_PROCESS={part}\0".encode() in environment
                 and f"STOWAGE_STATE={self.state}\0".encode() in environment
             ):
                 return int(folder.name)

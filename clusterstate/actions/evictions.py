@@ -290,14 +290,13 @@ def fire_taints(
             restate(TAINT, departures, pod_ids=stale)
         gone = brakes.to_note(evicted)
         approved = brakes.approvals_of(evicted, now=now) if going else {}
-        last = 0
         for cause in dict.fromkeys(approved.get(pod_id) for pod_id in evicted):
             some = [pod_id for pod_id in evicted if approved.get(pod_id) == cause]
             with acting(msgspec.structs.replace(current(), cause=cause) if cause else current()):
                 graces = [timers[one][1] if one in timers else None for one in some]
-                last = _evict(some, graces, now)
+                _evict(some, graces, now)
         if leaving:
-            changes.note_atomic(last)
+            changes.note_atomic()
     brakes.note_evicted(gone, now=now)
     news = []
     for group in leaving:
@@ -385,10 +384,8 @@ def _gone(pod_ids: Sequence[int]) -> set[int]:
     return set(pod_ids) - {row[0] for row in present}
 
 
-def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) -> int:
-    """Evict locked pods with these grace periods; return the last revision.
-
-    Those with none are removed.
+def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) -> None:
+    """Evict locked pods with these grace periods; those with none are removed.
 
     Why and by when a pod goes fills slots of its document, which is not looked at.
     """
@@ -408,11 +405,9 @@ def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) 
     )
     assert found is not None  # the rows are locked
     changes.announce(found[0], ("Pod",))
-    last: int = found[0]
     if 0 in ends:
         ended = [pod_id for pod_id, grace in zip(pod_ids, graces, strict=True) if grace == 0]
-        last = max([last, *(revision for _, revision in finish_deletions(ended, now=now))])
-    return last
+        finish_deletions(ended, now=now)
 
 
 def _period(grace: int | None) -> int:

@@ -87,10 +87,13 @@ ATOMIC = """
 
 _ATOMIC_SINCE = f"""
     INSERT INTO atomic_span (revisions)
-    SELECT int8range(min(((l.classid::bigint & 65535) << 32) | l.objid::bigint) + 1, %s::bigint)
-    FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.pid = pg_backend_pid()
-      AND (l.classid::bigint >> 16) = {locks.REVISION_TAG}
+    SELECT int8range(first, last)
+    FROM (SELECT min(((l.classid::bigint & 65535) << 32) | l.objid::bigint) + 1 AS first,
+                 pg_sequence_last_value('change_revision') AS last
+          FROM pg_locks l
+          WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.pid = pg_backend_pid()
+            AND (l.classid::bigint >> 16) = {locks.REVISION_TAG}) mine
+    WHERE first < last
 """
 
 _NO_CEILING = 2**62
@@ -331,9 +334,9 @@ def whole(revision: int) -> int:
     return found
 
 
-def note_atomic(last: int) -> None:
-    """Have all that this transaction wrote up to its revision ``last`` be seen as one. Queries."""
-    sql.run(_ATOMIC_SINCE, (last,))
+def note_atomic() -> None:
+    """Have all that this transaction wrote until now be seen as one. Queries once."""
+    sql.run(_ATOMIC_SINCE)
 
 
 class Settled(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ Each number is a necessary condition, so that "impossible" is a proof. What is n
 problem: claims, host ports, hard spread, plugins of other packages, nodes that are not looked at.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -22,12 +22,14 @@ from scheduling.packing.gangs import MOST_CELLS, Apart, GangAffinity, GangAnswer
 _HARD: Final = "DoNotSchedule"
 
 
-def is_worth_it(pods: Sequence[PodToPlace]) -> bool:
+def is_worth_it(pods: Iterable[PodInfo]) -> bool:
     """Return whether a search can place more of the pods than taking them in order does.
+
+    ``pods``: the class of each.
 
     It can where the pods differ, or have rules about other pods.
     """
-    infos = {id(pod.info): pod.info for pod in pods}.values()
+    infos = {id(info): info for info in pods}.values()
     return len(infos) > 1 or any(one.affinity or one.anti_affinity for one in infos)
 
 
@@ -103,10 +105,9 @@ def gang_problem(
 
 
 def assignment(
-    snapshot: Snapshot, pods: Sequence[PodToPlace], answer: GangAnswer
+    names: Sequence[str], pods: Sequence[PodToPlace], answer: GangAnswer
 ) -> dict[object, str]:
-    """Return the node of each pod that a placement has."""
-    names = [snapshot.node_name(row) for row in snapshot.rows().tolist()]
+    """Return the node of each pod that a placement has; ``names``: of the nodes asked about."""
     by_class: dict[int, list[PodToPlace]] = {}
     for pod in pods:
         by_class.setdefault(id(pod.info), []).append(pod)

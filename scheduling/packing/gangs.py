@@ -231,6 +231,7 @@ class GangSearch:
         self._asked: dict[Hashable, Future[GangAnswer]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gangs")
         self._child: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
         atexit.register(self.close)
 
     def __contains__(self, key: object) -> bool:
@@ -251,31 +252,53 @@ class GangSearch:
         return [(key, self._asked.pop(key).result()) for key in done]
 
     def close(self) -> None:
-        """End the child, if there is one."""
+        """End the child, if there is one; nobody asks any more."""
+        self._is_closed = True
+        self._end()
+
+    def _end(self) -> None:
         child, self._child = self._child, None
         child_process.end(child)
 
     def _answer(self, problem: GangProblem) -> GangAnswer:
-        """Return the child's answer; one that is too late, or dies, has not found anything."""
+        """Return the child's answer; another child is asked once if it dies before its time.
+
+        One that is too late, or dies again, has not found anything.
+        """
+        return self._ask_child(problem) or self._ask_child(problem) or GangAnswer(LATE)
+
+    def _ask_child(self, problem: GangProblem) -> GangAnswer | None:
+        """Return a child's answer, ``None`` if it died."""
+        if self._is_closed:
+            return GangAnswer(LATE)
         limit = self.seconds + _GRACE_SECONDS
         if self._child is None or self._child.poll() is not None:
-            self.close()
+            self._end()
             limit += _START_SECONDS
             self._child = child_process.start("scheduling.packing.gangs")
         child = self._child
         assert child.stdin is not None
         assert child.stdout is not None
-        timer = threading.Timer(limit, child.kill)
+        is_late = threading.Event()
+
+        def end() -> None:
+            is_late.set()
+            child.kill()
+
+        timer = threading.Timer(limit, end)
         timer.start()
         try:
             child.stdin.write(msgspec.json.encode(_Question(problem, self.seconds)) + b"\n")
             child.stdin.flush()
             line = child.stdout.readline()
-            return msgspec.json.decode(line, type=GangAnswer) if line else GangAnswer(LATE)
+            if line:
+                return msgspec.json.decode(line, type=GangAnswer)
         except (BrokenPipeError, ValueError):
-            return GangAnswer(LATE)
+            pass
         finally:
             timer.cancel()
+        self._end()
+        return GangAnswer(LATE) if is_late.is_set() else None
 
 
 def main() -> None:

@@ -14,14 +14,13 @@ from typing import Final, cast
 import msgspec
 import structlog
 
-from clusterstate.actions import objects
+from clusterstate.actions.kinds import pod_groups
 from clusterstate.actions.pods.bind import Binding
 from clusterstate.change_log import wake
 from clusterstate.objects.values.actor import KUBE_SCHEDULER, acts_as
 from clusterstate.objects.values.compatibility import Compatibility
-from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.objects.values.pod_group import GroupKey, with_condition
+from clusterstate.objects.values.pod_group import GroupKey
 from scheduling.engine.groups import GroupDecision
 from scheduling.engine.queue.scheduling_queue import PriorityQueue
 from scheduling.engine.reference.cycle import PodToPlace
@@ -29,6 +28,7 @@ from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.pod_groups import condition_of
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import SUCCESS, Code, Status
+from scheduling.framework.types import PodInfo
 from scheduling.packing import process
 from scheduling.packing.gang_facts import assignment, gang_problem, is_worth_it
 from scheduling.packing.gangs import FOUND, IMPOSSIBLE, GangSearch
@@ -36,8 +36,8 @@ from scheduling.worker import measuring
 
 logger = structlog.get_logger(__name__)
 
-_AT_ONCE: Final = 20
-"""Conditions that are written at a time: each is a statement of its own."""
+_AT_ONCE: Final = 500
+"""Conditions that are written in one transaction."""
 
 
 @dataclass(eq=False)
@@ -64,8 +64,11 @@ class Groups:
         self._unwritten: OrderedDict[GroupKey, tuple[Status, float]] = OrderedDict()
         self._told: dict[GroupKey, str] = {}
         self._search: GangSearch | None = GangSearch() if process.is_installed() else None
-        # Of the groups that are searched: their pods, the refusal, and at which revision it was.
-        self._searched: dict[GroupKey, tuple[Sequence[PodToPlace], Status, int]] = {}
+        # Of the groups that are searched: their pods, the refusal, at which revision it was, and
+        # the nodes that the answer numbers.
+        self._searched: dict[GroupKey, tuple[Sequence[PodToPlace], Status, int, list[str]]] = {}
+        # Groups that were refused again, on another state of the cluster, before their answer came.
+        self._outdated: set[GroupKey] = set()
         self._assigned: dict[GroupKey, Mapping[Hashable, str]] = {}
 
     def __bool__(self) -> bool:
@@ -137,6 +140,16 @@ class Groups:
 
     # --- the search for a placement ---------------------------------------------------------------
 
+    def begin(self, queue: PriorityQueue, info_of: Callable[[int], PodInfo], now: float) -> None:
+        """Try waiting groups again of which the scheduler before this one may have had a search.
+
+        Its search ended with it, and nothing else would wake them. ``info_of``: of a class by id.
+        """
+        for key in queue.group_keys() if self._search is not None else ():
+            pods = queue.member_ids(key)
+            if is_worth_it(info_of(queue.pod(pod_id).class_id) for pod_id in pods):
+                queue.activate(pods, now)
+
     @property
     def is_searching(self) -> bool:
         """Whether the answer of a search is to come."""
@@ -165,12 +178,15 @@ class Groups:
             or group is None
             or snapshot.compatibility < Compatibility.V1_37
             or decision.status.code is not Code.UNSCHEDULABLE
-            or key in self._search
             or any(one.victims for one in decision.decisions)
-            or not is_worth_it(pods)
+            or not is_worth_it(pod.info for pod in pods)
         ):
             return
         known = self._searched.get(key)
+        if known is not None and key in self._search:
+            if known[2] != snapshot.revision:
+                self._outdated.add(key)
+            return
         if known is not None and known[2] == snapshot.revision and len(known[0]) == len(pods):
             return
         placed = len(snapshot.members_of(key))
@@ -181,12 +197,14 @@ class Groups:
                 for other, one in self._searched.items()
                 if other in self._search or one[2] == snapshot.revision
             }
-            self._searched[key] = pods, decision.status, snapshot.revision
+            names = [snapshot.node_name(row) for row in snapshot.rows().tolist()]
+            self._searched[key] = pods, decision.status, snapshot.revision, names
             self._search.ask(key, problem)
 
-    def hear(self, snapshot: Snapshot, queue: PriorityQueue, now: float) -> None:
+    def hear(self, queue: PriorityQueue, now: float) -> None:
         """Take the answers of searches: try those groups again for which a placement was found.
 
+        And those whose answer is about an earlier state of the cluster than they were refused on.
         Of the others the condition says whether there is none, or none was found in time.
         """
         if self._search is None or not self._search:
@@ -194,9 +212,12 @@ class Groups:
         for found, answer in self._search.answers():
             measuring.searched(answer.outcome)
             key = cast("GroupKey", found)
-            pods, refusal, _ = self._searched[key]
+            pods, refusal, _, names = self._searched[key]
+            is_outdated = key in self._outdated
+            self._outdated.discard(key)
             if answer.outcome == FOUND:
-                self._assigned[key] = assignment(snapshot, pods, answer)
+                self._assigned[key] = assignment(names, pods, answer)
+            if answer.outcome == FOUND or is_outdated:
                 queue.activate(queue.member_ids(key), now)
                 continue
             why = "no placement exists (proof)"
@@ -227,29 +248,10 @@ class Groups:
     @acts_as(KUBE_SCHEDULER)
     def write(self, most: int = _AT_ONCE) -> int:
         """Write the ``most`` oldest conditions of PodGroups; return how many were written."""
-        written = 0
+        told: dict[GroupKey, tuple[Manifest, datetime]] = {}
+        while self._unwritten and len(told) < most:
+            key, (status, at) = self._unwritten.popitem(last=False)
+            told[key] = condition_of(status), datetime.fromtimestamp(at, UTC)
         with wake.without_scheduler():
-            while self._unwritten and written < most:
-                key, (status, at) = self._unwritten.popitem(last=False)
-                written += 1
-                try:
-                    _write(key, status, datetime.fromtimestamp(at, UTC))
-                except StatusError as error:
-                    logger.info("condition_not_written", group=key[1], error=error.message)
-        return written
-
-
-def _write(key: GroupKey, status: Status, now: datetime) -> None:
-    condition = condition_of(status)
-
-    def changed(manifest: Manifest) -> Manifest:
-        told = manifest.get("status") or {}
-        generation = manifest["metadata"].get("generation") or 0
-        conditions = with_condition(
-            told.get("conditions") or (), condition, generation=generation, now=now
-        )
-        if conditions is None:
-            return manifest
-        return {**manifest, "status": {**told, "conditions": conditions}}
-
-    objects.update("PodGroup", *key, changed, now=now, subresource="status")
+            pod_groups.set_conditions(told)
+        return len(told)

@@ -239,6 +239,7 @@ class Scheduler:
             self.division.begin(shard)
             self.mirror.is_mine, self.mirror.has_reserved = self._is_mine, self.is_first
             self._divide(now)
+        self.groups.begin(self.mirror.queue, self.mirror.info, now)
         if self.is_first:
             self._tell_use()
             self._guard.begin(self._revision)
@@ -457,7 +458,7 @@ class Scheduler:
         most = BATCH if deciding.is_quick() else BATCH_WITHOUT_LOOPS
         if self.division is not None:
             most = min(most, self.binder.at_once)
-        self.groups.hear(self.mirror.snapshot, self.mirror.queue, now)
+        self.groups.hear(self.mirror.queue, now)
         batch = self.mirror.queue.pop_batch(now, min(_batch_size.limit, most))
         if self.division is not None:
             batch = self.mirror.hand_over(batch)

@@ -108,6 +108,17 @@ def test_an_eviction_that_is_asked_for_takes_the_group_along_at_one_revision():
     assert len(events()) == 1
 
 
+def test_a_group_of_which_all_pods_are_named_leaves_at_one_revision():
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    ids = [pod_id for name in sorted(ALL) if (pod_id := find_pod_id("default", name)) is not None]
+    start = changes.watermark()
+    with together.leaving(ids, condition, now=after(1)) as others:
+        assert others == []
+        for name in sorted(ALL):
+            delete_pod("default", name, now=after(1), condition=condition)
+    assert at_each_revision(start) == [set(), ALL]
+
+
 def test_a_backend_that_is_killed_between_the_first_and_the_others_leaves_nobody_evicted():
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     pod_id = find_pod_id("default", "g1")

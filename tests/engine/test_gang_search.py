@@ -42,6 +42,10 @@ def places(snapshot: Snapshot, pods: list[PodBuilder]) -> list[PodToPlace]:
     return [to_place(snapshot, one.build()) for one in pods]
 
 
+def names_of(snapshot: Snapshot) -> list[str]:
+    return [snapshot.node_name(row) for row in snapshot.rows().tolist()]
+
+
 def exists(world: Any, pods: list[PodBuilder], made: Any) -> bool:
     """Return whether some order and choice of nodes is let by every filter, one after the other."""
     count = len(pods)
@@ -79,7 +83,7 @@ def test_unlike_pods_that_the_order_misses_are_placed() -> None:
         assert answer.outcome == FOUND
         found = schedule_group(
             snapshot, framework, made.key, ready, Options(seed=seed),
-            assigned=assignment(snapshot, ready, answer),
+            assigned=assignment(names_of(snapshot), ready, answer),
         )  # fmt: skip
         assert found.placed
         assert snapshot.assumed_count == 4
@@ -107,7 +111,7 @@ def test_a_search_beside_answers_and_ends_with_who_asked() -> None:
     asked.close()
 
 
-def test_a_search_that_stands_still_is_ended_and_has_found_nothing():
+def test_a_search_that_stands_still_is_ended_and_one_that_dies_is_made_again():
     """And its process may take no more memory than the packer's."""
     snapshot = cluster("4", "4")
     ready = places(snapshot, [member("p0", cpu="3"), member("p1", cpu="1")])
@@ -126,8 +130,15 @@ def test_a_search_that_stands_still_is_ended_and_has_found_nothing():
     until(lambda: found.extend(asked.answers()) or len(found) == 2, seconds=90)
     asked.ask("i", problem)
     until(lambda: found.extend(asked.answers()) or len(found) == 3, seconds=90)
+    child = asked._child
+    assert child is not None
+    os.kill(child.pid, signal.SIGSTOP)
+    asked.ask("j", problem)
+    os.kill(child.pid, signal.SIGKILL)
+    until(lambda: found.extend(asked.answers()) or len(found) == 4, seconds=90)
     asked.close()
-    assert [(key, one.outcome) for key, one in found] == [("g", FOUND), ("h", LATE), ("i", FOUND)]
+    outcomes = [("g", FOUND), ("h", LATE), ("i", FOUND), ("j", FOUND)]
+    assert [(key, one.outcome) for key, one in found] == outcomes
 
 
 def test_a_pod_that_is_company_enough_for_itself_may_have_to_come_first():
@@ -145,7 +156,7 @@ def test_a_pod_that_is_company_enough_for_itself_may_have_to_come_first():
     answer = search(problem, 10.0)
     found = schedule_group(
         snapshot, framework, made.key, ready, Options(seed=1),
-        assigned=assignment(snapshot, ready, answer),
+        assigned=assignment(names_of(snapshot), ready, answer),
     )  # fmt: skip
     assert (answer.outcome, found.placed) == (FOUND, True)
 
@@ -190,6 +201,6 @@ def test_a_placement_is_found_whenever_it_exists(sizes, kinds, racked, data):
     if there:
         found = schedule_group(
             snapshot, framework, made.key, ready, Options(seed=1),
-            assigned=assignment(snapshot, ready, answer),
+            assigned=assignment(names_of(snapshot), ready, answer),
         )  # fmt: skip
         assert found.placed

@@ -15,7 +15,7 @@ from scheduling.engine.reference.cycle import Options
 from scheduling.engine.snapshot import Snapshot
 from scheduling.packing.gang_facts import assignment, gang_problem
 from scheduling.packing.gangs import IMPOSSIBLE, search
-from tests.engine.test_gang_search import HOST, places, with_terms
+from tests.engine.test_gang_search import HOST, names_of, places, with_terms
 from tests.engine.test_groups import RACK, cluster, group, in_rack, member
 from tests.forms import many
 from tests.harness import kubernetes_framework
@@ -123,7 +123,7 @@ def outcome(world: World) -> str:
         return "proof"
     found = schedule_group(
         snapshot, framework, made.key, ready, Options(seed=1),
-        assigned=assignment(snapshot, ready, answer),
+        assigned=assignment(names_of(snapshot), ready, answer),
     )  # fmt: skip
     return "search" if found.placed else "late"
 

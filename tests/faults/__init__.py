@@ -14,6 +14,7 @@ built like Jepsen, which `make soak` runs for as long as wanted::
     asked      what the advisor and the console answer
     replay     events into states      arithmetic, rules   Kubernetes' words, worked out again
     claims     devices and volumes held twice, or by nobody
+    groups     a round of kills while gangs are placed, displaced and evicted
     checkers   what must not happen    tables     what they read from PostgreSQL
     report     the table
 

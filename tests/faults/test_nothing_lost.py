@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests import faults
+from tests.faults import groups
+from tests.forms import many
 from tests.live import Service, node, pod, started
 from tests.waiting import until
 
@@ -115,3 +117,11 @@ def test_a_restart_keeps_everything_and_capacity_added_later_places_what_waits(
         seconds=30,
         what="the large pod on the big node",
     )
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("seed", range(many(1, 40)))
+def test_a_group_is_partly_there_at_no_revision_whatever_is_killed(
+    service: Service, seed: int
+) -> None:
+    assert groups.live_through(service, seed) == []

@@ -85,14 +85,11 @@ def leaving(
             )
             for namespace, name in others
         ]  # fmt: skip
-        revisions = []
-        for found in delete_pods_each(wanted, now=now) if wanted else ():
-            if not isinstance(found, StatusError):
-                revisions.append(found.revision)
-            elif not isinstance(found, NotFound):
+        for found in delete_pods_each(wanted, now=now):
+            if isinstance(found, StatusError) and not isinstance(found, NotFound):
                 raise found
-        if revisions:
-            changes.note_atomic(max(revisions))
+        if groups:
+            changes.note_atomic()
         news = []
         for group in groups:
             names = ", ".join(group.pods[one] for one in pod_ids if one in group.pods)

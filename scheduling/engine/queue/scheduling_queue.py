@@ -344,6 +344,10 @@ class PriorityQueue:
         """Return how many pods of a group are in the queue, whatever holds them."""
         return len(self._members.get(key, ()))
 
+    def group_keys(self) -> list[GroupKey]:
+        """Return the groups of which a pod was ever in the queue."""
+        return list(self._members)
+
     def member_ids(self, key: GroupKey) -> list[int]:
         """Return the pods of a group that are in the queue."""
         return list(self._members.get(key, ()))

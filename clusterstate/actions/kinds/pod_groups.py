@@ -1,0 +1,45 @@
+"""Conditions of PodGroups, as the scheduler writes them: those of many groups at once."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from django.db import transaction
+
+from clusterstate.actions.writing.deadlocks import again_after_deadlock
+from clusterstate.actions.writing.stored_rows import lock_rows, update_documents
+from clusterstate.change_log import changes
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values.document import encode
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod_group import GroupKey, with_condition
+
+_KIND: Final = KINDS["PodGroup"]
+
+
+def set_conditions(told: Mapping[GroupKey, tuple[Manifest, datetime]]) -> int:
+    """Write a condition of each group, with its time, in one transaction; return how many changed.
+
+    A group that is gone is left out. It goes past admission, since it changes the status alone.
+    """
+
+    def work() -> int:
+        with transaction.atomic():
+            texts = {}
+            for row in lock_rows(_KIND, list(told)):
+                condition, at = told[row.namespace, row.name]
+                manifest = row.manifest()
+                status = manifest.get("status") or {}
+                conditions = with_condition(
+                    status.get("conditions") or (), condition, now=at,
+                    generation=manifest["metadata"].get("generation") or 0,
+                )  # fmt: skip
+                if conditions is not None:
+                    new = {**manifest, "status": {**status, "conditions": conditions}}
+                    texts[row.id] = encode(_KIND.name, new)[0]
+            if texts:
+                latest = max(at for _, at in told.values())
+                changes.announce(update_documents(_KIND, texts, now=latest), (_KIND.name,))
+            return len(texts)
+
+    return again_after_deadlock(work) if told else 0
