@@ -152,6 +152,7 @@ class _Cycle:
     start: int
     decider: Shortcut | None
     before: int = 0
+    now: float | None = None
     next_start: int = field(default=0, init=False)
 
     def attempt(self, pods: Sequence[PodToPlace]) -> tuple[list[Decision], Status, int]:
@@ -214,6 +215,7 @@ def schedule_group(
     draw: int = 0,
     decider: Shortcut | None = None,
     assigned: Mapping[Hashable, str] = MappingProxyType({}),
+    now: float | None = None,
 ) -> GroupDecision:
     """Return the fate of the waiting pods of a group; all that are placed are assumed.
 
@@ -227,6 +229,8 @@ def schedule_group(
         draw: number of the first decision under the seed.
         decider: of this snapshot and framework; without one every pod takes the reference path.
         assigned: nodes of pods by key, as a search found them; tried first, by the reference path.
+        now: seconds since the epoch, for the work that victims lose; ``None``: when the latest of
+            them started.
     """
     group = snapshot.groups.find(key)
     mine = {pod.key for pod in pods}
@@ -234,7 +238,9 @@ def schedule_group(
     if group is None:
         status = rules.pre_enqueue(key, None, 0)
         return _refused(key, [], pods, status, framework, snapshot, options, draw)
-    cycle = _Cycle(snapshot, framework, key, group, pods, options, draw, start, decider, len(there))
+    cycle = _Cycle(
+        snapshot, framework, key, group, pods, options, draw, start, decider, len(there), now
+    )
     if assigned and (found := _as_assigned(cycle, assigned)) is not None:
         return GroupDecision(
             key=key, decisions=found, status=SUCCESS,
@@ -781,12 +787,22 @@ class _Preemption:
 
         able = [number for number, info in enumerate(classes) if may_leave(info)]
         records = self.snapshot.pods_of(able)
+        now = self.cycle.now
+        if now is None:
+            now = max((one.start_time or 0.0 for one in records), default=0.0)
+
+        def started_at(one: PodRecord) -> float:
+            """Return since when the work of a pod is lost, if it leaves now."""
+            group = groups.find(group_key(one.info.pod))
+            lost = None if group is None else group.lost_work
+            return now - lost if lost is not None else one.start_time or float("inf")
+
         return rules.victims_of(
             records,
             key_of=lambda one: group_key(one.info.pod),
             group_of=lambda one: groups.find(group_key(one.info.pod)),
             priority_of=lambda one: one.info.priority,
-            started_at=lambda one: one.start_time or float("inf"),
+            started_at=started_at,
         )
 
     def _without(self, victims: Sequence[Victim[PodRecord]]) -> Status:
@@ -889,6 +905,7 @@ class _Preemption:
         version = self.snapshot.compatibility
         guards: dict[int, list[int]] = {}
         counts: list[int] = []
+        charged: set[tuple[int, GroupKey]] = set()  # budgets that count groups
         for victim in victims:
             broken = 0
             for pod in victim.pods:
@@ -901,6 +918,11 @@ class _Preemption:
                 for place in guards[info.index]:
                     if pod.name in budgets[place].disrupted:
                         continue
+                    key = group_key(info.pod) if budgets[place].counts_groups else None
+                    if key is not None:
+                        if (place, key) in charged:
+                            continue
+                        charged.add((place, key))
                     allowed[place] -= 1
                     breaks |= allowed[place] < 0
                 broken += breaks

@@ -209,7 +209,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True):
     """A PodDisruptionBudget, as preemption sees it.
 
     ``selector`` ``NOTHING`` when absent. ``disrupted``: names of pods whose eviction was already
-    counted in ``disruptions_allowed``.
+    counted in ``disruptions_allowed``. ``counts_groups``: that many PodGroups, and not pods.
     """
 
     namespace: str
@@ -217,6 +217,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True):
     selector: Selector
     disruptions_allowed: int = 0
     disrupted: frozenset[str] = frozenset()
+    counts_groups: bool = False
 
     def guards(self, info: PodInfo, compatibility: Compatibility) -> bool:
         """Return whether preemption counts pods of a class against the budget.

@@ -236,6 +236,7 @@ class VirtualCluster(Waking):
             Options(seed=self._seeds()),
             start=self._starts.get(name, 0),
             decider=self._decider(name),
+            now=self.now,
         ).decisions
 
     def _to_place(self, pods: Sequence[PendingPod]) -> list[PodToPlace]:

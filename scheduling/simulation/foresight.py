@@ -20,13 +20,15 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import msgspec
 
+from clusterstate.objects.rules.disruption import breaks
+from clusterstate.objects.values.pod_group import GroupKey
 from scheduling.engine import deciding
 from scheduling.engine.queue.pending import QueuePlace, Stage
 from scheduling.engine.reference.decision import Decision
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.outcomes import PluginFailed
-from scheduling.framework.types import DisruptionBudget, PodInfo, PodRecord
+from scheduling.framework.types import DisruptionBudget, PodInfo, PodRecord, group_key
 from scheduling.simulation import claims
 from scheduling.simulation.cluster import VirtualCluster
 
@@ -163,6 +165,7 @@ class Foresight:
         self._new = _FIRST_ID
         self._version = 0
         self._tried: dict[Hashable, int] = {}
+        self._charged: set[tuple[str, GroupKey]] = set()  # names of budgets, and groups that left
         self._repeated = 0
         self.left: list[LeavingPod] = []
         self.landed: dict[int, Landed] = {}
@@ -343,7 +346,7 @@ class Foresight:
         if len(budgets) > 1:
             return "more than one PodDisruptionBudget covers it"
         for budget in budgets:
-            if budget.disruptions_allowed <= 0:
+            if budget.disruptions_allowed <= 0 and self._costs(budget, record):
                 return f"PodDisruptionBudget {budget.namespace}/{budget.name}"
         return ""
 
@@ -356,8 +359,23 @@ class Foresight:
             if budget.namespace == namespace and budget.selector.matches(labels)
         ]
 
+    def _costs(self, budget: DisruptionBudget, record: PodRecord) -> bool:
+        """Return whether a pod takes from a budget: of a group, where groups count, the first."""
+        key = group_key(record.info.pod) if budget.counts_groups else None
+        group = self._snapshot.groups.find(key)
+        if key is None or group is None:
+            return True
+        if group.leaves_together and (budget.name, key) in self._charged:
+            return False
+        there = sum(not one.terminating for one in self._snapshot.members_of(key))
+        return breaks(there, group.min_count, together=group.leaves_together)
+
     def _charge(self, record: PodRecord) -> None:
         for budget in self._budgets_of(record):
+            if not self._costs(budget, record):
+                continue
+            if (key := group_key(record.info.pod)) is not None:
+                self._charged.add((budget.name, key))
             left = max(budget.disruptions_allowed - 1, 0)
             self._snapshot.keep_budget(msgspec.structs.replace(budget, disruptions_allowed=left))
 

@@ -641,7 +641,7 @@ class Scheduler:
         decision = schedule_group(
             snapshot, framework, key, places, options,
             start=self._starts.get(name, 0), decider=self._decider(name),
-            assigned=self.groups.assigned(key),
+            assigned=self.groups.assigned(key), now=now,
         )  # fmt: skip
         if decision.placed:
             decision = self._reserve_group(framework, places, decision, options, now)

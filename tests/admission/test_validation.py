@@ -211,10 +211,16 @@ def test_a_runtime_class_is_checked_like_a_pod(field):
 
 def test_a_budget_states_one_bound():
     budget = {
-        "metadata": {"name": "b", "namespace": "default"},
+        "metadata": {
+            "name": "b", "namespace": "default",
+            "annotations": {"stowage.dev/disruption-unit": "Node"},
+        },
         "spec": {"minAvailable": 1, "maxUnavailable": "101%"},
-    }
+    }  # fmt: skip
     assert _errors(budget, "PodDisruptionBudget") == {
+        "metadata.annotations[stowage.dev/disruption-unit]": (
+            'supported values: "Pod", "PodGroup"'
+        ),
         "spec": "minAvailable and maxUnavailable cannot be both set",
         "spec.maxUnavailable": "must not be greater than 100%",
     }

@@ -96,3 +96,15 @@ def test_the_levels_that_a_group_prefers_are_labels_each_once(api: Api) -> None:
     right = group()
     right["metadata"]["annotations"] = {key: "topology.kubernetes.io/block, kubernetes.io/hostname"}
     api.post(BETA, right).ok(201)
+
+
+def test_lost_work_is_a_number_of_seconds(api: Api) -> None:
+    key = "stowage.dev/lost-work"
+    for number, text in enumerate(("", "ten", "-1", "nan", "inf", "2e9")):
+        wrong = group(f"w{number}")
+        wrong["metadata"]["annotations"] = {key: text}
+        told = api.post(BETA, wrong).fails(422, "Invalid")
+        assert told["details"]["causes"][0]["field"] == f"metadata.annotations[{key}]"
+    right = group()
+    right["metadata"]["annotations"] = {key: "600"}
+    api.post(BETA, right).ok(201)

@@ -14,7 +14,7 @@ from scheduling.controllers.budgets.rules import (
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def pod(name, ready=True, owner="rs", deleted=False, phase="Running"):
+def pod(name, ready=True, owner="rs", deleted=False, phase="Running", group=None):
     metadata = {"name": name, "namespace": "d"}
     if owner:
         metadata["ownerReferences"] = [
@@ -23,8 +23,10 @@ def pod(name, ready=True, owner="rs", deleted=False, phase="Running"):
     if deleted:
         metadata["deletionTimestamp"] = T0.isoformat()
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    spec = {"schedulingGroup": {"podGroupName": group}} if group else {}
     return msgspec.convert(
-        {"metadata": metadata, "status": {"phase": phase, "conditions": conditions}}, Pod
+        {"metadata": metadata, "spec": spec, "status": {"phase": phase, "conditions": conditions}},
+        Pod,
     )
 
 
@@ -35,7 +37,7 @@ def pods(ready, unready=0, owner="rs"):
 SCALES = {"rs": 10, "other": 5}
 
 
-def status(budget, given, disrupted=None, scales=None, now=T0):
+def status(budget, given, disrupted=None, scales=None, now=T0, groups=None):
     found = SCALES if scales is None else scales
     return budget_status(
         budget,
@@ -43,6 +45,7 @@ def status(budget, given, disrupted=None, scales=None, now=T0):
         scale_of=lambda owner: found.get(owner.name),
         disrupted_pods=disrupted or {},
         now=now,
+        groups=groups,
     )
 
 
@@ -114,3 +117,23 @@ def test_the_condition_tells_whether_pods_suffice():
 
 def test_text_that_is_no_percentage_fails():
     assert status(Budget(min_available="many"), pods(2)).condition[1] == "SyncFailed"
+
+
+@pytest.mark.parametrize(
+    ("budget", "ready", "expected"),
+    [
+        # A gang of three, one of two that has three pods, and a pod of its own.
+        (Budget(max_unavailable=1), (3, 3), (3, 2, 3, 1)),
+        (Budget(max_unavailable=1), (3, 2), (3, 2, 3, 1)),
+        (Budget(max_unavailable=1), (2, 3), (3, 2, 2, 0)),
+        (Budget(max_unavailable="50%"), (3, 3), (3, 1, 3, 2)),  # rounded up
+        (Budget(min_available=1), (2, 2), (3, 1, 2, 1)),
+        (Budget(min_available="100%"), (3, 3), (3, 3, 3, 0)),
+    ],
+)
+def test_the_numbers_of_a_budget_that_counts_groups(budget, ready, expected):
+    given = [pod("alone"), pod("done", owner=None, phase="Succeeded", group="finished")]
+    for name, count in zip("ab", ready, strict=True):
+        given += [pod(f"{name}{n}", n < count, None, group=name) for n in range(3)]
+    groups = {"a": 3, "b": 2, "finished": 1}
+    assert numbers(status(budget, given, groups=groups)) == expected

@@ -1,5 +1,6 @@
 """A group whose disruptionMode is ``all`` leaves as one, whatever makes one of its pods leave."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from clusterstate.queries.evictions.eviction_timers import due_taints
 from clusterstate.queries.objects import decode_object
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
+from scheduling.controllers.budgets import statuses
 from scheduling.controllers.evictions import brake, firing, timers
 from scheduling.controllers.pods import podgc
 from tests.controllers.support import (
@@ -144,6 +146,47 @@ def test_a_dry_run_and_the_pods_of_other_groups_take_nobody_along():
     assert leaving() == set()
     evict_pod("default", "h1", {}, now=after(1))
     assert leaving() == {"h1"}
+
+
+def test_a_budget_of_groups_lets_one_group_leave_and_a_gang_lose_what_it_can_spare():
+    for name, mode, count in (("a", "all", 3), ("b", "all", 3), ("c", "single", 2)):
+        policy = {"gang": {"minCount": count}}
+        manifest = {
+            "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"schedulingPolicy": policy, "disruptionMode": {mode: {}}},
+        }  # fmt: skip
+        objects.create("PodGroup", "default", manifest, now=NOW)
+        for number in range(3):
+            made = {"schedulingGroup": {"podGroupName": name}}
+            make_pod(f"{name}{number}", f"n{number}", metadata={"labels": {"app": "gangs"}}, **made)
+    budget = {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "default",
+                     "annotations": {"stowage.dev/disruption-unit": "PodGroup"}},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "gangs"}}},
+    }  # fmt: skip
+    objects.create("PodDisruptionBudget", "default", budget, now=NOW)
+
+    def allowed(now: datetime) -> int:
+        statuses.sync("default", now)
+        (found,) = [decode_object(one) for one in list_page("PodDisruptionBudget").items]
+        assert found["status"]["expectedPods"] >= 2
+        left: int = found["status"]["disruptionsAllowed"]
+        return left
+
+    assert allowed(NOW) == 1
+    evict_pod("default", "c0", {}, now=after(1))
+    assert leaving() == {"c0"}
+    assert allowed(after(1)) == 1
+    evict_pod("default", "a1", {}, now=after(2))
+    assert allowed(after(2)) == 0
+    for name in ("b0", "c1"):
+        with pytest.raises(TooManyRequests) as refused:
+            evict_pod("default", name, {}, now=after(3))
+        (cause,) = refused.value.details["causes"]
+        assert cause["message"].endswith("needs 2 healthy pod groups and has 2 currently")
+    assert pod("b0") is not None
 
 
 def test_a_budget_that_refuses_one_keeps_all():

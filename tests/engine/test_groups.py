@@ -1,5 +1,6 @@
 """A group is placed as one: enough of it or nothing, in one domain, with victims or without."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.pod_group import PodGroup
+from clusterstate.objects.values.workloads import PodDisruptionBudget
 from scheduling.engine.deciding import Decider
 from scheduling.engine.groups import GroupDecision, schedule_group
 from scheduling.engine.reference.cycle import Options
@@ -48,13 +50,18 @@ def cluster(*sizes: str, racks: tuple[str, ...] = (), pods: Any = ()) -> Snapsho
 
 
 def decide(
-    snapshot: Snapshot, made: PodGroup, *pods: PodBuilder, decider: bool = False, seed: int = 1
+    snapshot: Snapshot,
+    made: PodGroup,
+    *pods: PodBuilder,
+    decider: bool = False,
+    seed: int = 1,
+    now: float | None = None,
 ) -> GroupDecision:
     snapshot.groups.set(made)
     framework = kubernetes_framework()
     return schedule_group(
         snapshot, framework, made.key, [to_place(snapshot, one.build()) for one in pods],
-        Options(seed=seed), decider=Decider(snapshot, framework) if decider else None,
+        Options(seed=seed), decider=Decider(snapshot, framework) if decider else None, now=now,
     )  # fmt: skip
 
 
@@ -225,6 +232,44 @@ def test_a_group_that_leaves_together_leaves_as_a_whole_or_is_spared():
     assert victims_of(found) == {"default/single"}
     found = decide(snapshot, group(count=2), high("p0"), high("p1"))
     assert victims_of(found) == {"default/g0", "default/g1"} or len(victims_of(found)) == 3
+
+
+@pytest.mark.parametrize(("lost", "leaves"), [({}, "b"), ({"b": "7200"}, "a"), ({"a": "60"}, "a")])
+def test_the_group_that_loses_the_least_work_leaves(lost, leaves):
+    """One started an hour ago, the other half an hour ago; the annotation takes the place of it."""
+    pods = []
+    for number, (name, at) in enumerate((("a", "11:00"), ("b", "11:30"))):
+        started = low(name, f"n{number}").with_("status", "startTime", value=f"2026-03-01T{at}:00Z")
+        pods.append(started.with_("spec", "schedulingGroup", value={"podGroupName": name}))
+    snapshot = cluster("1", "1", pods=pods)
+    for name in "ab":
+        made = group(name, 1, disruptionMode={"all": {}})
+        notes = {"stowage.dev/lost-work": lost[name]} if name in lost else {}
+        meta = msgspec.structs.replace(made.metadata, annotations=notes)
+        snapshot.groups.set(msgspec.structs.replace(made, metadata=meta))
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
+    found = decide(snapshot, group(count=1), high("p0"), now=noon)
+    assert victims_of(found) == {f"default/{leaves}"}
+
+
+def test_a_budget_that_counts_groups_counts_one_that_leaves_once():
+    """The group is less important than the pod beside it, and the budget lets one group leave."""
+    of = {"podGroupName": "t"}
+    gang = [low(f"g{n}", "n0").with_("spec", "schedulingGroup", value=of) for n in range(2)]
+    gang = [one.labelled({"app": "t"}) for one in gang]
+    beside = low("single", "n1").asks(cpu="2").with_("spec", "priority", value=50)
+    for unit, leaving in (("PodGroup", {"default/g0", "default/g1"}), ("Pod", {"default/single"})):
+        snapshot = cluster("2", "2", pods=[*gang, beside])
+        snapshot.groups.set(group("t", 2, disruptionMode={"all": {}}))
+        budget = {
+            "metadata": {"name": "b", "namespace": "default",
+                         "annotations": {"stowage.dev/disruption-unit": unit}},
+            "spec": {"selector": {"matchLabels": {"app": "t"}}},
+            "status": {"disruptionsAllowed": 1},
+        }  # fmt: skip
+        snapshot.set_budget(msgspec.convert(budget, PodDisruptionBudget))
+        found = decide(snapshot, group(count=1), high("p0").asks(cpu="2"))
+        assert victims_of(found) == leaving
 
 
 def test_a_group_that_never_preempts_displaces_nobody():

@@ -1,5 +1,6 @@
 """Evict a pod: delete it if its disruption budget allows."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 
@@ -24,7 +25,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import LabelSelector
 from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.objects.workloads import without_agent
-from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.pods import find_pod_id, group_of_pod
 
 BUDGET: Final = KINDS["PodDisruptionBudget"]
 
@@ -66,8 +67,9 @@ def evict_pod(
                 if condition is None:
                     brakes.admit(*place, now=now)
             # The budget's row is locked before the pod's, by everybody.
+            with_it = {other for _, other in others}
             for place in sorted([(namespace, name), *others]):
-                _use_budget(*place, now=now)
+                _use_budget(*place, leaving=with_it | {name} if with_it else (), now=now)
             return delete_pod(
                 namespace,
                 name,
@@ -99,8 +101,11 @@ def evict_on_request(
         raise
 
 
-def _use_budget(namespace: str, name: str, *, now: datetime) -> None:
-    """Charge the budget that selects the pod, if one does. Rule: registry/core/pod/storage."""
+def _use_budget(namespace: str, name: str, *, leaving: Collection[str], now: datetime) -> None:
+    """Charge the budget that selects the pod, if one does. Rule: registry/core/pod/storage.
+
+    ``leaving``: names of all pods of its group, if these leave with it.
+    """
     row = sql.fetch_one(
         "SELECT p.id, p.phase, p.deletion_at, c.labels::text, p.node_name FROM pod p"
         " JOIN scheduling_class c ON c.id = p.class_id WHERE p.namespace = %s AND p.name = %s",
@@ -133,12 +138,29 @@ def _use_budget(namespace: str, name: str, *, now: datetime) -> None:
 
     budget = stored_rows.lock_row(BUDGET, namespace, budgets[0])
     present = budget.manifest()
-    if disruption.is_exempt(present, ready=is_ready):
+    if disruption.is_exempt(present, ready=is_ready) or _costs_nothing(present, row[0], leaving):
         return
     spent = disruption.charge(present, name, now=now)
     text, _ = document.encode(BUDGET.name, spent)
     revision = stored_rows.update_row(BUDGET, budget, spent, text, now=now)
     changes.announce(revision, (BUDGET.name,))
+
+
+def _costs_nothing(budget: Manifest, pod_id: int, leaving: Collection[str]) -> bool:
+    """Return whether a pod leaves without breaking its group, where the budget counts groups.
+
+    ``leaving``: names of the pods that leave with it; one charge is for all of them.
+    """
+    if not disruption.counts_groups(budget["metadata"].get("annotations")):
+        return False
+    charged = (budget.get("status") or {}).get("disruptedPods") or {}
+    if not charged.keys().isdisjoint(leaving):
+        return True
+    group = group_of_pod(pod_id)
+    if group is None:
+        return False
+    min_count, together, names = group
+    return not disruption.breaks(len(names), min_count, together=together)
 
 
 def _is_ready(namespace: str, name: str, *, phase: str, node_name: str) -> bool:

@@ -45,6 +45,7 @@ from clusterstate.admission.validation.workloads.services import (
     validate_service_status,
 )
 from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules import disruption
 from clusterstate.objects.values import int_or_percent
 from clusterstate.objects.values.int_or_percent import is_zero
 from clusterstate.objects.values.meta import Manifest
@@ -158,7 +159,8 @@ def _pod_disruption_budget(new: Manifest, old: Manifest | None) -> Errors:
     errors += validate_label_selector(spec.get("selector"), "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy")
     errors += one_of(policy, "spec.unhealthyPodEvictionPolicy", ("AlwaysAllow", "IfHealthyBudget"))
-    return errors
+    unit = (new["metadata"].get("annotations") or {}).get(disruption.UNIT)
+    return errors + one_of(unit, f"metadata.annotations[{disruption.UNIT}]", disruption.UNITS)
 
 
 def _bounds(holder: Manifest, path: str, *names: str) -> Errors:

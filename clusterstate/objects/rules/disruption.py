@@ -5,6 +5,7 @@ The status itself is kept by ``scheduling.controllers.budgets``. Rule:
 pkg/registry/core/pod/storage/eviction.go, v1.36.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,6 +13,10 @@ from clusterstate.objects.values import document
 from clusterstate.objects.values.errors import Forbidden, TooManyRequests
 from clusterstate.objects.values.meta import Manifest
 
+UNIT: Final = "stowage.dev/disruption-unit"
+"""The annotation of a PodDisruptionBudget that says what its numbers count."""
+POD, POD_GROUP = "Pod", "PodGroup"
+UNITS: Final = (POD, POD_GROUP)
 MAX_DISRUPTED_PODS: Final = 2000
 RETRY_AFTER_SECONDS: Final = 10
 _VIOLATES: Final = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -27,6 +32,25 @@ class BudgetRefuses(TooManyRequests):
         self.revision = int(metadata.get("resourceVersion") or 0)
         causes = [{"reason": "DisruptionBudget", "message": cause}]
         super().__init__(_VIOLATES, {"causes": causes, **more})
+
+
+def counts_groups(annotations: Mapping[str, str] | None) -> bool:
+    """Return whether a budget's numbers are PodGroups; a pod without one counts as a group."""
+    return (annotations or {}).get(UNIT) == POD_GROUP
+
+
+def is_whole(pods: int, min_count: int) -> bool:
+    """Return whether a group with so many pods counts as available."""
+    return pods >= max(min_count, 1)
+
+
+def breaks(pods: int, min_count: int, *, together: bool) -> bool:
+    """Return whether a group of so many pods is no longer whole once one of them leaves.
+
+    ``together``: then all of them leave. One that is not whole loses nothing.
+    """
+    left = 0 if together else pods - 1
+    return is_whole(pods, min_count) and not is_whole(left, min_count)
 
 
 def is_assumed(phase: str, node_name: str, *, is_reported: bool, has_agent: bool) -> bool:
@@ -74,8 +98,9 @@ def charge(budget: Manifest, pod_name: str, *, now: datetime) -> Manifest:
         failure = _sync_failure(status)
         if failure is None:
             needed, healthy = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+            units = "pod groups" if counts_groups(budget["metadata"].get("annotations")) else "pods"
             cause = (
-                f"The disruption budget {name} needs {needed} healthy pods and has {healthy}"
+                f"The disruption budget {name} needs {needed} healthy {units} and has {healthy}"
                 " currently"
             )
         else:

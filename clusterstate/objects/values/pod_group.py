@@ -22,6 +22,11 @@ SCHEDULER_ERROR: Final = "SchedulerError"
 PREFERRED_TOPOLOGY: Final = "stowage.dev/preferred-topology"
 """The annotation of a PodGroup with the labels of levels that it prefers, the widest first."""
 
+LOST_WORK: Final = "stowage.dev/lost-work"
+"""The annotation of a PodGroup with the seconds of work that its pods lose when they leave now."""
+
+MOST_LOST_WORK: Final = 1e9
+
 GroupKey = tuple[str, str]
 """Namespace and name of a PodGroup."""
 
@@ -100,6 +105,11 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return levels_of(self.metadata.annotations.get(PREFERRED_TOPOLOGY, ""))
 
     @property
+    def lost_work(self) -> float | None:
+        """How many seconds of work are lost when pods of the group leave, ``None`` if not said."""
+        return seconds_of(self.metadata.annotations.get(LOST_WORK, ""))
+
+    @property
     def leaves_together(self) -> bool:
         """Whether the pods are disrupted together or not at all."""
         mode = self.spec.disruption_mode
@@ -111,6 +121,15 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 prepare(PodGroup)
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the number of seconds in a text, ``None`` where it is no number from 0 to 1e9."""
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if 0 <= found <= MOST_LOST_WORK else None
 
 
 def levels_of(text: str) -> tuple[str, ...]:

@@ -316,6 +316,34 @@ def leaving_together(pod_ids: Collection[int]) -> list[Together]:
     ]  # fmt: skip
 
 
+_GROUP_OF_POD: Final = f"""
+    SELECT coalesce(g.spec #>> '{{schedulingPolicy,gang,minCount}}', '1')::int,
+           g.spec #> '{{disruptionMode,all}}' IS NOT NULL, array_agg(p.name)
+    FROM (SELECT c.namespace, c.spec::jsonb #>> '{{spec,schedulingGroup,podGroupName}}' AS name
+          FROM pod p JOIN scheduling_class c ON c.id = p.class_id
+          WHERE p.id = %s AND c.spec LIKE '%%"schedulingGroup"%%' OFFSET 0) w
+    JOIN LATERAL (
+        SELECT replace(d.text, chr(1), '')::jsonb -> 'spec' AS spec
+        FROM generic_object o JOIN document d ON d.id = o.document_id
+        WHERE o.kind = {KINDS["PodGroup"].code} AND o.namespace = w.namespace AND o.name = w.name
+    ) g ON true
+    JOIN scheduling_class c ON c.namespace = w.namespace AND c.spec LIKE '%%"schedulingGroup"%%'
+        AND c.spec::jsonb #>> '{{spec,schedulingGroup,podGroupName}}' = w.name
+    JOIN pod p ON p.class_id = c.id AND p.node_name <> '' AND p.deletion_at IS NULL
+        AND p.phase NOT IN ('Succeeded', 'Failed')
+    GROUP BY g.spec
+"""
+
+
+def group_of_pod(pod_id: int) -> tuple[int, bool, list[str]] | None:
+    """Return of a pod's PodGroup its minCount, whether it leaves together, and its running pods.
+
+    These by name. ``None``: the pod is of no group that is there, or none of it runs. Queries once.
+    """
+    row = sql.fetch_one(_GROUP_OF_POD, (pod_id,))
+    return None if row is None else (row[0], row[1], row[2])
+
+
 def present(ids: Collection[int]) -> set[int]:
     """Return which of these pods are there. Queries once, and not for none."""
     if not ids:

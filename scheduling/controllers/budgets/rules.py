@@ -4,12 +4,13 @@ Pure. What an eviction takes from the budget is said in ``clusterstate.objects.r
 Rule: pkg/controller/disruption/disruption.go, v1.36.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from clusterstate.objects.rules.disruption import is_assumed
+from clusterstate.objects.rules.disruption import is_assumed, is_whole
 from clusterstate.objects.values import moments
 from clusterstate.objects.values.int_or_percent import IntOrPercent, scaled
 from clusterstate.objects.values.meta import OwnerReference
@@ -105,25 +106,40 @@ def expected_scale(pods: Sequence[Pod], scale_of: ScaleOf) -> int:
     return sum(scales.values())
 
 
-def expected_and_desired(budget: Budget, pods: Sequence[Pod], scale_of: ScaleOf) -> tuple[int, int]:
+def expected_and_desired(
+    budget: Budget, pods: Sequence[Pod], scale_of: ScaleOf, groups: int | None = None
+) -> tuple[int, int]:
     """Return how many pods should be there and how many of them must be healthy.
 
-    ``minAvailable`` as a number needs no controller: it counts the pods there are.
+    ``minAvailable`` as a number needs no controller: it counts the pods there are. ``groups``: how
+    many groups there are, if these are counted, whatever the bound.
 
     Raises:
         UnknownScaleError: a percentage or ``maxUnavailable`` meets a controller without a scale.
         ValueError: a bound is text but no percentage.
     """
     if budget.max_unavailable is not None:
-        expected = expected_scale(pods, scale_of)
+        expected = expected_scale(pods, scale_of) if groups is None else groups
         return expected, max(expected - scaled(budget.max_unavailable, expected, round_up=True), 0)
     minimum = budget.min_available
     if minimum is None:
         return 0, 0
     if isinstance(minimum, int):
-        return len(pods), minimum
-    expected = expected_scale(pods, scale_of)
+        return len(pods) if groups is None else groups, minimum
+    expected = expected_scale(pods, scale_of) if groups is None else groups
     return expected, scaled(minimum, expected, round_up=True)
+
+
+def group_name(pod: Pod) -> str:
+    """Return the name of a pod's PodGroup, empty for none."""
+    group = pod.spec.scheduling_group
+    return "" if group is None else group.pod_group_name or ""
+
+
+def _units(pods: Sequence[Pod], groups: Mapping[str, int]) -> Counter[str]:
+    """Return how many pods each group has; a pod without one is one by its own name."""
+    names = ((group_name(pod), pod.metadata.name) for pod in pods)
+    return Counter(group if group in groups else f"pod/{name}" for group, name in names)
 
 
 def budget_status(
@@ -134,6 +150,7 @@ def budget_status(
     disrupted_pods: Mapping[str, datetime],
     now: datetime,
     without_agent: Collection[str] = (),
+    groups: Mapping[str, int] | None = None,
 ) -> BudgetStatus:
     """Return the budget's status.
 
@@ -144,9 +161,15 @@ def budget_status(
         disrupted_pods: pods that evictions took from this budget, and when, by name.
         now: the time.
         without_agent: the nodes of the pods that have no agent.
+        groups: ``minCount`` of the pods' PodGroups by name, where the budget counts these; a pod of
+            none of them counts as a group, and finished pods do not. ``None``: it counts pods.
     """
+    if groups is not None:
+        pods = [pod for pod in pods if pod.status.phase not in ("Succeeded", "Failed")]
     try:
-        expected, desired = expected_and_desired(budget, pods, scale_of)
+        expected, desired = expected_and_desired(
+            budget, pods, scale_of, None if groups is None else len(_units(pods, groups))
+        )
     except (UnknownScaleError, ValueError) as error:
         return BudgetStatus(
             failure=str(error),
@@ -163,12 +186,17 @@ def budget_status(
         for name, at in disrupted_pods.items()
         if name in still_there and moments.after(at, DELETION_TIMEOUT) > now
     }
-    healthy = sum(
-        pod.metadata.deletion_timestamp is None
+    able = [
+        pod
+        for pod in pods
+        if pod.metadata.deletion_timestamp is None
         and pod.metadata.name not in disrupted
         and is_ready(pod, without_agent)
-        for pod in pods
-    )
+    ]
+    healthy = len(able)
+    if groups is not None:
+        units = _units(able, groups)
+        healthy = sum(is_whole(count, groups.get(name, 1)) for name, count in units.items())
     allowed = max(healthy - desired, 0) if expected > 0 else 0
     return BudgetStatus(
         disruptions_allowed=allowed,

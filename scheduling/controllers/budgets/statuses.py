@@ -17,25 +17,27 @@ from clusterstate.actions import objects
 from clusterstate.actions.loops import aside
 from clusterstate.actions.loops.aside import Which
 from clusterstate.database import locks
+from clusterstate.objects.rules.disruption import counts_groups
 from clusterstate.objects.rules.ownership import controller_of
 from clusterstate.objects.values import document
 from clusterstate.objects.values.errors import NotFound
 from clusterstate.objects.values.labels import Selector, selector_from_label_selector
 from clusterstate.objects.values.meta import Manifest, OwnerReference
 from clusterstate.objects.values.pod import LabelSelector, Pod
+from clusterstate.objects.values.pod_group import PodGroup
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.objects.namespaces import budget_namespaces
 from clusterstate.queries.objects.workloads import without_agent
 from scheduling.controllers import by_namespace
-from scheduling.controllers.budgets.rules import Budget, BudgetStatus, budget_status
+from scheduling.controllers.budgets.rules import Budget, BudgetStatus, budget_status, group_name
 
 logger = structlog.get_logger(__name__)
 
 NAME = "disruption"
 BUDGET = "PodDisruptionBudget"
 _SCALED = ("ReplicationController", "ReplicaSet", "StatefulSet", "Deployment")
-FOLLOWED = ("Pod", BUDGET, *_SCALED)
+FOLLOWED = ("Pod", "PodGroup", BUDGET, *_SCALED)
 _decode_pod = msgspec.json.Decoder(Pod).decode
 
 
@@ -146,7 +148,19 @@ def _status(
         disrupted_pods=disrupted,
         now=now,
         without_agent=without_agent,
+        groups=_min_counts(pods)
+        if counts_groups(manifest["metadata"].get("annotations"))
+        else None,
     )
+
+
+def _min_counts(pods: Sequence[Pod]) -> dict[str, int]:
+    """Return ``minCount`` of the PodGroups of these pods that are there, by name."""
+    found = {}
+    for namespace, name in {(pod.metadata.namespace, group_name(pod)) for pod in pods}:
+        if name and (group := find_object("PodGroup", namespace, name)) is not None:
+            found[name] = msgspec.json.decode(group, type=PodGroup).min_count
+    return found
 
 
 def _scales(namespace: str) -> Callable[[OwnerReference], int | None]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from clusterstate.objects.rules.disruption import counts_groups
 from clusterstate.objects.values.labels import (
     Selector,
     selector_from_label_selector,
@@ -140,6 +141,7 @@ class Workloads:
                 selector=selector_from_label_selector(budget.spec.selector),
                 disruptions_allowed=budget.status.disruptions_allowed,
                 disrupted=frozenset(budget.status.disrupted_pods),
+                counts_groups=counts_groups(meta.annotations),
             )
         )
 

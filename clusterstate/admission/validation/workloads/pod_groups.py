@@ -27,7 +27,13 @@ from clusterstate.admission.validation.core.field import (
 )
 from clusterstate.admission.validation.core.metadata import IMMUTABLE, validate_immutable
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.objects.values.pod_group import PREFERRED_TOPOLOGY, levels_of
+from clusterstate.objects.values.pod_group import (
+    LOST_WORK,
+    MOST_LOST_WORK,
+    PREFERRED_TOPOLOGY,
+    levels_of,
+    seconds_of,
+)
 
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 MOST_TEMPLATES: Final = 8
@@ -91,7 +97,7 @@ def validate_workload(new: Manifest, old: Manifest | None, rules: Rules = CURREN
 def validate_pod_group(new: Manifest, old: Manifest | None, rules: Rules = CURRENT) -> Errors:
     """Return the errors in a new PodGroup, or with a change of ``old``."""
     spec = new.get("spec") or {}
-    errors = _off(spec, "spec") + _preferred(new)
+    errors = _off(spec, "spec") + _preferred(new) + _lost_work(new)
     if old is None:
         if (reference := spec.get("workloadRef")) is not None:
             at = "spec.workloadRef"
@@ -116,6 +122,14 @@ def _preferred(group: Manifest) -> Errors:
         detail = f"must name 1 to {MOST_LEVELS} labels of nodes, each once, separated by commas"
         return [invalid(path, text, detail)]
     return [error for one in levels for error in check_form(one, path, formats.qualified_name)]
+
+
+def _lost_work(group: Manifest) -> Errors:
+    text = ((group.get("metadata") or {}).get("annotations") or {}).get(LOST_WORK)
+    if text is None or seconds_of(text) is not None:
+        return []
+    detail = f"must be a number of seconds from 0 to {MOST_LOST_WORK:.0f}"
+    return [invalid(f"metadata.annotations[{LOST_WORK}]", text, detail)]
 
 
 def validate_pod_group_status(new: Manifest, old: Manifest | None) -> Errors:
