@@ -1,19 +1,21 @@
 """Placing the pods of a simulation, and saying of each what became of it and why."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from clusterstate.objects.values.errors import DUPLICATE, INVALID, FieldError, Invalid, StatusError
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod_group import GroupKey
 from scheduling.engine import deciding
 from scheduling.engine.deciding import Decider
 from scheduling.engine.fast.run import Run
+from scheduling.engine.groups import schedule_group
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch, schedule_pod
 from scheduling.engine.reference.decision import ERROR, SCHEDULED, Decision, Decisions
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.runtime import ConfigurationError, Framework
-from scheduling.framework.types import Candidate, PodRecord
+from scheduling.framework.types import Candidate, PodRecord, group_key
 from scheduling.plugins.catalogue import build_framework
 from scheduling.simulation import causes, claims
 from scheduling.simulation.document import API_VERSION, FULL, GROUP, KIND, NONE, Simulation
@@ -141,20 +143,36 @@ class _Run:
         self._results: list[Manifest] = []
         self._place_of: dict[str, int] = {}
         self._waiting: list[tuple[int, Ready]] = []
+        self._group: GroupKey | None = None  # of the pods that wait
         self._names: set[tuple[str, str]] = set()
         self.evictions: list[Manifest] = []
 
     def run(self) -> list[Manifest]:
         """Return one result per pod, in the document's order."""
-        pods = self._simulation.pods
+        pods = [given.manifest for given in self._simulation.pods]
         self._results = [{} for _ in pods]
-        for number, given in enumerate(pods):
-            if not number % _AT_ONCE:
+        order = self._in_turn(pods)
+        for place, number in enumerate(order):
+            if not place % _AT_ONCE:
                 self._world.base.go_on()
-                self._world.expect(given.manifest for given in pods[number : number + _AT_ONCE])
-            self._take(number, given.manifest)
+                self._world.expect(pods[one] for one in order[place : place + _AT_ONCE])
+            self._take(number, pods[number])
         self._decide_waiting()
         return self._results
+
+    def _in_turn(self, pods: Sequence[Manifest]) -> Sequence[int]:
+        """Return the pods' numbers in order, those of a group where the first of them stands."""
+        groups = [_named_group(manifest) for manifest in pods]
+        if not any(groups):
+            return range(len(pods))
+        if not self._simulation.sequential:
+            text = "each pod is decided by itself, also those of a PodGroup: spec.mode"
+            self._world.warnings.append(text)
+            return range(len(pods))
+        first: dict[object, int] = {}
+        turns = [number if key is None else first.setdefault(key, number)
+                 for number, key in enumerate(groups)]  # fmt: skip
+        return sorted(range(len(pods)), key=lambda number: (turns[number], number))
 
     def _take(self, number: int, manifest: Manifest) -> None:
         """Note a pod that is to be decided, or its result."""
@@ -162,7 +180,8 @@ class _Run:
         if isinstance(pod, Ready):
             place: tuple[str, str] | None = (pod.namespace, pod.name)
         else:
-            self._decide_waiting()
+            if self._group is None:
+                self._decide_waiting()
             place = pod.place if isinstance(pod, UnplacedStatus) else (pod.namespace, pod.name)
         if place is not None and (
             place in self._names
@@ -185,16 +204,30 @@ class _Run:
             found = self._result(pod.title, "skipped", text, node_name=pod.node_name)
             self._note(number, found, pod)
         else:
+            group = self._group_of(pod)
             if self._waiting and (
-                self._explains
-                or not self._simulation.sequential
+                group != self._group
                 or self._waiting[-1][1].framework is not pod.framework
-                or self._waiting[-1][0] != number - 1
-                or len(self._waiting) >= _AT_ONCE
+                or (group is None and self._ends_run(number))
             ):
                 self._decide_waiting()
+            self._group = group
             self._waiting.append((number, pod))
             self._names.add((pod.namespace, pod.name))
+
+    def _group_of(self, pod: Ready) -> GroupKey | None:
+        """Return the group that a pod is decided with; ``None``: it is decided by itself."""
+        together = self._simulation.sequential and pod.framework.schedules_groups
+        return group_key(pod.info.pod) if together else None
+
+    def _ends_run(self, number: int) -> bool:
+        """Return whether the pods that wait are decided before this one."""
+        return (
+            self._explains
+            or not self._simulation.sequential
+            or self._waiting[-1][0] != number - 1
+            or len(self._waiting) >= _AT_ONCE
+        )
 
     def _note(self, number: int, result: Manifest, pod: Ready | Set | UnplacedStatus) -> None:
         if pod.warnings:
@@ -204,10 +237,14 @@ class _Run:
     def _decide_waiting(self) -> None:
         """Decide the pods that wait, in order; the world follows when the mode is sequential."""
         waiting, self._waiting = self._waiting, []
+        group, self._group = self._group, None
         self._names.clear()
         if not waiting:
             return
         self._world.base.go_on()
+        if group is not None:
+            self._decide_group(group, waiting)
+            return
         if not self._simulation.sequential:
             for number, ready in waiting:
                 pod = PodToPlace(ready.title, ready.info, ready.nominated)
@@ -245,10 +282,6 @@ class _Run:
         stop: Callable[[Decision], bool] | None,
     ) -> Decisions:
         name, snapshot = framework.scheduler_name, self._world.snapshot
-        decider = self._deciders.get(name)
-        if decider is None and self._repeats:
-            deciding.warm_for(len(self._simulation.pods), snapshot.node_count)
-            decider = self._deciders[name] = Decider(snapshot, framework)
         decisions = schedule_batch(
             snapshot,
             framework,
@@ -256,14 +289,62 @@ class _Run:
             self._options,
             start=self._starts.get(name, 0),
             draw=first,
-            decider=decider,
+            decider=self._decider(framework),
             stop=lambda made: claims.settle(snapshot, made) or (stop is not None and stop(made)),
         )
         self._starts[name] = decisions.next_start
         return decisions
 
+    def _decider(self, framework: Framework) -> Decider | None:
+        name, snapshot = framework.scheduler_name, self._world.snapshot
+        decider = self._deciders.get(name)
+        if decider is None and self._repeats:
+            deciding.warm_for(len(self._simulation.pods), snapshot.node_count)
+            decider = self._deciders[name] = Decider(snapshot, framework)
+        return decider
+
+    def _decide_group(self, key: GroupKey, waiting: list[tuple[int, Ready]]) -> None:
+        """Decide the pods of a group as one; where it makes room, once more without the victims."""
+        waiting = sorted(waiting, key=lambda one: -one[1].info.priority)
+        nominated = [ready.nominated for _, ready in waiting]
+        found = self._schedule_group(key, waiting, nominated)
+        described: dict[int, Manifest] = {}
+        if self._simulation.performs_preemption and any(map(_makes_room, found)):
+            for (number, ready), decision in zip(waiting, found, strict=True):
+                if _makes_room(decision):
+                    described[number] = self._let_leave(ready, decision)
+            nominated = [one.nomination.node_name if one.nomination else "" for one in found]
+            found = self._schedule_group(key, waiting, nominated)
+        for (number, ready), decision in zip(waiting, found, strict=True):
+            claims.settle(self._world.snapshot, decision)
+            self._note_decision(number, ready, decision)
+            if number in described:
+                self._results[number]["preemption"] = described[number]
+
+    def _schedule_group(
+        self, key: GroupKey, waiting: Sequence[tuple[int, Ready]], nominated: Sequence[str]
+    ) -> list[Decision]:
+        framework, (first, _) = waiting[0][1].framework, waiting[0]
+        pods = [
+            PodToPlace(ready.title, ready.info, node)
+            for (_, ready), node in zip(waiting, nominated, strict=True)
+        ]
+        return schedule_group(
+            self._world.snapshot, framework, key, pods, self._options,
+            start=self._starts.get(framework.scheduler_name, 0), draw=first,
+            decider=self._decider(framework),
+        ).decisions  # fmt: skip
+
     def _make_room(self, number: int, ready: Ready, decision: Decision) -> None:
         """Let the victims leave, and decide again, as the live scheduler does once they left."""
+        described = self._let_leave(ready, decision)
+        pod = PodToPlace(ready.title, ready.info, described["nominatedNode"])
+        (again,) = self._schedule(ready.framework, [pod], number, None)
+        self._note_decision(number, ready, again)
+        self._results[number]["preemption"] = described
+
+    def _let_leave(self, ready: Ready, decision: Decision) -> Manifest:
+        """Take the victims of a decision away; return what is told of it."""
         nomination = decision.nomination
         assert nomination is not None
         described = self._preemption(decision)
@@ -276,10 +357,7 @@ class _Run:
             )
             if (placed := self._place_of.pop(title, None)) is not None:
                 self._results[placed]["preemptedBy"] = ready.title
-        pod = PodToPlace(ready.title, ready.info, nomination.node_name)
-        (again,) = self._schedule(ready.framework, [pod], number, None)
-        self._note_decision(number, ready, again)
-        self._results[number]["preemption"] = described
+        return described
 
     def _note_run(self, waiting: list[tuple[int, Ready]], run: Run) -> None:
         """Note what compiled loops decided, from their columns: all of these pods are placed."""
@@ -380,6 +458,15 @@ class _Run:
             "victims": listed(decision.victims),
             "candidates": {c.node_name: described(c) for c in candidates},
         }
+
+
+def _named_group(manifest: Manifest) -> tuple[object, object] | None:
+    """Return namespace and name of the group that a pod says it is of; nothing is checked yet."""
+    parts = [manifest.get("metadata"), manifest.get("spec")]
+    meta, spec = (part if isinstance(part, dict) else {} for part in parts)
+    group = spec.get("schedulingGroup")
+    name = group.get("podGroupName") if isinstance(group, dict) else None
+    return (str(meta.get("namespace") or "default"), str(name)) if name else None
 
 
 def _makes_room(decision: Decision) -> bool:

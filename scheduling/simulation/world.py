@@ -1,12 +1,13 @@
 """The world of a simulation: a base, the document's objects, and what admission may look up.
 
-Objects are facts: they get API defaults and, with ``admission: true``, Nodes, Namespaces and
-classes must be valid. Pods on nodes are taken as stored, with what a PriorityClass or RuntimeClass
-would have given them. A PodDisruptionBudget without ``status.disruptionsAllowed`` is worked out,
-every pod on a node counting as healthy.
+Objects are facts: they get API defaults and, with ``admission: true``, Nodes, Namespaces, PodGroups
+and classes must be valid. Pods on nodes are taken as stored, with what a PriorityClass or
+RuntimeClass would have given them. A PodDisruptionBudget without ``status.disruptionsAllowed`` is
+worked out, every pod on a node counting as healthy.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from clusterstate.admission.plugins.runtime_class import Conflict, set_overhead
 from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules import scheduling_class
+from clusterstate.objects.rules.disruption import counts_groups, is_whole
 from clusterstate.objects.values import ending, int_or_percent, moments
 from clusterstate.objects.values.errors import (
     INVALID,
@@ -31,6 +33,7 @@ from clusterstate.objects.values.labels import SelectorError, selector_from_labe
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.pod_group import GroupKey, PodGroup
 from clusterstate.objects.values.quantity import QuantityError
 from clusterstate.objects.values.storage import KINDS as VOLUME_KINDS
 from clusterstate.objects.values.workloads import (
@@ -45,7 +48,7 @@ from scheduling.engine.snapshot.requirements import from_class, from_pod
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.framework.configuration.reading import Errors
-from scheduling.framework.types import PodInfo
+from scheduling.framework.types import PodInfo, PodRecord, group_key
 from scheduling.simulation.document import Given, Gone, below
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
@@ -314,6 +317,8 @@ class World:
             snapshot.set_controller(controller)
         elif kind in VOLUME_KINDS:
             snapshot.set_object(msgspec.convert(_in(manifest, namespace), VOLUME_KINDS[kind]))
+        elif kind == "PodGroup":
+            snapshot.groups.set(msgspec.convert(_in(manifest, namespace), PodGroup))
         elif kind in DEVICE_KINDS:
             meta = {"uid": f"{namespace}/{name}", **manifest["metadata"], "namespace": namespace}
             snapshot.devices.set(kind, {**manifest, "metadata": meta})
@@ -342,6 +347,8 @@ class World:
             self._add_pod(manifest, given.path)
             return
         set_defaults(kind, manifest)
+        if kind == "PodGroup":
+            manifest = _in(manifest, name_of(manifest)[0])
         if self.admission and kind in _CHECKED:
             admitted = admit(kind, CREATE, manifest, None, None, self, NOBODY)
             manifest = admitted.manifest
@@ -473,6 +480,8 @@ class World:
             snapshot.remove_controller(kind, namespace, name)
         elif kind in VOLUME_KINDS:
             snapshot.remove_object(kind, namespace, name)
+        elif kind == "PodGroup":
+            snapshot.groups.remove((namespace, name))
         elif kind in DEVICE_KINDS:
             snapshot.devices.remove(kind, namespace, name)
         elif kind == "PodDisruptionBudget":
@@ -488,13 +497,16 @@ class World:
         namespace, name = budget.metadata.namespace, budget.metadata.name
         rules = self._budget_rules[namespace, name]
         selector = selector_from_label_selector(budget.spec.selector)
-        healthy = sum(
-            1
+        records = [
+            record
             for record in self.snapshot.pods()
             if record.info.namespace == namespace
             and not record.terminating
             and selector.matches(record.info.labels)
-        )
+        ]
+        healthy = len(records)
+        if counts_groups(budget.metadata.annotations):
+            healthy = self._whole_groups(records)
         if rules.get("maxUnavailable") is not None:
             desired = healthy - _scaled(rules["maxUnavailable"], healthy)
         else:
@@ -503,6 +515,19 @@ class World:
             budget.status, disruptions_allowed=max(healthy - desired, 0)
         )
         self.snapshot.set_budget(msgspec.structs.replace(budget, status=status))
+
+    def _whole_groups(self, records: Iterable[PodRecord]) -> int:
+        """Return how many groups have enough pods; a pod of none is one."""
+        counts: Counter[GroupKey | None] = Counter()
+        for record in records:
+            key = group_key(record.info.pod)
+            counts[key if self.snapshot.groups.find(key) is not None else None] += 1
+        alone = counts.pop(None, 0)
+        return alone + sum(
+            (group := self.snapshot.groups.find(key)) is not None
+            and is_whole(count, group.min_count)
+            for key, count in counts.items()
+        )
 
 
 _TELLING_NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
@@ -516,7 +541,7 @@ _CONTROLLERS: Final[dict[str, Any]] = {
     "ReplicaSet": ReplicaSet,
     "StatefulSet": StatefulSet,
 }
-_CHECKED: Final = frozenset({"Namespace", "Node", "PriorityClass", "RuntimeClass"})
+_CHECKED: Final = frozenset({"Namespace", "Node", "PodGroup", "PriorityClass", "RuntimeClass"})
 
 
 def _in(manifest: Manifest, namespace: str) -> Manifest:

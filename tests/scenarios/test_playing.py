@@ -334,3 +334,20 @@ def test_every_wrong_field_is_named(spec: Manifest, field: str) -> None:
 )  # fmt: skip
 def test_durations(text: object, seconds: float | None) -> None:
     assert durations.read(text) == seconds
+
+
+def test_a_gang_waits_for_its_group_and_its_pods_and_comes_as_a_whole() -> None:
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
+    }  # fmt: skip
+    members = [
+        make_pod().named(f"p{n}").asks(cpu=2).with_("spec", "schedulingGroup", value={
+            "podGroupName": "g"}).manifest
+        for n in range(3)
+    ]  # fmt: skip
+    found = run(
+        {"create": members[:2]}, {"at": "10s", "create": [group]},
+        {"at": "20s", "create": members[2:]},
+    )  # fmt: skip
+    assert {fate.bound_at for fate in found.fates} == {20.0}

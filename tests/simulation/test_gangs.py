@@ -1,12 +1,21 @@
 """What a PodGroup lacks, and how many more gangs of a shape fit (issue 34)."""
 
+from typing import Any
+
+import msgspec
 import pytest
 
+from clusterstate.objects.values.errors import Invalid
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.workloads import PodDisruptionBudget
+from scheduling.framework.configuration.documents import default_configuration
 from scheduling.simulation import Base, read_headroom, run_headroom
+from scheduling.simulation.foresight import NEVER, Foresight, Leaver
 from scheduling.simulation.gangs import shortfall
 from tests.builders import make_node, make_pod
 from tests.engine.test_groups import RACK, cluster, group, in_rack, member
 from tests.harness import kubernetes_framework, to_place
+from tests.simulation.builders import document, results, simulate
 
 
 def lacks(snapshot, made, *pods):
@@ -71,3 +80,120 @@ def test_gangs_of_a_shape_are_counted():
 def test_a_shape_that_is_none_is_refused(gang):
     with pytest.raises(Exception, match=r"spec\.gang"):
         headroom([make_node("n").offers(cpu="4")], gang=gang)
+
+
+def test_what_is_foretold_charges_a_budget_of_groups_once_for_a_group():
+    pods = [
+        member(f"{name}{n}", of=name).on(f"n{n}").labelled({"app": "t"})
+        for name in "ab"
+        for n in range(2)
+    ]
+    snapshot = cluster("4", "4", pods=pods)
+    for name in "ab":
+        snapshot.groups.set(group(name, 2, disruptionMode={"all": {}}))
+    budget = {
+        "metadata": {"name": "b", "namespace": "default",
+                     "annotations": {"stowage.dev/disruption-unit": "PodGroup"}},
+        "spec": {"selector": {"matchLabels": {"app": "t"}}},
+        "status": {"disruptionsAllowed": 1},
+    }  # fmt: skip
+    snapshot.set_budget(msgspec.convert(budget, PodDisruptionBudget))
+    future = Foresight(
+        snapshot, default_configuration(), now=0.0, details=lambda one: (one.name, 0.0, NEVER)
+    )
+    future.leave(
+        Leaver(key=f"default/{name}{n}", title=f"{name}{n}", due=0.0, grace=30.0, cause="Evicted",
+               held_by_budgets=True)
+        for name in "ab"
+        for n in range(2)
+    )  # fmt: skip
+    future.run(horizon=10.0)
+    held = {one.leaver.title: one.blocked_by for one in future.left}
+    assert held == {
+        "a0": "",
+        "a1": "",
+        **dict.fromkeys(("b0", "b1"), "PodDisruptionBudget default/b"),
+    }
+
+
+def pod_group(name: str = "g", count: int = 3, **spec: Any) -> Manifest:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": count}}, **spec},
+    }  # fmt: skip
+
+
+def of(name: str, cpu: str = "2", group_name: str = "g", **more: Any) -> Manifest:
+    made = make_pod(name).asks(cpu=cpu).manifest
+    made["spec"] |= {"schedulingGroup": {"podGroupName": group_name}, **more}
+    return made
+
+
+def three_nodes() -> list[Any]:
+    racks = ("x", "x", "y")
+    return [
+        make_node(f"n{at}").labelled({RACK: rack}).offers(cpu=4, pods=10)
+        for at, rack in enumerate(racks)
+    ]
+
+
+def placed(found: list[Manifest]) -> dict[str, str]:
+    return {one["pod"].removeprefix("default/"): one["nodeName"] for one in found}
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_a_simulation_places_a_gang_as_a_whole_or_not_at_all(count: int):
+    # In one rack four pods fit. Pods of the gang stand apart in the document, and "free" between.
+    constraints = {"topology": [{"key": RACK}]}
+    gang = pod_group(count=count, schedulingConstraints=constraints)
+    pods = [*(of(f"p{n}") for n in range(2)), make_pod("free").asks(cpu="2")]
+    pods += [of(f"p{n}") for n in range(2, count)]
+    found = results([*three_nodes(), gang], pods)
+    nodes = placed(found)
+    assert list(nodes) == ["p0", "p1", "free", *(f"p{n}" for n in range(2, count))]
+    assert nodes.pop("free")
+    fits = count == 4
+    assert set(nodes.values()) == ({"n0", "n1"} if fits else {""})
+    if not fits:
+        assert "4 of 5 needed pods of group g have a place" in found[0]["message"]
+
+
+def test_pods_of_a_simulation_wait_for_a_group_that_is_not_there():
+    (alone,) = results(three_nodes(), [of("p0")])
+    assert alone["status"] == "unschedulable"
+    assert 'waiting for pods\'s pod group "g" to appear' in alone["message"]
+
+
+def test_a_group_of_a_simulation_has_its_priority_and_makes_room():
+    classes = [
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value,
+         "metadata": {"name": name}}
+        for name, value in (("high", 10), ("low", 1))
+    ]  # fmt: skip
+    low = [
+        make_pod(f"low-{n}")
+        .asks(cpu="4")
+        .on(f"n{n}")
+        .with_("spec", "priorityClassName", value="low")
+        for n in range(3)
+    ]
+    gang = pod_group(count=3, priorityClassName="high")
+    pods = [of(f"p{n}", priorityClassName="high") for n in range(3)]
+    objects = [*three_nodes(), gang, *classes, *low]
+    found = simulate(document(objects, pods, preemption="perform"))["status"]
+    assert all(placed(found["results"]).values())
+    assert len(found["evictions"]) == 2
+    assert {one["by"] for one in found["evictions"]} == {"default/p0"}
+
+
+def test_a_group_of_a_simulation_is_validated_and_needs_the_order():
+    with pytest.raises(Invalid) as wrong:
+        results([pod_group(count=-1)])
+    (error,) = wrong.value.errors
+    assert error.field == "spec.objects[0].spec.schedulingPolicy.gang.minCount"
+    made = document([*three_nodes(), pod_group()], [of("p0")], mode="independent")
+    told = simulate(made)["status"]
+    assert told["warnings"] == [
+        "each pod is decided by itself, also those of a PodGroup: spec.mode"
+    ]
