@@ -43,9 +43,23 @@ static_files.install()
 django_settings.PASSWORD_HASHERS = ["tests.passwords.FewTurns"]
 
 
+_calm = collector.calm
+
+
 def pytest_collection_finish() -> None:
-    """Let the collector pass by six thousand tests and all modules, as a loaded service does."""
+    """Let the collector pass by ten thousand tests and all modules, as a loaded service does.
+
+    Once: what runs in this process would do so after each load, and half a second of CPU each time
+    goes into tests and modules.
+    """
     collector.calm()
+    collector.calm = collector.seldom
+
+
+@pytest.fixture
+def calming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ``collector.calm`` collect and freeze all that there is, as in the service."""
+    monkeypatch.setattr(collector, "calm", _calm)
 
 
 @pytest.fixture(autouse=True)

@@ -65,7 +65,7 @@ def test_classes_of_pods_that_are_gone_are_shed_and_nothing_else(api, runner):
     follower.close()
 
 
-def test_what_was_outgrown_takes_no_memory_any_more(api, runner):
+def test_what_was_outgrown_takes_no_memory_any_more(api, runner, calming):
     """A process freezes what it loads: the collector passes by it, also when nobody holds it."""
     runner.turn()
     follower = Follower(runner)
@@ -83,7 +83,7 @@ def test_what_was_outgrown_takes_no_memory_any_more(api, runner):
     follower.close()
 
 
-def test_an_advisor_gives_up_what_it_outgrew(api, runner):
+def test_an_advisor_gives_up_what_it_outgrew(api, runner, calming):
     live = Live()
 
     def known():
