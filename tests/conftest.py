@@ -12,6 +12,7 @@ import redis
 from django.conf import settings as django_settings
 from django.db import connection
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import engine
 from pytest_django import DjangoDbBlocker
 
 from clusterstate.processes import collector, memory
@@ -30,6 +31,9 @@ settings.register_profile(
     max_examples=many(20, 400),
 )
 settings.load_profile("any-machine")
+# A counterexample is made smaller for five minutes, and it says no more than after some seconds.
+assert hasattr(engine, "MAX_SHRINKING_SECONDS")
+engine.MAX_SHRINKING_SECONDS = many(20, 300)
 
 
 if sys.version_info < (3, 12):
