@@ -19,6 +19,7 @@ from mcp.server import MCPServer
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import AnyHttpUrl
 
@@ -66,6 +67,18 @@ def _as(connection: Connection, token: str) -> Connection:
     return msgspec.structs.replace(connection, token=token, token_file="", certificate=None)
 
 
+class _Server(MCPServer[Any]):
+    """Refuses arguments that a tool does not have; the SDK's server would call it without them."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        for tool in await self.list_tools():
+            has = tool.input_schema["properties"]
+            unknown = sorted(arguments.keys() - has.keys())
+            if tool.name == name and unknown:
+                raise ToolError(f"{name} has no argument {unknown[0]!r}; it has {', '.join(has)}")
+        return await super().call_tool(name, arguments, context)
+
+
 def server(connection: Connection, *, write: bool = False, url: str = "") -> MCPServer[Any]:
     """Return the server.
 
@@ -75,7 +88,7 @@ def server(connection: Connection, *, write: bool = False, url: str = "") -> MCP
         url: where it is reached over HTTP; then each client has to show a token of the service,
             by which it asks. Empty: it asks as ``connection`` does (stdio).
     """
-    made: MCPServer[Any] = MCPServer(
+    made = _Server(
         name="stowage",
         version=stowage.__version__,
         instructions=_INSTRUCTIONS,

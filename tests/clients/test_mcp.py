@@ -136,6 +136,10 @@ def test_nothing_is_changed_unless_the_server_is_told(world: Service) -> None:
             tools = {one.name: one for one in (await client.list_tools()).tools}
             assert set(tools) == READING | {"submit", "apply_plan"}
             assert not tools["submit"].annotations.read_only_hint
+            # Not told, a list of pods of one namespace would be one of all pods.
+            wrong = await client.call_tool("waiting", {"namespaces": "shop"})
+            assert wrong.is_error
+            assert "waiting has no argument 'namespaces'; it has namespace" in wrong.content[0].text
             placed = await asked(client, "submit", pods=[pod("by-agent")], seconds=20)
             assert placed["items"][0]["state"] == "Placed"
             applied = await asked(client, "apply_plan", changes=[{"cordon": {"nodes": ["mcp-1"]}}])
