@@ -466,6 +466,8 @@ def test_events_are_recorded_in_bulk_and_counted_when_repeated() -> None:
     assert event["firstTimestamp"] == moment()
     assert event["lastTimestamp"] == moment(300)
     assert event["source"] == {"component": "default-scheduler"}
+    assert (event["eventTime"], event["action"]) == (moment().replace("Z", ".000000Z"), "Binding")
+    assert event["reportingInstance"] == "default-scheduler"
     assert event["involvedObject"]["kind"] == "Pod"
     (change,) = everything_since(start)
     assert (change.kind, change.verb) == ("Event", changes.MODIFIED)

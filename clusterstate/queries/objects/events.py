@@ -1,7 +1,7 @@
 """Events: composed from typed columns, or from the document of a client's event."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from clusterstate.database import sql
 from clusterstate.objects.values import document
@@ -13,6 +13,13 @@ EVENT_COLUMNS = (
     " t.involved_field_path, t.reason, t.type, t.message, t.component, t.count, t.first_at,"
     " t.last_at, d.text"
 )
+
+_ACTIONS: Final = {
+    "Scheduled": "Binding",
+    "FailedScheduling": "Scheduling",
+    "Preempted": "Preempting",
+}
+"""What the scheduler did, by the reason of its event (pkg/scheduler/schedule_one.go, v1.36)."""
 
 EVENT_FROM = "event t LEFT JOIN document d ON d.id = t.document_id"
 
@@ -27,7 +34,11 @@ def find_event(namespace: str, name: str) -> bytes | None:
 
 
 def compose_event(row: Sequence[Any]) -> bytes:
-    """Return a v1 Event from the columns of ``EVENT_COLUMNS``; a client's from its document."""
+    """Return a v1 Event from the columns of ``EVENT_COLUMNS``; a client's from its document.
+
+    The service's own have an ``eventTime``, as kube-scheduler's do, and what such an event must
+    have: typed clients refuse a list of ``events.k8s.io`` in which one lacks it.
+    """
     (
         namespace, name, revision, uid, kind, api_version, involved_namespace, involved_name,
         involved_uid, involved_resource_version, field_path, reason, type_, message, component,
@@ -36,6 +47,7 @@ def compose_event(row: Sequence[Any]) -> bytes:
     if text is not None:
         return document.compose(text, revision)
     involved = {"kind": kind, "name": involved_name}
+    first = document.format_time(first_at)
     optional = {
         "apiVersion": api_version,
         "namespace": involved_namespace,
@@ -53,7 +65,7 @@ def compose_event(row: Sequence[Any]) -> bytes:
                 "namespace": namespace,
                 "uid": str(uid),
                 "resourceVersion": str(revision),
-                "creationTimestamp": document.format_time(first_at),
+                "creationTimestamp": first,
             },
             "involvedObject": involved,
             "reason": reason,
@@ -61,9 +73,11 @@ def compose_event(row: Sequence[Any]) -> bytes:
             "type": type_,
             "source": {"component": component} if component else {},
             "reportingComponent": component,
-            "reportingInstance": "",
+            "reportingInstance": component,
+            "action": _ACTIONS.get(reason, reason),
+            "eventTime": f"{first[:-1]}.{first_at.microsecond:06d}Z",
             "count": count,
-            "firstTimestamp": document.format_time(first_at),
+            "firstTimestamp": first,
             "lastTimestamp": document.format_time(last_at),
         }
     )
