@@ -317,12 +317,99 @@ def test_slices_that_are_taken(fields):
             "spec.devices[0].taints[0].effect",
             "supported values",
         ),
+        (
+            {"devices": [{"name": "a", "attributes": {"a": {"ints": []}}}]},
+            "spec.devices[0].attributes[a].ints",
+            "must not be empty if specified",
+        ),
+        (
+            {"devices": [{"name": "a", "attributes": {"a" * 97: {}}}]},
+            f"spec.devices[0].attributes[{'a' * 47}...{'a' * 46}]",
+            "exactly one value",
+        ),
+        (
+            {"devices": [{"name": "", "attributes": {"a": {"string": "s" * 65, "int": 1}}}]},
+            "spec.devices[0].attributes[a].string",
+            "64 bytes",
+        ),
+        ({"devices": [{"name": ""}]}, "spec.devices[0].name", "RFC 1123 label"),
     ],
 )
 def test_slices_that_are_refused(fields, field, detail):
     found = told("ResourceSlice", a_slice(**fields))
     assert field in found, found
     assert detail in found[field]
+
+
+@pytest.mark.parametrize(
+    ("policy", "refused"),
+    [
+        ({"validValues": ["1Gi", "10Gi"], "default": "1Gi"}, {}),
+        ({"validRange": {"min": "1Gi", "max": "10Gi", "step": "1Gi"}, "default": "2Gi"}, {}),
+        ({"validValues": ["1Gi"]}, {"default": "required when validValues is defined"}),
+        ({"validRange": {"min": "1Gi"}}, {"default": "required when validRange is defined"}),
+        (
+            {"validRange": {}, "default": "1Gi"},
+            {"validRange.min": "required when validRange is defined"},
+        ),
+        (
+            {"validRange": {"min": "1Gi"}, "validValues": ["1Gi"], "default": "1Gi"},
+            {
+                "": 'exactly one policy can be specified, cannot specify "validValues" and'
+                ' "validRange" at the same time'
+            },
+        ),
+        (
+            {"validValues": ["20Gi", "2Gi", "2048Mi"], "default": "1Gi"},
+            {
+                "validValues[0]": "option is larger than capacity value: 10Gi",
+                "validValues[1]": "values must be sorted in ascending order",
+                "validValues[2]": "",
+                "validValues": "default value is not valid according to the requestPolicy",
+            },
+        ),
+        (
+            {"validRange": {"min": "3Gi", "max": "20Gi"}, "default": "2Gi"},
+            {
+                "validRange.min": "default is less than min: 3Gi",
+                "validRange.max": "max is larger than capacity value: 10Gi",
+            },
+        ),
+        (
+            {"validRange": {"min": "1Gi", "step": "10Gi"}, "default": "1Gi"},
+            {"validRange.step": "one step 11Gi is larger than capacity value: 10Gi"},
+        ),
+        (
+            {"validRange": {"min": "1Gi", "step": "2Gi"}, "default": "2Gi"},
+            {"validRange.step": "value is not a multiple of a given step (2Gi) from (1Gi)"},
+        ),
+    ],
+)
+def test_the_policy_of_a_capacity(policy, refused):
+    """pkg/apis/resource/validation/validation.go (``validateRequestPolicy``), v1.36."""
+    device = {"name": "a", "capacity": {"memory": {"value": "10Gi", "requestPolicy": policy}}}
+    path = "spec.devices[0].capacity[memory].requestPolicy"
+    found = told("ResourceSlice", a_slice(devices=[{**device, "allowMultipleAllocations": True}]))
+    assert found == {f"{path}.{field}".rstrip("."): detail for field, detail in refused.items()}
+    alone = told("ResourceSlice", a_slice(devices=[device]))
+    assert alone == {path: "allowMultipleAllocations must be true"}
+
+
+def test_what_a_device_had_before_may_stay():
+    """What an older version took is not judged anew with the rest of the slice."""
+    capacity = {"memory": {"value": "1", "requestPolicy": {"default": "1"}}}
+    device = {"name": "a", "capacity": capacity, "taints": [{"key": "k", "effect": "Never"}]}
+    old = a_slice(devices=[device])
+    assert told("ResourceSlice", a_slice(devices=[device, {"name": "b"}]), old) == {}
+    assert len(told("ResourceSlice", a_slice(devices=[{**device, "name": "c"}]), old)) == 2
+    rule = {"metadata": META, "spec": {"taint": {"key": "k", "effect": "Never"}}}
+    assert told("DeviceTaintRule", rule, rule) == {}
+    long = {"opaque": {**OPAQUE["opaque"], "parameters": {"a": "x" * 10240}}}
+    spec = {"selectors": [{"cel": {"expression": "1"}}], "config": [long]}
+    known = {"metadata": META, "spec": spec}
+    assert told("DeviceClass", known, known) == {}
+    other = {"metadata": META, "spec": {name: value * 2 for name, value in spec.items()}}
+    assert len(told("DeviceClass", other, known)) == 4
 
 
 def test_the_pool_and_the_node_of_a_slice_do_not_change():

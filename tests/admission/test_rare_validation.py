@@ -6,13 +6,64 @@ import typing
 import msgspec
 import pytest
 
-from clusterstate.admission.validation.core import formats, metadata, nodes, options
+from clusterstate.admission.validation.core import (
+    formats,
+    metadata,
+    nodes,
+    options,
+    storage,
+)
 from clusterstate.admission.validation.pods.spec_diff import fields, spec_diff
 from clusterstate.objects.registry import wire_types
 from clusterstate.objects.values.errors import INTERNAL, INVALID
 from tests.admission.context import pod, refusals
 
 RDSRDE = "requiredDuringSchedulingRequiredDuringExecution"
+
+
+# ------------------------------------------------------------------------------- attachments
+
+
+@pytest.mark.parametrize(
+    ("volume", "refused"),
+    [
+        ({}, {}),
+        (
+            {"capacity": {"storage": "1Gi"}, "storageClassName": "fast"},
+            {
+                ".capacity": "may not be specified in the context of inline volumes",
+                ".storageClassName": "may not be specified in the context of inline volumes",
+            },
+        ),
+        (
+            {"csi": None, "accessModes": []},
+            {
+                ".accessModes": "",
+                ".csi": "has to be specified in the context of inline volumes",
+                "": "must specify a volume type",
+            },
+        ),
+        (
+            {"persistentVolumeReclaimPolicy": "Delete", "volumeMode": "Block"},
+            {
+                ".persistentVolumeReclaimPolicy": "may only be Retain in the context of inline"
+                " volumes",
+                ".volumeMode": "may not specify volumeMode other than Filesystem in the context of"
+                " inline volumes",
+            },
+        ),
+        ({"csi": {"driver": "csi.example.org"}}, {".csi.volumeHandle": ""}),
+    ],
+)
+def test_what_is_attached_without_a_volume_of_the_cluster(volume, refused):
+    """pkg/apis/core/validation/validation.go (``ValidatePersistentVolumeSpec``), v1.36."""
+    csi = {"driver": "csi.example.org", "volumeHandle": "v"}
+    inline = {"csi": csi, "accessModes": ["ReadWriteOnce"], **volume}
+    source = {"inlineVolumeSpec": {name: one for name, one in inline.items() if one is not None}}
+    spec = {"attacher": "csi.example.org", "nodeName": "n", "source": source}
+    found = storage.RULES["VolumeAttachment"]({"spec": spec}, None)
+    at = "spec.source.inlineVolumeSpec"
+    assert {one.field.removeprefix(at): one.detail for one in found} == refused
 
 
 # ------------------------------------------------------------------------- names and addresses

@@ -2,8 +2,10 @@
 
 import pytest
 
+from clusterstate.admission.validation.workloads.pod_groups import Rules, validate_pod_group
 from clusterstate.objects.registry.older_pod_groups import kept, shown, stored
 
+RULES_1_36 = Rules(of_1_36=True)
 POLICY = {"schedulingPolicy": {"gang": {"minCount": 3}}}
 SCHEDULED = {"type": "PodGroupScheduled", "status": "True"}
 OLD = {
@@ -45,6 +47,19 @@ def test_v1alpha2_is_stored_as_v1beta1_and_shown_as_it_came(old, new):
     version = old["apiVersion"]
     items = {"apiVersion": version, "items": [old, old]}
     assert shown(stored(items, "v1alpha2"), "v1alpha2") == items
+
+
+def test_a_template_that_is_not_named_is_one_error_and_one_without_names_two():
+    """The union ``PodGroupTemplateReference`` of scheduling/v1alpha2/types.go, v1.36."""
+
+    def told(reference):
+        spec = {**POLICY, "podGroupTemplateRef": reference}
+        group = stored({"spec": spec}, "v1alpha2")
+        return {one.field: one.detail for one in validate_pod_group(group, None, RULES_1_36)}
+
+    at = "spec.workloadRef"
+    assert told({}) == {at: "must specify one of: `workload`"}
+    assert told({"workload": {}}) == {f"{at}.workloadName": "", f"{at}.templateName": ""}
 
 
 def test_v1alpha3_has_the_same_fields():

@@ -490,6 +490,7 @@ _RULES: Final[dict[str, _Rule]] = {
 }
 _STATUS_RULES: Final[dict[str, _Rule]] = {
     "CertificateSigningRequest": certificates.validate_status,
+    "DeviceTaintRule": devices.validate_taint_rule_status,
     "PodGroup": pod_groups.validate_pod_group_status,
     "ResourceClaim": devices.validate_claim_status,
     "Service": validate_service_status,

@@ -81,9 +81,11 @@ def _newer(value: Manifest) -> Manifest:
         spec = result["spec"] = _with_mode(spec, _MODES)
         reference = spec.pop("podGroupTemplateRef", None)
         if isinstance(reference, dict):
-            named = reference.get("workload") or {}
+            named = reference.get("workload")
             names = ("workloadName", "workloadName"), ("podGroupTemplateName", "templateName")
-            spec["workloadRef"] = {new: named[old] for old, new in names if old in named}
+            spec["workloadRef"] = {
+                new: named.get(old, "") for old, new in names if isinstance(named, dict)
+            }
         _each_template(spec, _MODES)
     _rename_condition(result, _SCHEDULED_1_36, SCHEDULED)
     return result

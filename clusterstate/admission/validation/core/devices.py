@@ -1,13 +1,13 @@
 """Devices that pods claim: what is claimed, what was allocated, and what drivers tell of them.
 
 Selectors are compiled: what is new may use what is on by default, and may not be too costly. Rules:
-pkg/apis/resource/validation/validation.go, v1.36. Texts about request policies of capacities are
-our own.
+pkg/apis/resource/validation/validation.go, v1.36.
 """
 
+import itertools
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -30,12 +30,15 @@ from clusterstate.admission.validation.core.field import (
     required_one_of,
     too_long,
 )
-from clusterstate.admission.validation.core.metadata import validate_immutable
+from clusterstate.admission.validation.core.metadata import (
+    validate_annotations,
+    validate_immutable,
+    validate_labels,
+)
 from clusterstate.admission.validation.core.resources import is_extended_resource_name
 from clusterstate.admission.validation.core.scheduling import validate_node_selector
 from clusterstate.objects.cel.devices import MOST_COST, CompileError, compile_selector
 from clusterstate.objects.cel.functions import parse_semver
-from clusterstate.objects.dra.capacity import violates_policy
 from clusterstate.objects.registry import devices
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.quantity import Quantity
@@ -48,12 +51,14 @@ _EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 _VALUES: Final = (
     "bool", "bools", "int", "ints", "string", "strings", "version", "versions",
 )  # fmt: skip
+_LISTS: Final = ("bools", "ints", "strings", "versions")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST: Final = 32
 """Of requests, constraints, configurations, selectors, results, and of what a device has."""
 _MOST_CHOICES: Final = 8
 _MOST_CONSUMERS: Final = 256
 _MOST_CONDITIONS: Final = 8
+_MOST_POLICY_VALUES: Final = 10
 _MOST_DEVICES: Final = 128
 _MOST_SPECIAL_DEVICES: Final = 64
 _MOST_TAINTS: Final = 16
@@ -69,6 +74,7 @@ _LONGEST_EXPRESSION: Final = 10 * 1024
 _LONGEST_DATA: Final = 10 * 1024
 _LONGEST_IDENTIFIER: Final = 32
 _LONGEST_DRIVER: Final = 63
+_LONGEST_KEY: Final = _LONGEST_DRIVER + len("/") + _LONGEST_IDENTIFIER
 _LONGEST_POOL: Final = 253
 _LONGEST_INTERFACE: Final = 256
 _LONGEST_HARDWARE: Final = 128
@@ -155,23 +161,23 @@ def _uid(text: str, path: str) -> Errors:
     return [invalid(path, text, detail)]
 
 
-def _data(value: Any, path: str) -> Errors:
+def _data(value: Any, path: str, *, stored: bool = False) -> Errors:
     """Return the errors in what a driver keeps there, which is any JSON object."""
     if value is None:
         return [required(path)]
     if not isinstance(value, dict):
         return [invalid(path, "<value omitted>", "must be a valid JSON object")]
-    if len(msgspec.json.encode(value)) > _LONGEST_DATA:
+    if not stored and len(msgspec.json.encode(value)) > _LONGEST_DATA:
         return [too_long(path, "", _LONGEST_DATA)]
     return []
 
 
-def _configuration(config: Manifest, path: str) -> Errors:
+def _configuration(config: Manifest, path: str, *, stored: bool = False) -> Errors:
     opaque = config.get("opaque")
     if opaque is None:
         return [required(f"{path}.opaque")]
     errors = _driver(opaque.get("driver") or "", f"{path}.opaque.driver")
-    return errors + _data(opaque.get("parameters"), f"{path}.opaque.parameters")
+    return errors + _data(opaque.get("parameters"), f"{path}.opaque.parameters", stored=stored)
 
 
 # Claims ---------------------------------------------------------------------------------------
@@ -205,16 +211,16 @@ def validate_claim_spec(spec: Manifest, path: str, *, distinct: bool = True) -> 
     def constraint(one: Manifest, where: str) -> Errors:
         errors = each(one.get("requests"), f"{where}.requests", names, most=_MOST, key=str)
         kinds = ("matchAttribute", "distinctAttribute") if distinct else ("matchAttribute",)
-        given = [kind for kind in kinds if one.get(kind) is not None]
-        for kind in given:
-            errors += _fully_qualified(one[kind], f"{where}.{kind}")
-        if not distinct and not given:
+        for kind in kinds:  # where both are given, the second is not looked at, nor allocated by
+            if one.get(kind) is not None:
+                return errors + _fully_qualified(one[kind], f"{where}.{kind}")
+        if not distinct:
             return [*errors, required(f"{where}.matchAttribute")]
         detail = (
             'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple'
-            " fields are set"  # Kubernetes says so of none as well
+            " fields are set"  # Kubernetes says so of none
         )
-        return errors if len(given) == 1 else [*errors, required(where, detail)]
+        return [*errors, required(where, detail)]
 
     def configuration(one: Manifest, where: str) -> Errors:
         errors = each(one.get("requests"), f"{where}.requests", names, most=_MOST, key=str)
@@ -226,7 +232,7 @@ def validate_claim_spec(spec: Manifest, path: str, *, distinct: bool = True) -> 
 
 
 def _request(request: Manifest, path: str) -> Errors:
-    errors = _request_name(request, path)
+    errors = _label(_name(request), f"{path}.name")
     exact, choices = request.get("exactly"), request.get("firstAvailable") or ()
     detail = "exactly one of `exactly` or `firstAvailable` is required"
     if exact is None and not choices:
@@ -237,15 +243,10 @@ def _request(request: Manifest, path: str) -> Errors:
         return errors + _wanted(exact, f"{path}.exactly")
 
     def choice(one: Manifest, where: str) -> Errors:
-        return _request_name(one, where) + _wanted(one, where)
+        return _label(_name(one), f"{where}.name") + _wanted(one, where)
 
     where = f"{path}.firstAvailable"
     return errors + each(choices, where, choice, most=_MOST_CHOICES, key=_name)
-
-
-def _request_name(request: Manifest, path: str) -> Errors:
-    name, path = _name(request), f"{path}.name"
-    return _label(name, path) if name else [required(path)]
 
 
 def _wanted(request: Manifest, path: str) -> Errors:
@@ -274,7 +275,7 @@ def _toleration(toleration: Manifest, path: str) -> Errors:
     operator, value = toleration.get("operator") or "", toleration.get("value") or ""
     if operator == "Exists" and value:
         errors.append(invalid(f"{path}.value", value, "must be empty for operator `Exists`"))
-    elif operator in ("Equal", ""):
+    elif operator == "Equal":
         errors += invalid_each(f"{path}.value", value, formats.label_value(value))
     errors += required_one_of(operator, f"{path}.operator", ("Equal", "Exists"))
     if effect := toleration.get("effect") or "":
@@ -282,7 +283,7 @@ def _toleration(toleration: Manifest, path: str) -> Errors:
     return errors
 
 
-def _selector(selector: Manifest, path: str, *, stored: frozenset[str] = frozenset()) -> Errors:
+def _selector(selector: Manifest, path: str) -> Errors:
     if (cel := selector.get("cel")) is None:
         return [required(f"{path}.cel")]
     expression, path = cel.get("expression") or "", f"{path}.cel.expression"
@@ -291,7 +292,7 @@ def _selector(selector: Manifest, path: str, *, stored: frozenset[str] = frozens
     if len(expression.encode()) > _LONGEST_EXPRESSION:
         return [too_long(path, "", _LONGEST_EXPRESSION)]
     try:
-        compiled = compile_selector(expression, lists=expression in stored)
+        compiled = compile_selector(expression)
     except CompileError as error:
         return [invalid(path, expression, str(error))]
     if compiled.max_cost > MOST_COST:
@@ -310,7 +311,10 @@ def _resource_claim_template(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
     if old is not None:
         return validate_immutable(spec, old.get("spec") or {}, "spec")
-    return validate_claim_spec(spec.get("spec") or {}, "spec.spec")
+    meta = spec.get("metadata") or {}
+    errors = validate_labels(meta.get("labels") or {}, "spec.metadata.labels")
+    errors += validate_annotations(meta.get("annotations") or {}, "spec.metadata.annotations")
+    return errors + validate_claim_spec(spec.get("spec") or {}, "spec.spec")
 
 
 # The status of claims --------------------------------------------------------------------------
@@ -462,9 +466,10 @@ def _resource_slice(new: Manifest, old: Manifest | None) -> Errors:
         errors.append(invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
     most = _MOST_SPECIAL_DEVICES if any(map(_is_special, found or ())) else _MOST_DEVICES
     apart = bool(spec.get("perDeviceNodeSelection"))
+    known = {_name(one): one for one in ((old or {}).get("spec") or {}).get("devices") or ()}
 
     def device(one: Manifest, path: str) -> Errors:
-        return _device(one, path, apart=apart)
+        return _device(one, known.get(_name(one)), path, apart=apart)
 
     errors += each(
         spec.get("sharedCounters"), "spec.sharedCounters", _counter_set,
@@ -552,14 +557,13 @@ def _is_special(device: Manifest) -> bool:
     """Return whether a device has what only short slices may hold."""
     if device.get("taints") or device.get("consumesCounters"):
         return True
-    lists = ("bools", "ints", "strings", "versions")
     attributes = (device.get("attributes") or {}).values()
-    return any(one.get(field) is not None for one in attributes for field in lists)
+    return any(one.get(field) is not None for one in attributes for field in _LISTS)
 
 
-def _device(device: Manifest, path: str, *, apart: bool) -> Errors:
-    name = _name(device)
-    errors = _label(name, f"{path}.name") if name else [required(f"{path}.name")]
+def _device(device: Manifest, old: Manifest | None, path: str, *, apart: bool) -> Errors:
+    """Return the errors in a device; capacities and taints that it had before may stay."""
+    errors = _label(_name(device), f"{path}.name")
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     if (count := len(attributes) + len(capacity)) > _MOST:
         detail = f"the total number of attributes and capacities must not exceed {_MOST}"
@@ -567,27 +571,29 @@ def _device(device: Manifest, path: str, *, apart: bool) -> Errors:
     total = 0
     for key, attribute in attributes.items():
         errors += _qualified(key, f"{path}.attributes")
-        errors += _attribute(attribute, f"{path}.attributes[{key}]")
-        total += sum(
-            len(value) if isinstance(value, list) else 1
-            for value in map(attribute.get, _VALUES) if value is not None
-        )  # fmt: skip
+        errors += _attribute(attribute, f"{path}.attributes[{_shortened(key)}]")
+        total += sum(len(attribute.get(field) or ()) for field in _LISTS) or 1
     if total > _MOST_VALUES:
         detail = f"the total number of attribute values must not exceed {_MOST_VALUES}"
         errors.append(invalid(path, total, detail))
     shared = bool(device.get("allowMultipleAllocations"))
-    for key, one in capacity.items():
+    for key, one in capacity.items() if old is None or old.get("capacity") != capacity else ():
         errors += _qualified(key, f"{path}.capacity")
-        if (policy := one.get("requestPolicy")) is not None:
-            where = f"{path}.capacity[{key}].requestPolicy"
-            errors += _policy(policy, one.get("value") or "0", where, shared=shared)
+        where = f"{path}.capacity[{_shortened(key)}].requestPolicy"
+        if (policy := one.get("requestPolicy")) is None:
+            continue
+        if shared:
+            errors += _policy(policy, Quantity.parse(one.get("value") or "0"), where)
+        else:
+            errors.append(forbidden(where, "allowMultipleAllocations must be true"))
     errors += each(
         device.get("consumesCounters"), f"{path}.consumesCounters", _consumed_counters,
         most=_MOST_SETS_OF_DEVICE, key=lambda one: one.get("counterSet"),
     )  # fmt: skip
     errors += _binding_conditions(device, path)
     errors += _node_resources(device, path)
-    errors += each(device.get("taints"), f"{path}.taints", _taint, most=_MOST_TAINTS)
+    if old is None or old.get("taints") != device.get("taints"):
+        errors += each(device.get("taints"), f"{path}.taints", _taint, most=_MOST_TAINTS)
     if apart:
         why = " when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
         errors += _where(device, path, _PLACES_OF_DEVICE, why)
@@ -600,16 +606,28 @@ def _device(device: Manifest, path: str, *, apart: bool) -> Errors:
     return errors
 
 
+def _shortened(key: str) -> str:
+    """Return a key as a path names it: its middle is left out where it is too long to be one."""
+    if len(key) <= _LONGEST_KEY:
+        return key
+    left = _LONGEST_KEY - len("...")
+    return f"{key[: (left + 1) // 2]}...{key[-(left // 2) :]}"
+
+
 def _attribute(attribute: Manifest, path: str) -> Errors:
     given = [one for one in _VALUES if attribute.get(one) is not None]
+    errors: Errors = []
+    for kind in given:
+        values = attribute[kind]
+        if kind in ("string", "version"):
+            errors += _text(values, f"{path}.{kind}", version=kind == "version")
+        elif kind in _LISTS and not values:
+            errors.append(invalid(f"{path}.{kind}", values, "must not be empty if specified"))
+        elif kind in ("strings", "versions"):
+            for index, text in enumerate(values):
+                errors += _text(text, f"{path}.{kind}[{index}]", version=kind == "versions")
     if len(given) != 1:
-        return [invalid(path, attribute, "exactly one value must be specified")]
-    kind, errors = given[0], []
-    if kind in ("string", "version"):
-        return _text(attribute[kind], f"{path}.{kind}", version=kind == "version")
-    if kind in ("strings", "versions"):
-        for index, text in enumerate(attribute[kind]):
-            errors += _text(text, f"{path}.{kind}[{index}]", version=kind == "versions")
+        errors.append(invalid(path, attribute, "exactly one value must be specified"))
     return errors
 
 
@@ -623,40 +641,76 @@ def _text(text: str, path: str, *, version: bool) -> Errors:
     return errors
 
 
-def _policy(policy: Manifest, total: str, path: str, *, shared: bool) -> Errors:
-    """Return the errors in how requests take of a capacity."""
-    if not shared:
-        return [forbidden(path, "may only be set if `allowMultipleAllocations` is true")]
-    bounds, values = policy.get("validRange"), policy.get("validValues")
+def _policy(policy: Manifest, total: Quantity, path: str) -> Errors:
+    """Return the errors in how requests take of a capacity of ``total``."""
+    bounds, values = policy.get("validRange"), policy.get("validValues") or ()
     if bounds is not None and values:
-        return [forbidden(path, "only one of `validRange` or `validValues` may be set")]
-    default = policy.get("default")
-    if default is None:
-        return [required(f"{path}.default")] if bounds is not None or values else []
-    numbers = [Quantity.parse(value) for value in values or ()]
-    errors: Errors = at_most(numbers, f"{path}.validValues", 10)
-    if numbers != sorted(numbers) or len(set(numbers)) != len(numbers):
-        detail = "must be in ascending order, without duplicates"
-        errors.append(invalid(f"{path}.validValues", values, detail))
-    if bounds is not None:
-        named = {key: Quantity.parse(bounds[key]) for key in bounds if bounds[key] is not None}
-        if (least := named.get("min")) is None:
-            return [*errors, required(f"{path}.validRange.min")]
-        most = named.get("max", Quantity.parse(total))
-        if not least <= most <= Quantity.parse(total):
-            detail = "must not be less than min, and not greater than the capacity"
-            errors.append(invalid(f"{path}.validRange.max", str(most), detail))
-        step = named.get("step")
-        if step is not None and (step.sign <= 0 or (most.value() - least.value()) % step.value()):
-            detail = "must be positive, and lead from min to max"
-            errors.append(invalid(f"{path}.validRange.step", str(step), detail))
-    if not errors:
-        wanted = Quantity.parse(default)
-        low = bounds is not None and wanted < Quantity.parse(bounds["min"])
-        if low or wanted > Quantity.parse(total) or violates_policy(wanted, policy):
-            detail = "must be one of the valid values, within the capacity"
-            errors.append(invalid(f"{path}.default", default, detail))
+        detail = (
+            'exactly one policy can be specified, cannot specify "validValues" and "validRange" at'
+            " the same time"
+        )
+        return [forbidden(path, detail)]
+    if bounds is None and not values:
+        return []
+    kind = "validRange" if bounds is not None else "validValues"
+    if policy.get("default") is None:
+        return [required(f"{path}.default", f"required when {kind} is defined")]
+    default, path = Quantity.parse(policy["default"]), f"{path}.{kind}"
+    if bounds is None:
+        return _policy_values(default, total, list(map(Quantity.parse, values)), path)
+    named = {key: Quantity.parse(bounds[key]) for key in bounds if bounds[key] is not None}
+    return _policy_range(default, total, named, path)
+
+
+def _policy_values(default: Quantity, total: Quantity, values: list[Quantity], path: str) -> Errors:
+    errors: Errors = []
+    for index, (one, after) in enumerate(itertools.pairwise(values), 1):
+        if one > after:
+            detail = "values must be sorted in ascending order"
+            errors.append(invalid(f"{path}[{index}]", str(after), detail))
+
+    def value(one: Quantity, where: str) -> Errors:
+        detail = f"option is larger than capacity value: {total}"
+        return [invalid(where, str(one), detail)] if one > total else []
+
+    errors += each(values, path, value, most=_MOST_POLICY_VALUES, key=lambda one: str(one.value()))
+    if len(values) > _MOST_POLICY_VALUES or default not in values:
+        detail = "default value is not valid according to the requestPolicy"
+        errors.append(invalid(path, str(default), detail))
     return errors
+
+
+def _policy_range(
+    default: Quantity, total: Quantity, named: Mapping[str, Quantity], path: str
+) -> Errors:
+    """Return the errors in ``min``, ``max``, ``step`` and the default, which the bounds name."""
+    if (least := named.get("min")) is None:
+        return [required(f"{path}.min", "required when validRange is defined")]
+    most, step = named.get("max"), named.get("step")
+    wrong: list[tuple[bool, str, Quantity, str]] = [
+        (least > total, "min", least, f"min is larger than capacity value: {total}"),
+        (default < least, "min", default, f"default is less than min: {least}"),
+    ]
+    if most is not None:
+        wrong += [
+            (least > most, "max", least, f"min is larger than max: {most}"),
+            (most > total, "max", most, f"max is larger than capacity value: {total}"),
+            (default > most, "max", default, f"default is more than max: {most}"),
+        ]
+    if step is not None:
+        first = least.add(step)
+        detail = f"one step {first} is larger than capacity value: {total}"
+        wrong.append((first > total, "step", step, detail))
+        stride = step.value()
+        if stride <= 0:
+            wrong.append((True, "step", step, "must be greater than zero"))
+        else:
+            detail = f"value is not a multiple of a given step ({step}) from ({least})"
+            wrong += [
+                ((one.value() - least.value()) % stride != 0, "step", one, detail)
+                for one in (default, most) if one is not None
+            ]  # fmt: skip
+    return [invalid(f"{path}.{field}", str(value), d) for is_so, field, value, d in wrong if is_so]
 
 
 def _node_resources(device: Manifest, path: str) -> Errors:
@@ -681,39 +735,53 @@ def _node_resources(device: Manifest, path: str) -> Errors:
     return errors
 
 
-def _taint(taint: Manifest, path: str) -> Errors:
+def _taint(taint: Manifest, path: str, old_effect: str | None = None) -> Errors:
+    """Return the errors in a taint; an effect that it had before may stay."""
     key, effect = taint.get("key") or "", taint.get("effect") or ""
     errors = invalid_each(f"{path}.key", key, formats.qualified_name(key))
     errors += check_form(taint.get("value"), f"{path}.value", formats.label_value)
-    errors += required_one_of(effect, f"{path}.effect", _EFFECTS)
+    if effect != old_effect:
+        errors += required_one_of(effect, f"{path}.effect", _EFFECTS)
     return errors
 
 
 def _device_taint_rule(new: Manifest, old: Manifest | None) -> Errors:
-    del old
-    spec = new.get("spec") or {}
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     selector, path = spec.get("deviceSelector") or {}, "spec.deviceSelector"
     errors: Errors = []
     for field, check in (("driver", _driver), ("pool", _pool), ("device", _label)):
         if (value := selector.get(field)) is not None:
             errors += check(value, f"{path}.{field}")
-    return errors + _taint(spec.get("taint") or {}, "spec.taint")
+    old_effect = None if old is None else (before.get("taint") or {}).get("effect") or ""
+    return errors + _taint(spec.get("taint") or {}, "spec.taint", old_effect)
+
+
+def validate_taint_rule_status(new: Manifest, old: Manifest | None) -> Errors:
+    """Return the errors in what became of a DeviceTaintRule."""
+    del old
+    conditions = (new.get("status") or {}).get("conditions") or []
+    errors = validate_conditions(conditions, "status.conditions")
+    return errors + at_most(conditions, "status.conditions", _MOST_CONDITIONS)
 
 
 def _device_class(new: Manifest, old: Manifest | None) -> Errors:
-    spec = new.get("spec") or {}
-    before = ((old or {}).get("spec") or {}).get("selectors") or ()
-    stored = frozenset((one.get("cel") or {}).get("expression") or "" for one in before)
+    """Return the errors in a class; selectors and configurations that it had before may stay."""
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
+    known_selectors = old is not None and spec.get("selectors") == before.get("selectors")
+    known_config = old is not None and spec.get("config") == before.get("config")
 
     def selector(one: Manifest, path: str) -> Errors:
-        return _selector(one, path, stored=stored)
+        return [] if known_selectors and one.get("cel") else _selector(one, path)
+
+    def configuration(one: Manifest, path: str) -> Errors:
+        return _configuration(one, path, stored=known_config)
 
     errors = each(spec.get("selectors"), "spec.selectors", selector, most=_MOST)
     name = spec.get("extendedResourceName")
     if name is not None and not is_extended_resource_name(name):
         detail = "must be a valid extended resource name"
         errors.append(invalid("spec.extendedResourceName", name, detail))
-    return errors + each(spec.get("config"), "spec.config", _configuration, most=_MOST)
+    return errors + each(spec.get("config"), "spec.config", configuration, most=_MOST)
 
 
 RULES: Final[dict[str, Callable[[Manifest, Manifest | None], Errors]]] = {

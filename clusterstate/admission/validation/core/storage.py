@@ -54,11 +54,11 @@ _NO_SOURCE: Final = frozenset(
 """The fields of a volume's spec that are not its source."""
 
 
-def _modes(spec: Manifest, path: str) -> Errors:
+def _modes(spec: Manifest, path: str, detail: str = "at least 1 access mode is required") -> Errors:
     errors: Errors = []
     modes = spec.get("accessModes") or []
     if not modes:
-        errors.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
+        errors.append(required(f"{path}.accessModes", detail))
     for mode in modes:
         errors += one_of(mode, f"{path}.accessModes", ACCESS_MODES)
     if "ReadWriteOncePod" in modes and len(modes) > 1:
@@ -428,14 +428,49 @@ def _volume_attachment(new: Manifest, old: Manifest | None) -> Errors:
         errors.append(required("spec.source", exactly))
     elif named is not None and inline is not None:
         errors.append(forbidden("spec.source", exactly))
-    elif inline is None and not named:
+    elif inline is not None:
+        errors += _inline_volume(inline, "spec.source.inlineVolumeSpec")
+    else:
         detail = "must specify non empty persistentVolumeName"
-        errors.append(required("spec.source.persistentVolumeName", detail))
+        path = "spec.source.persistentVolumeName"
+        errors += require_form(named, path, formats.dns_subdomain, detail)
     node = spec.get("nodeName") or ""
     errors += invalid_each("spec.nodeName", node, formats.dns_subdomain(node))
     errors += validate_attachment_status(new)
     if old is not None:
         errors += validate_immutable(spec, old.get("spec") or {}, "spec")
+    return errors
+
+
+_ELSEWHERE: Final = "may not be specified in the context of inline volumes"
+
+
+def _inline_volume(spec: Manifest, path: str) -> Errors:
+    """Return the errors in the volume of a pod that is attached without a PersistentVolume.
+
+    Rule: pkg/apis/core/validation/validation.go (``ValidatePersistentVolumeSpec``), v1.36.
+    """
+    errors = [
+        forbidden(f"{path}.{name}", _ELSEWHERE)
+        for name in ("capacity", "claimRef", "nodeAffinity", "storageClassName")
+        if spec.get(name)
+    ]
+    errors += _modes(spec, path, detail="")
+    if (csi := spec.get("csi")) is None:
+        detail = "has to be specified in the context of inline volumes"
+        errors.append(required(f"{path}.csi", detail))
+    else:
+        errors += _driver_name(csi.get("driver") or "", f"{path}.csi.driver")
+        if not csi.get("volumeHandle"):
+            errors.append(required(f"{path}.csi.volumeHandle"))
+    if spec.get("persistentVolumeReclaimPolicy") not in (None, "", "Retain"):
+        detail = "may only be Retain in the context of inline volumes"
+        errors.append(forbidden(f"{path}.persistentVolumeReclaimPolicy", detail))
+    if spec.get("volumeMode") not in (None, "Filesystem"):
+        detail = "may not specify volumeMode other than Filesystem in the context of inline volumes"
+        errors.append(forbidden(f"{path}.volumeMode", detail))
+    if all(name in _NO_SOURCE for name in spec):
+        errors.append(required(path, "must specify a volume type"))
     return errors
 
 

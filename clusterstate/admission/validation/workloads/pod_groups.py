@@ -101,6 +101,9 @@ def validate_pod_group(new: Manifest, old: Manifest | None, rules: Rules = CURRE
     if old is None:
         if (reference := spec.get("workloadRef")) is not None:
             at = "spec.workloadRef"
+            if rules.of_1_36 and not reference:  # its one member is not given
+                detail = "must specify one of: `workload`"
+                return [*errors, invalid(at, reference, detail), *_group(spec, "spec", rules)]
             errors += _name(reference.get("workloadName"), f"{at}.workloadName", long=True)
             errors += _name(reference.get("templateName"), f"{at}.templateName", long=False)
         return errors + _group(spec, "spec", rules)
