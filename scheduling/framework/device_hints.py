@@ -6,7 +6,7 @@ Source: dynamicresources.go ``EventsToRegister``, ``isSchedulableAfterClaimChang
 
 import msgspec
 
-from clusterstate.objects.dra.resourceclaim import ClaimError, claim_name, pod_claims
+from clusterstate.objects.dra.resourceclaim import ClaimError, claim_name, is_for, pod_claims
 from clusterstate.objects.dra.world import DeviceWorld
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import Pod
@@ -16,15 +16,21 @@ _CHANGES = Action.ADD | Action.UPDATE
 
 
 def _names(pod: Pod, devices: DeviceWorld | None) -> set[str] | None:
-    """Return the names of a pod's claims, ``None`` if one is not there."""
+    """Return the names of a pod's claims, ``None`` if one is not there, or is another's."""
     manifest: Manifest = msgspec.to_builtins(pod)
-    namespace = pod.metadata.namespace or "default"
+    namespace = manifest["metadata"]["namespace"] = pod.metadata.namespace or "default"
+    names: set[str] = set()
     try:
-        found = [claim_name(manifest, entry)[0] for entry in pod_claims(manifest)]
-    except ClaimError:
-        return None
-    names = {name for name in found if name is not None}
-    if devices is not None and any((namespace, name) not in devices.claims for name in names):
+        for entry in pod_claims(manifest):
+            name, must_own = claim_name(manifest, entry)
+            if name is None:
+                continue
+            names.add(name)
+            if devices is not None and must_own:
+                is_for(devices.claims[namespace, name], manifest, "Pod", or_group=True)
+            elif devices is not None and (namespace, name) not in devices.claims:
+                return None
+    except (ClaimError, KeyError):
         return None
     return names
 

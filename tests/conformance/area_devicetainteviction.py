@@ -20,12 +20,19 @@ def key(one):
     return one["metadata"].get("namespace", ""), one["metadata"]["name"]
 
 
-def evictions(objects, now):
+UNREAD = {"evicting"}
+"""What is known at the start, which follows from the objects."""
+
+
+def evictions(objects, now, *, workload_claims):
     taints = device_taints(objects["slices"].values())
     found = {}
     for (namespace, name), pod in objects["pods"].items():
         claims = {n: c for (where, n), c in objects["claims"].items() if where == namespace}
-        leaves = pod_leaves(pod, claims, taints, objects["deviceTaintRules"].values())
+        leaves = pod_leaves(
+            pod, claims, taints, objects["deviceTaintRules"].values(),
+            workload_claims=workload_claims,
+        )  # fmt: skip
         if leaves is not None:
             found[f"{namespace}/{name}"] = max(leaves, now)
     return found
@@ -36,7 +43,7 @@ def texts(found):
 
 
 def check(case):
-    now = parse_time(case["now"])
+    now, groups = parse_time(case["now"]), case["gates"].get("DRAWorkloadResourceClaims", False)
     objects = {name: {key(one): one for one in case[name]} for name in KINDS.values()}
     for event in case["events"]:
         held = objects[KINDS[event["kind"]]]
@@ -44,14 +51,17 @@ def check(case):
             held.pop(key(event["old"]), None)
         else:
             held[key(event["new"])] = event["new"]
-    found, expect = evictions(objects, now), case["expect"]
+    found, expect = evictions(objects, now, workload_claims=groups), case["expect"]
     if texts(found) != expect["evictions"]:
         return f"evictions {texts(found)}, expected {expect['evictions']}"
     for number, step in enumerate(expect["steps"]):
-        for name, when in evictions(objects, now).items():
+        for name, when in evictions(objects, now, workload_claims=groups).items():
             if when <= now:
                 del objects["pods"][tuple(name.split("/"))]
-        left = {"pods": sorted(objects["pods"]), "evictions": texts(evictions(objects, now))}
+        left = {
+            "pods": sorted(objects["pods"]),
+            "evictions": texts(evictions(objects, now, workload_claims=groups)),
+        }
         wanted = {"pods": sorted(map(key, step["pods"])), "evictions": step["evictions"]}
         if left != wanted:
             return f"step {number}: got {left}, expected {wanted}"

@@ -76,6 +76,18 @@ def test_a_failed_evaluation_is_an_error_and_no_answer(expression, error):
         matches(expression)
 
 
+def test_a_list_longer_than_a_device_can_have_is_not_searched_to_its_end():
+    """cel/compile.go (``includesFunc``), v1.36."""
+    long = Device("gpu.example.com", {"attributes": {"ids": {"ints": list(range(49))}}})
+
+    def ask(number):
+        return compile_selector(f"{A}.ids.includes({number})", lists=True).matches(long)[0]
+
+    assert ask(47)
+    with pytest.raises(EvaluationError, match="applied to lists longer than 48 values"):
+        ask(48)
+
+
 @pytest.mark.parametrize(
     ("expression", "error"),
     [

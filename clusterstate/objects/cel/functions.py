@@ -511,10 +511,22 @@ def _version_part(place: int) -> Callable[[Any], int]:
     return run
 
 
+_MOST_VALUES: Final = 48
+"""Of a list of attributes that ``includes`` looks at: as many as a device can have."""
+
+
 def includes(where: Any, what: Any) -> bool:
-    """Return whether an attribute, of one value or of a list, has a value."""
+    """Return whether an attribute, of one value or of a list, has a value.
+
+    Rule: dynamic-resource-allocation/cel/compile.go (``includesFunc``), v1.36.
+    """
     among = where if isinstance(where, list) else [where]
-    return any(type(each) is type(what) and equal(each, what) for each in among)
+    if any(type(each) is type(what) and equal(each, what) for each in among[:_MOST_VALUES]):
+        return True
+    if len(among) > _MOST_VALUES:
+        text = f"'includes' function cannot be applied to lists longer than {_MOST_VALUES} values"
+        raise Failure(text)
+    return False
 
 
 def _extreme(name: str, sign: int) -> Callable[[Any], Any]:

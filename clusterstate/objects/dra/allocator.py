@@ -634,7 +634,12 @@ class _Search:
         if config := self._config(index, claim):
             devices["config"] = config
         allocation: Manifest = {"devices": devices}
-        if (selector := _node_selector(results, self.node.name)) is not None:
+        try:
+            selector = _node_selector(results, self.node.name)
+        except AllocationError as error:
+            name = claim["metadata"]["name"]
+            raise AllocationError(f"create NodeSelector for claim {name}: {error}") from None
+        if selector is not None:
             allocation["nodeSelector"] = selector
         return allocation
 

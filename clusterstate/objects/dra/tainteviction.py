@@ -86,11 +86,13 @@ def pod_leaves(
     claims: Mapping[str, Manifest],
     taints: Mapping[DeviceId, Sequence[Manifest]],
     rules: Iterable[Manifest] = (),
+    *,
+    workload_claims: bool = False,
 ) -> dt.datetime | None:
     """Return when a pod has to leave because of its devices, ``None`` if it need not.
 
-    ``claims`` are those of its namespace by name. A pod that is not on a node, or is going, stays
-    out of it.
+    ``claims`` are those of its namespace by name; ``workload_claims``: claims of its group count.
+    A pod that is not on a node, or is going, stays out of it.
     """
     if not pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
         return None
@@ -100,10 +102,10 @@ def pod_leaves(
             name, must_own = claim_name(pod, entry)
             claim = claims[name or ""]
             if must_own:
-                is_for(claim, pod, "Pod", or_group=True)
+                is_for(claim, pod, "Pod", or_group=workload_claims)
         except (ClaimError, KeyError):
             continue
-        if not is_reserved_for_pod(claim, pod, accept_pod_group=True):
+        if not is_reserved_for_pod(claim, pod, accept_pod_group=workload_claims):
             continue
         leaves = claim_leaves(claim, taints, rules)
         if leaves is not None and (first is None or leaves < first):
