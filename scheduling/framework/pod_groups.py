@@ -214,9 +214,9 @@ def best_placement(
         if outcome.status.ok or outcome.waiting_on_preemption:
             found.append((placement, outcome))
     if not found:
-        text = f"0/{len(placements)} placements are available"
         if first is None:
-            return GroupOutcome(Status(Code.UNSCHEDULABLE, (text,)))
+            return GroupOutcome(Status(Code.UNSCHEDULABLE, ("no feasible placements found",)))
+        text = f"0/{len(placements)} placements are available"
         text = f"{text}, first placement status: {first.status.message}"
         return GroupOutcome(Status(Code.UNSCHEDULABLE, (text,)), first.results)
     if len(found) == 1:

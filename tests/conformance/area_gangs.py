@@ -16,6 +16,7 @@ from tests.conformance.cluster_cases import Case
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 FAKE = "FakePodGroupPlugin"
+PLACEMENT = "FakePlacementPlugin"
 _CODES = {code.wire: code for code in Code}
 
 
@@ -131,7 +132,7 @@ def algorithm(case: Case) -> dict[str, Any]:
 
 
 def placements(case: Case) -> dict[str, Any]:
-    generated = case["generate"]
+    generated = case.get("generate") or {}
     status = status_of(case.get("generateStatus"))
     if not status.ok:
         return {"status": told(status), "podResults": []}
@@ -143,17 +144,18 @@ def placements(case: Case) -> dict[str, Any]:
         refused = Status(Code.UNSCHEDULABLE, (unfit("", case),))
         return rules.try_members([""], lambda host: rules.MemberResult(status=refused))
 
-    scored = status_of(case.get("scoreStatus"))
-    failing = []
+    answers = case.get("scoreStatus") or {}
+    failing: list[str] = []
 
     def score(found: Any) -> list[int]:
-        if not scored.ok:
-            failing.append(scored)
-        return [case["scores"].get(name, 0) for name, _ in found]
+        statuses = [status_of(answers.get(name)) for name, _ in found]
+        failing.extend(one.message for one in statuses if not one.ok)
+        return [(case.get("scores") or {}).get(name, 0) for name, _ in found]
 
     outcome = rules.best_placement(list(generated), tried, score)
     if failing:
-        return {"status": told(scored), "podResults": []}
+        text = f'running PlacementScore plugins: plugin "{PLACEMENT}" failed with: {failing[0]}'
+        return {"status": told(Status(Code.ERROR, (text,))), "podResults": []}
     return {
         "status": told(outcome.status), "podResults": list(map(result_of, outcome.results)),
     }  # fmt: skip

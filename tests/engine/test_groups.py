@@ -15,8 +15,14 @@ from scheduling.engine.deciding import Decider
 from scheduling.engine.groups import GroupDecision, schedule_group
 from scheduling.engine.reference.cycle import Options
 from scheduling.engine.snapshot import Snapshot
-from scheduling.framework.pod_groups import GANG_SCHEDULING, MemberResult, try_members
-from scheduling.framework.status import Code, Status
+from scheduling.framework.pod_groups import (
+    GANG_SCHEDULING,
+    GroupOutcome,
+    MemberResult,
+    best_placement,
+    try_members,
+)
+from scheduling.framework.status import SUCCESS, Code, Status
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.forms import many
 from tests.harness import build_snapshot, kubernetes_framework, place, to_place
@@ -148,6 +154,8 @@ def test_no_domain_that_holds_the_gang_is_a_refusal_of_all():
     assert not found.placed
     assert snapshot.assumed_count == 0
     assert found.status.code is Code.UNSCHEDULABLE
+    nowhere = best_placement([], lambda place: GroupOutcome(SUCCESS), lambda tried: [])
+    assert nowhere.status.reasons == ("no feasible placements found",)
 
 
 def test_placed_members_fix_the_domain():
