@@ -59,6 +59,10 @@ def run(case):
     return {"satisfied": found is not None, **({"allocations": normal(found)} if found else {})}
 
 
+UNREAD = {"allocators", "mutation"}
+"""Which of Kubernetes' allocators gave the result, and how the case came about."""
+
+
 def check(case):
     found = run(case)
     expect = {**case["expect"]}

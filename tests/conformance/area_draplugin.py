@@ -40,7 +40,16 @@ FEATURES = {
 }
 
 
+OTHERS = {
+    "DRAExtendedResource", "DRANodeAllocatableResources", "DRAResourceClaimDeviceStatus",
+    "DRASchedulerFilterTimeout", "DRAWorkloadResourceClaims", "DynamicResourceAllocation",
+}  # fmt: skip
+UNREAD = {"pods"}
+"""The pod itself, as it is in the API."""
+
+
 def gates_of(names):
+    assert names.keys() <= FEATURES.keys() | OTHERS, names
     given = {FEATURES[name]: on for name, on in names.items() if name in FEATURES}
     if names.get("DRAResourceClaimDeviceStatus") is False:
         given["binding_conditions"] = False

@@ -67,6 +67,10 @@ def _claims(world: Case, new: Any) -> list[Any]:
     return claims
 
 
+UNREAD = {"gates.NodeInclusionPolicyInPodTopologySpread", "world.PersistentVolumeClaim"}
+"""No hint depends on these."""
+
+
 def check(case: Case) -> str | None:
     """Return what differs, None if nothing does."""
     name = case["plugin"]

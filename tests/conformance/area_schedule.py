@@ -47,6 +47,10 @@ def compare(case: Case, found: Outcome) -> list[str]:
     ]
 
 
+UNREAD = {"kind"}
+"""How many nodes are feasible."""
+
+
 def check(case: Case) -> str | None:
     """Return what differs, None if nothing does."""
     return check_all(case, compare, reference=run_reference, engine=harness.run_schedule_case)

@@ -4,6 +4,9 @@ from tests import harness
 from tests.conformance.area_schedule import compare
 from tests.conformance.cluster_cases import Case
 
+UNREAD = {"kind"}
+"""How many nodes are feasible."""
+
 
 def check(case: Case) -> str | None:
     """Return what differs, None if nothing does."""

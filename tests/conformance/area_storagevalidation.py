@@ -13,6 +13,10 @@ _CHECKED_ANEW = frozenset({"CSINode", "VolumeAttachment", "VolumeAttributesClass
 _WITHOUT_OLD_METADATA = frozenset({"CSINode", "VolumeAttachment"})
 
 
+UNREAD = {"gates.VolumeLimitScaling"}
+"""Nothing that it brings is refused."""
+
+
 def check(case: Case) -> str | None:
     """Return what differs, None if nothing does."""
     new, old = case["object"], case.get("oldObject")

@@ -9,6 +9,9 @@ from scheduling.framework.interface import CycleState
 from tests import harness
 from tests.conformance.cluster_cases import Case, differences, read_pod, status
 
+UNREAD = {"kind"}
+"""All are cases of filters."""
+
 
 def check(case: Case) -> str | None:
     """Return what differs, None if nothing does."""

@@ -2,8 +2,9 @@
 
 Reads every ``*.jsonl`` of the folders that ``CONFORMANCE_VECTORS`` names (several are separated as
 in PATH). The part of a file name before the first dot is the area; ``area_<name>.py`` beside this
-module judges its cases. Prints one row per area (``area passed failed skipped``) and a total last;
-what went wrong goes to stderr. Exit status 1 if anything failed.
+module judges its cases. A field of cases that no judgement looks at counts as a failure, unless
+``UNREAD`` of the area's module names it. Prints one row per area (``area passed failed skipped``)
+and a total last; what went wrong goes to stderr. Exit status 1 if anything failed.
 """
 
 import argparse
@@ -26,6 +27,9 @@ DEFAULT_FOLDERS = [OWN_FOLDER, PROJECT / "../shared/vectors", PROJECT / "../shar
 # Areas that are recorded and that nothing here can judge yet: their cases are skipped.
 NOT_JUDGED_YET: set[str] = set()
 Check = Callable[[dict[str, Any]], str | None]
+_ALWAYS_UNREAD = frozenset({"id", "origin", "source"})
+_WITH_SWITCHES = ("args", "context", "featureGates", "gates", "options", "world")
+"""Fields whose members are switches and worlds, each of which has to be looked at, too."""
 
 
 class Outcome(NamedTuple):
@@ -35,6 +39,77 @@ class Outcome(NamedTuple):
     case: str
     verdict: str
     message: str = ""
+
+
+class Looked(dict[str, Any]):
+    """An object of a case that remembers which of its members were looked at.
+
+    Whoever goes through all members looks at each.
+    """
+
+    def __init__(self, members: dict[str, Any]) -> None:
+        super().__init__(members)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a member, which was looked at also where it is not there."""
+        self.names.add(name)
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self.names.add(str(name))
+        return super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self.names.update(super().keys())
+        return super().__iter__()
+
+    def items(self) -> Any:
+        """Return all members, which are looked at herewith."""
+        self.names.update(super().keys())
+        return super().items()
+
+
+def looked_at(case: dict[str, Any]) -> tuple[Looked, dict[str, Looked]]:
+    """Return the case and its switches so that they remember what was looked at."""
+    inner = {
+        name: Looked(case[name]) for name in _WITH_SWITCHES if isinstance(case.get(name), dict)
+    }
+    return Looked({**case, **inner}), inner
+
+
+class Unread:
+    """Which fields the cases of an area have, and which of them nobody looked at.
+
+    An empty field says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, str] = {}
+        self._read: set[str] = set()
+
+    def note(self, label: str, case: Looked, inner: dict[str, Looked]) -> None:
+        """Count in what was looked at in a case."""
+        self._read |= case.names
+        for name, value in dict.items(case):
+            if value:
+                self._seen.setdefault(name, label)
+        for name, members in inner.items():
+            self._read |= {f"{name}.{member}" for member in members.names}
+            for member in dict.keys(members):
+                self._seen.setdefault(f"{name}.{member}", label)
+
+    def fields(self, known: frozenset[str]) -> dict[str, str]:
+        """Return the fields that nobody looked at, and the first case that has each."""
+        passed_over = self._read | known | _ALWAYS_UNREAD
+        return {
+            name: label for name, label in self._seen.items()
+            if name not in passed_over and name.partition(".")[0] not in known
+        }  # fmt: skip
 
 
 def folders() -> list[Path]:
@@ -80,8 +155,8 @@ def load(area: str) -> Check | str:
     return check
 
 
-def judge(check: Check | str, area: str, label: str, line: str) -> Outcome:
-    """Return the outcome of one line."""
+def judge(check: Check | str, area: str, label: str, line: str, unread: Unread) -> Outcome:
+    """Return the outcome of one line; ``unread`` is told what was looked at."""
     try:
         case = json.loads(line)
     except ValueError as error:
@@ -91,8 +166,10 @@ def judge(check: Check | str, area: str, label: str, line: str) -> Outcome:
     label = str(case.get("id", label))
     if isinstance(check, str):
         return Outcome(area, label, "failed", check)
+    case, inner = looked_at(case)
     try:
         difference = check(case)
+        unread.note(label, case, inner)
     except Skip as reason:
         return Outcome(area, label, "skipped", str(reason))
     except Exception as error:  # noqa: BLE001  # any exception is a failed case
@@ -107,14 +184,19 @@ def judge(check: Check | str, area: str, label: str, line: str) -> Outcome:
 def run_area(area: str, paths: list[Path]) -> Iterator[Outcome]:
     """Yield the outcome of every line of an area's files; blank lines are nothing."""
     check = load(area)
+    module = sys.modules.get(f"tests.conformance.area_{area}")
+    known: frozenset[str] = frozenset(getattr(module, "UNREAD", ()))
+    unread = Unread()
     for path in paths:
         try:
             with path.open(encoding="utf-8") as lines:
                 for number, line in enumerate(lines, 1):
                     if line.strip():
-                        yield judge(check, area, f"{path.name}:{number}", line)
+                        yield judge(check, area, f"{path.name}:{number}", line, unread)
         except (OSError, UnicodeDecodeError) as error:
             yield Outcome(area, path.name, "failed", f"cannot read: {error}")
+    for field, label in unread.fields(known).items():
+        yield Outcome(area, label, "failed", f"nobody looks at the field {field!r}")
 
 
 def main(arguments: list[str], out: TextIO, log: TextIO) -> int:

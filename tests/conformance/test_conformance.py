@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.conformance import choose, runner
+from tests.conformance import area_quantity, choose, runner
 
 AREAS = runner.files(runner.folders())
 
@@ -74,6 +74,22 @@ def test_a_missing_folder_is_skipped_with_a_message(monkeypatch, tmp_path):
     status, rows, log = run(monkeypatch, tmp_path / "nowhere")
     assert (status, rows) == (0, ["0 passed, 0 failed, 0 skipped"])
     assert "CONFORMANCE_VECTORS" in log
+
+
+def test_a_field_that_nobody_looks_at_fails(monkeypatch, tmp_path):
+    good = {"id": "q1", "op": "cmp", "a": {"string": "1Ki"}, "b": {"string": "1k"}, "result": 1}
+    more = {**good, "id": "q2", "rounded": "up", "notes": [], "gates": {"Rounding": False}}
+    lines = "\n".join(map(json.dumps, (good, more)))
+    (tmp_path / "quantity.open.jsonl").write_text(lines)
+    status, rows, log = run(monkeypatch, tmp_path, "-v")
+    assert (status, rows[-1]) == (1, "2 passed, 3 failed, 0 skipped")
+    assert [line.split("'")[1] for line in log.splitlines()] == [
+        "rounded",
+        "gates",
+        "gates.Rounding",
+    ]
+    monkeypatch.setattr(area_quantity, "UNREAD", {"rounded", "gates"}, raising=False)
+    assert run(monkeypatch, tmp_path)[0] == 0
 
 
 def test_chosen_lines_take_all_ways_together_and_none_is_chosen_that_adds_nothing():
