@@ -1,8 +1,8 @@
 # One command each; every target sets up what it needs (bootstrap.sh).
 PY ?=
 PYTHON = .venv/bin/python
-# One more than two cores: a third of the tests' time is waiting for other processes.
-WORKERS ?= 3
+# Two for two cores, and two that wait for other processes most of the time (tests/distribution.py).
+WORKERS ?= 4
 MINUTES ?= 90
 EXAMPLES ?= 50
 SEED ?=

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests import distribution
-from tests.distribution import OF_SHARED, SHARED, Together, some
+from tests.distribution import OF_SHARED, SHARED, WAITING, Together, begins_waiting, chosen, some
 
 ROOT = Path(distribution.__file__).parent.parent
 
@@ -22,8 +22,30 @@ def test_the_files_of_the_shared_service_are_handed_out_together(test: str, unit
     assert Together.__new__(Together)._split_scope(test) == unit
 
 
-def test_every_file_of_the_shared_service_is_there() -> None:
-    assert [place for place in OF_SHARED if not (ROOT / place).exists()] == []
+def test_every_file_of_the_shared_service_and_every_folder_that_waits_is_there() -> None:
+    places = {*OF_SHARED, *WAITING} - {SHARED}
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
+@pytest.mark.parametrize(("count", "waiting"), [(1, 0), (2, 1), (3, 1), (4, 2)])
+def test_half_of_the_workers_begin_with_what_waits(count: int, waiting: int) -> None:
+    begin = [begins_waiting(f"gw{number}", count) for number in range(count)]
+    assert begin == [True] * waiting + [False] * (count - waiting)
+
+
+@pytest.mark.parametrize(
+    ("units", "waits", "unit"),
+    [
+        (["tests/api/test_a.py", "tests/faults/test_b.py", SHARED], True, "tests/faults/test_b.py"),
+        ([SHARED, "tests/api/test_a.py"], False, "tests/api/test_a.py"),
+        (["tests/api/test_a.py", "tests/api/test_b.py"], True, "tests/api/test_a.py"),
+        ([SHARED], False, SHARED),
+    ],
+)
+def test_who_has_none_of_its_kind_left_takes_the_others(
+    units: list[str], waits: bool, unit: str
+) -> None:
+    assert chosen(units, waits=waits) == unit
 
 
 @pytest.mark.parametrize(
