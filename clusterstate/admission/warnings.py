@@ -11,6 +11,7 @@ import msgspec
 from clusterstate.admission.plugins.resource_quota import uncounted
 from clusterstate.objects.registry import silent_fields
 from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules import own_annotations
 from clusterstate.objects.rules.job_groups import why_no_group
 from clusterstate.objects.rules.matching import parse_term
 from clusterstate.objects.values.compatibility import NEWEST, Compatibility
@@ -47,9 +48,10 @@ def warnings_for(
 
     ``mounts_tokens``: whether a field that asks for a token is acted upon.
     """
+    told = _of_annotations(kind, manifest, old)
     if old is not None and _is_alike(kind, manifest, old):
-        return []
-    warnings = silent_fields.warnings(kind, manifest)
+        return told
+    warnings = told + silent_fields.warnings(kind, manifest)
     if mounts_tokens:
         warnings = [one for one in warnings if _MOUNTS not in one.partition(":")[0]]
     spec = manifest.get("spec") or {}
@@ -71,7 +73,18 @@ def warnings_for(
     if isinstance(template, dict):
         meta = template.get("metadata") or {}
         warnings += pod_warnings(template.get("spec") or {}, "spec.template.spec", meta)
+        marks = meta.get("annotations") or {}
+        warnings += own_annotations.warnings("Pod", marks, "spec.template.metadata.annotations")
     return warnings
+
+
+def _of_annotations(kind: str, manifest: Manifest, old: Manifest | None) -> list[str]:
+    marks, before = (
+        ((one or {}).get("metadata") or {}).get("annotations") or {} for one in (manifest, old)
+    )
+    if not marks or marks == before:
+        return []
+    return list(own_annotations.warnings(kind, marks, "metadata.annotations"))
 
 
 def _without_group(job: Manifest, path: str, compatibility: Compatibility) -> list[str]:

@@ -9,8 +9,8 @@
       bind                         writing the node down
 
 Off unless STOWAGE_TRACES is set: then nothing is imported, and a request costs one look at a flag.
-The pod carries its trace in an annotation (``ANNOTATION``, as W3C trace context), which the
-scheduler reads only for pods that it has bound, when there is time for news. Spans go to where the
+The pod carries its trace in the annotation ``TRACE`` (as W3C trace context), which the scheduler
+reads only for pods that it has bound, when there is time for news. Spans go to where the
 OTEL_* variables say (OTLP over HTTP), and OTEL_TRACES_SAMPLER says which traces are kept.
 """
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from clusterstate.objects.rules.own_annotations import TRACE
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.telemetry import blanking
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span, Tracer
 
-ANNOTATION: Final = "stowage.dev/traceparent"
 KEY: Final = "stowage.span"
 """Where the scope and the environment of a request hold its span."""
 
@@ -119,7 +119,7 @@ def create(span: "Span", manifest: Manifest) -> "Span | None":
     TraceContextTextMapPropagator().inject(carrier, context=context)
     metadata = manifest["metadata"]
     metadata["annotations"] = {
-        **(metadata.get("annotations") or {}), ANNOTATION: carrier["traceparent"]
+        **(metadata.get("annotations") or {}), TRACE: carrier["traceparent"]
     }  # fmt: skip
     return _here.tracer.start_span("create", context=context)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from clusterstate.objects.rules.own_annotations import TRACE
 from clusterstate.queries.pods import annotations_of, pods_by_id
 from clusterstate.telemetry import tracing
 
@@ -19,7 +20,7 @@ class Times(msgspec.Struct, frozen=True):
 
 def send(pods: Sequence[tuple[int, Times]]) -> None:
     """Send the spans of those pods that carry a trace. Queries twice."""
-    carried = annotations_of([pod_id for pod_id, _ in pods], tracing.ANNOTATION)
+    carried = annotations_of([pod_id for pod_id, _ in pods], TRACE)
     rows = pods_by_id(list(carried))
     for pod_id, times in pods:
         if pod_id not in carried or (row := rows.get(pod_id)) is None:

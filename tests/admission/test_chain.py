@@ -227,3 +227,30 @@ def test_who_asks_for_the_group_of_a_job_is_told_where_there_is_none():
     template["spec"]["schedulingGroup"] = {"podGroupName": "mine"}
     (told_once,) = warnings_for("Job", job, None)
     assert told_once.endswith("the pods of the template have a group already")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "told"),
+    [
+        ("Pod", "hollow.stowage.dev/run-second", "5", "nothing reads"),
+        ("Pod", "hollow.stowage.dev/run-seconds", "soon", "no number"),
+        ("Pod", "hollow.stowage.dev/exit-code", "-1", "no number"),
+        ("Job", "stowage.dev/preferred-topology", "rack", "nothing reads"),
+        ("Pod", "hollow.stowage.dev/run-seconds", "5", ""),
+        ("Pod", "hollow.stowage.dev/ready", "false", ""),
+        ("PodGroup", "stowage.dev/preferred-topology", "rack", ""),
+        ("Pod", "notstowage.dev/anything", "5", ""),
+    ],
+)
+def test_an_annotation_of_ours_without_effect_is_told_by_its_name(kind, name, text, told):
+    manifest = {"metadata": {"annotations": {name: text}}, "spec": {}}
+    before = {"metadata": {}, "spec": {}}
+    for old in (None, before):
+        found = [one for one in warnings_for(kind, manifest, old) if f"annotations[{name}]" in one]
+        assert len(found) == bool(told)
+        assert all(told in one for one in found)
+    assert not any(name in one for one in warnings_for(kind, manifest, manifest))
+    template = {"metadata": {}, "spec": {"template": manifest}}
+    found = warnings_for("ReplicaSet", template, None)
+    if kind == "Pod" and told:
+        assert any(one.startswith(f"spec.template.metadata.annotations[{name}]") for one in found)

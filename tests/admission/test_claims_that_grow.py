@@ -64,7 +64,9 @@ def test_a_claim_that_is_not_bound_does_not_grow():
 @pytest.mark.parametrize(
     ("name", "text"),
     [("delay", "5"), ("delay", "soon"), ("delay", "-1s"), ("failures", "often"),
-     ("capacity", "much"), ("capacity.zone-a", "1Gi2"), ("maximumVolumeSize", "")],
+     ("capacity", "much"), ("capacity.zone-a", "1Gi2"), ("maximumVolumeSize", ""),
+     ("capacity", "-1Gi"), ("capacity.zone-a", "1Gi"), ("topologyKey", "a b"),
+     ("type", "gp3"), ("Capacity", "1Gi"), ("csi.storage.k8s.io/fstype", "ext4")],
 )  # fmt: skip
 def test_what_the_hollow_provisioner_could_not_read_is_refused(name: str, text: str):
     manifest = {

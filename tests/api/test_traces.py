@@ -11,6 +11,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from clusterstate.actions.cluster import bootstrap
+from clusterstate.objects.rules import own_annotations
 from clusterstate.telemetry import tracing
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
@@ -106,7 +107,7 @@ def test_a_pod_is_one_trace_from_its_request_until_it_is_bound(
     bootstrap.add_missing(now=NOW)
     make_node("n1")
     pod = post(server, "p", traceparent=f"00-{TRACE}-{CALLER}-01")
-    carried = pod["metadata"]["annotations"][tracing.ANNOTATION]
+    carried = pod["metadata"]["annotations"][own_annotations.TRACE]
     schedule()
     tracing._here.provider.force_flush()
     spans = {name: found[0] for name, found in collector.spans.items()}

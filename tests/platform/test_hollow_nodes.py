@@ -10,7 +10,7 @@ import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 
 from clusterstate.local.hollow import addresses, commands, pods, probes, shell
 from clusterstate.local.hollow.addresses import PodNetwork
@@ -18,6 +18,7 @@ from clusterstate.local.hollow.connection import Connection
 from clusterstate.local.hollow.directories import Directories
 from clusterstate.local.hollow.fleet import Fleet
 from clusterstate.local.hollow.resizes import Room
+from clusterstate.objects.rules.own_annotations import EXIT, READY, RUN, STOP
 from clusterstate.queries.objects import get_manifest
 from tests.api.conftest import make_token
 
@@ -279,13 +280,13 @@ def test_an_image_that_nobody_has_cannot_be_pulled(image):
 
 
 def test_annotations_say_what_an_image_does_and_may_change():
-    one = pod(annotations={pods.RUN: "3", pods.EXIT: "2"}, restartPolicy="Never")
+    one = pod(annotations={RUN: "3", EXIT: "2"}, restartPolicy="Never")
     assert reported(one).again == 3
     reported(one, 3)
     assert one["status"]["phase"] == "Failed"
     other = pod()
     reported(other)
-    other["metadata"]["annotations"] = {pods.READY: "false"}
+    other["metadata"]["annotations"] = {READY: "false"}
     reported(other, 8)
     assert condition(other)["status"] == condition(other, "ContainersReady")["status"] == "False"
     assert condition(other)["lastTransitionTime"] == pods.text_of(at(8))
@@ -295,7 +296,7 @@ def test_annotations_say_what_an_image_does_and_may_change():
 
 
 def test_a_pod_that_runs_too_long_fails():
-    one = pod(activeDeadlineSeconds=30, annotations={pods.RUN: "50"})
+    one = pod(activeDeadlineSeconds=30, annotations={RUN: "50"})
     assert reported(one).again == 30
     assert report(one, 29).status is None
     reported(one, 30)
@@ -554,7 +555,7 @@ def test_what_somebody_else_reported_is_put_right():
 
 def test_how_long_a_pod_takes_to_stop():
     assert pods.stop_seconds(pod(), 0.5) == 0.5
-    assert pods.stop_seconds(pod(annotations={pods.STOP: "45"}), 0.5) == 45
+    assert pods.stop_seconds(pod(annotations={STOP: "45"}), 0.5) == 45
     hook = {"lifecycle": {"preStop": {"sleep": {"seconds": 7}}}}
     assert pods.stop_seconds(pod(container=hook), 0.5) == 7
 
@@ -910,3 +911,14 @@ def test_the_nodes_of_the_command_offer_ephemeral_storage(server, tmp_path, give
     status = get_manifest("Node", "", "hollow-00000")["status"]
     assert status["allocatable"]["ephemeral-storage"] == offered
     assert status["capacity"] == status["allocatable"]
+
+
+def test_a_field_that_devices_do_not_have_is_refused_by_its_name(server, tmp_path):
+    token, file = tmp_path / "token", tmp_path / "devices.yaml"
+    token.write_text(make_token("fleet", ["system:masters"]))
+    file.write_text("- driver: gpu.example.com\n  devices: [{name: gpu-0, atributes: {}}]\n")
+    with pytest.raises(CommandError, match=r"spec\.devices\[0\]\.atributes"):
+        call_command(
+            "hollow-nodes", count=1, duration=1, devices=str(file), token_file=str(token),
+            server=f"http://127.0.0.1:{server.port}", stdout=io.StringIO(),
+        )  # fmt: skip

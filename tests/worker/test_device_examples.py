@@ -393,6 +393,9 @@ def test_entries_are_repeated_with_their_numbers_and_counters_have_their_own_sli
         ("- driver: d\n  devices: [{name: a, count: 0}]", "devices[0].count"),
         ("- driver: d\n  devices: 3", "devices"),
         ("- driver: d\n  devices: []\n  color: red", "color"),
+        ("- driver: d\n  devices: []\n  nodes: -1", "[0].nodes"),
+        ("- driver: d\n  devices: []\n  nodes: 2\n  allNodes: true", "[0].nodes"),
+        ("- driver: d\n  devices: []\n  pool: p", "[0].pool"),
         ("- [", "while parsing"),
     ],
 )

@@ -8,8 +8,8 @@ them in, and the required node affinity, which keeps them from going elsewhere.
 from typing import Any
 
 from clusterstate.admission.request import CREATE, Request
+from clusterstate.objects.rules.own_annotations import DEDICATED
 
-ANNOTATION = "scheduling.stowage.dev/dedicated"
 KEY = "dedicated"
 
 
@@ -22,7 +22,7 @@ def admit(request: Request) -> None:
         return
     namespace = request.context.namespace(request.namespace)
     annotations = ((namespace or {}).get("metadata") or {}).get("annotations")
-    group = annotations.get(ANNOTATION) if annotations else None
+    group = annotations.get(DEDICATED) if annotations else None
     if not group:
         return
     spec: dict[str, Any] = request.manifest.setdefault("spec", {})

@@ -17,10 +17,10 @@ import msgspec
 from clusterstate.admission.request import CREATE, Request
 from clusterstate.admission.validation.core.resources import parse
 from clusterstate.objects.rules.matching import merge_tolerations
+from clusterstate.objects.rules.own_annotations import PROVENANCE
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import Toleration
 
-PROVENANCE = "stowage.dev/from-runtime-class"
 WAIT_GATE = "stowage.dev/runtime-class"
 
 

@@ -10,8 +10,8 @@ it is absent. ``allNodes: true``: one pool for the whole cluster, published once
       devices:
       - {count: 8, name: "gpu-{n}", attributes: {index: {int: "{n}"}}, capacity: {memory: ...}}
 
-Each driver has one pool on a node, named after it. Slices have at most 64 devices; counters are in
-a slice of their own, as the API wants it.
+Each driver has one pool on a node, named after it; ``pool`` names that of the whole cluster. Slices
+have at most 64 devices; counters are in a slice of their own, as the API wants it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,6 +41,16 @@ class Driver(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     """Of ``allNodes``: the pool's name, the driver's where it is empty."""
     all_nodes: bool = False
 
+    def contradiction(self) -> str:
+        """Return which field would have no effect, and why; empty where each has one."""
+        if self.nodes is not None and self.nodes < 0:
+            return "nodes: must be from 0 on"
+        if self.all_nodes and self.nodes is not None:
+            return "nodes: has no effect beside allNodes, since the pool is published once"
+        if self.pool and not self.all_nodes:
+            return "pool: only of allNodes; the pool of a node is named after the node"
+        return ""
+
     def is_on(self, number: int) -> bool:
         """Return whether a node publishes the driver's devices."""
         if self.all_nodes:
@@ -58,7 +68,9 @@ def read(text: str) -> list[Driver]:
         found = msgspec.convert(yaml.safe_load(text), list[Driver])
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise DevicesError(str(error)) from None
-    for driver in found:
+    for place, driver in enumerate(found):
+        if problem := driver.contradiction():
+            raise DevicesError(f"[{place}].{problem}")
         slices_of(driver, "node")  # every entry can be repeated
     return found
 

@@ -37,6 +37,8 @@ logger = structlog.get_logger(__name__)
 MERGE = "application/merge-patch+json"
 _CONFLICT, _NOT_FOUND = 409, 404
 _AGAIN = (0, _CONFLICT, 429)
+_STRICT = "?fieldValidation=Strict"
+"""What a file of devices says and a slice does not have is refused."""
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -204,12 +206,14 @@ class Fleet:
                 meta = one["metadata"]
                 if not driver.all_nodes:
                     meta["ownerReferences"] = [owner]
-                answer = await self._ask("POST", devices.API, one)
+                answer = await self._ask("POST", f"{devices.API}{_STRICT}", one)
                 if answer.status == _CONFLICT:
                     path = f"{devices.API}/{meta['name']}"
                     known = await self._ask("GET", path)
                     if known.status == 200:
-                        answer = await self._ask("PUT", path, _next_version(one, known.body))
+                        answer = await self._ask(
+                            "PUT", f"{path}{_STRICT}", _next_version(one, known.body)
+                        )
                 if answer.status not in (200, 201):
                     raise RuntimeError(f"slice {meta['name']}: {answer.status} {answer.body}")
 

@@ -16,17 +16,10 @@ from clusterstate.local.hollow import commands, probes, resizes, shell
 from clusterstate.local.hollow.commands import Run
 from clusterstate.local.hollow.resizes import Room
 from clusterstate.objects.rules import resizing
+from clusterstate.objects.rules.own_annotations import EXIT, READY, RUN, STOP, number
 
 Pod = dict[str, Any]
 
-READY: Final = "hollow.stowage.dev/ready"
-"""``false``: the pod is not ready."""
-RUN: Final = "hollow.stowage.dev/run-seconds"
-"""How long its containers run."""
-EXIT: Final = "hollow.stowage.dev/exit-code"
-"""How they end after that."""
-STOP: Final = "hollow.stowage.dev/stop-seconds"
-"""How long the pod takes to stop once it is deleted; its grace period, at most."""
 _LONGEST: Final = 300.0
 _CRASH: Final = "CrashLoopBackOff"
 _NO_IMAGE: Final = "ImagePullBackOff"
@@ -51,7 +44,7 @@ def run_of(pod: Pod) -> Run:
     """Return how long a pod's containers run, and how they end by themselves or are killed."""
     marks = _annotations(pod)
     if RUN in marks or EXIT in marks:
-        return Run(_number(marks.get(RUN, "")) or 0.0, int(_number(marks.get(EXIT, "")) or 0))
+        return Run(number(marks.get(RUN, "")) or 0.0, int(number(marks.get(EXIT, "")) or 0))
     earlier = _restarts(pod)
     containers = pod["spec"].get("containers", ())
     runs = [commands.run_of_container(pod, one, earlier) for one in containers]
@@ -155,7 +148,7 @@ def is_ready(pod: Pod, elapsed: float = 0.0) -> bool:
 
 def stop_seconds(pod: Pod, usual: float) -> float:
     """Return how long a pod takes to stop once it is deleted, if its grace period lasts."""
-    marked = _number(_annotations(pod).get(STOP, ""))
+    marked = number(_annotations(pod).get(STOP, ""))
     if marked is not None:
         return marked
     if (trapped := _trapped(pod)) is not None:
@@ -533,15 +526,6 @@ def _annotations(pod: Pod) -> dict[str, str]:
 
 def _conditions(pod: Pod) -> list[dict[str, Any]]:
     return (pod.get("status") or {}).get("conditions") or []
-
-
-def _number(text: str) -> float | None:
-    """Return a number of seconds, or an exit code; ``None`` for anything else."""
-    try:
-        number = float(text.removesuffix("s"))
-    except ValueError:
-        return None
-    return number if 0 <= number < 1e9 else None
 
 
 def _moment(text: str | None, default: datetime) -> datetime:

@@ -25,6 +25,7 @@ from clusterstate.actions.loops.aside import Which
 from clusterstate.change_log import changes, wake
 from clusterstate.database import locks
 from clusterstate.objects.rules.csi_migration import HOLLOW_DRIVER, HOLLOW_PROVISIONER
+from clusterstate.objects.rules.own_annotations import FAILED, SINCE
 from clusterstate.objects.rules.volume_matching import (
     ephemeral_claim,
     ephemeral_claim_name,
@@ -343,25 +344,21 @@ class _Pass:
             text = f"Successfully provisioned volume {name}"
             self._tell(claim, binding.NORMAL, "ProvisioningSucceeded", text)
         else:
-            self._write_claim(key, partial(self._failed, self._failures(claim) + 1))
+            self._write_claim(key, partial(self._failed, hollow.failures(claim) + 1))
             self._again(self.now + timedelta(seconds=hollow.RETRY_SECONDS))
             text = f'failed to provision volume with StorageClass "{of["metadata"]["name"]}": '
             self._tell(claim, binding.WARNING, "ProvisioningFailed", text + found.failure)
 
     def _begun(self, claim: Manifest) -> Manifest:
-        if hollow.SINCE in (claim["metadata"].get("annotations") or {}):
+        if SINCE in (claim["metadata"].get("annotations") or {}):
             return claim
-        return with_annotation(claim, hollow.SINCE, self.now.isoformat())
-
-    @staticmethod
-    def _failures(claim: Manifest) -> int:
-        return int((claim["metadata"].get("annotations") or {}).get(hollow.FAILED, "0"))
+        return with_annotation(claim, SINCE, self.now.isoformat())
 
     @staticmethod
     def _failed(count: int, claim: Manifest) -> Manifest:
         """Return a claim that failed so often: the scheduler chooses a node again."""
-        made = with_annotation(claim, hollow.FAILED, str(count))
-        made = with_annotation(made, hollow.SINCE, None)
+        made = with_annotation(claim, FAILED, str(count))
+        made = with_annotation(made, SINCE, None)
         return binding.with_phase(with_annotation(made, SELECTED_NODE, None), PENDING)
 
     def _of_class(self, name: str) -> list[Manifest]:

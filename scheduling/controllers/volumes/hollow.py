@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate.objects.rules.csi_migration import HOLLOW_DRIVER
+from clusterstate.objects.rules.own_annotations import FAILED, SINCE
 from clusterstate.objects.rules.volume_matching import quantity_of
 from clusterstate.objects.values import document, durations
 from clusterstate.objects.values.meta import Manifest
@@ -29,8 +30,6 @@ from clusterstate.objects.values.numbers import natural
 from clusterstate.objects.values.quantity import Quantity, QuantityError
 from clusterstate.objects.values.storage import PROVISIONED_BY, STORAGE
 
-SINCE: Final = "stowage.dev/provisioning-since"
-FAILED: Final = "stowage.dev/provisioning-failures"
 RETRY_SECONDS: Final = 5.0
 _ZERO: Final = Quantity.of(0)
 _ANY: Final = "7Ei"
@@ -107,6 +106,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     due_at: datetime | None = None
 
 
+def failures(claim: Manifest) -> int:
+    """Return how often making a claim's volume failed so far."""
+    return natural((claim["metadata"].get("annotations") or {}).get(FAILED, "")) or 0
+
+
 def attempt(
     claim: Manifest,
     of: Manifest,
@@ -131,7 +135,7 @@ def attempt(
             return Attempt(due_at=due_at)
     elif parameters.delay:
         return Attempt(due_at=now + parameters.delay)
-    failed = natural(annotations.get(FAILED, "")) or 0
+    failed = failures(claim)
     if failed < parameters.failures:
         return Attempt(failure=f"the hollow driver fails {failed + 1} times, as the class says")
     wanted = quantity_of(_request(claim))

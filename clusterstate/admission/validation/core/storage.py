@@ -35,7 +35,6 @@ from clusterstate.objects.rules.csi_migration import HOLLOW_PROVISIONER
 from clusterstate.objects.values import durations
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.numbers import natural
-from clusterstate.objects.values.quantity import Quantity, QuantityError
 
 ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _RECLAIM: Final = ("Delete", "Recycle", "Retain")
@@ -241,20 +240,32 @@ def _provisioner(name: str, path: str) -> Errors:
     return require_form(name, path, lambda text: formats.qualified_name(text.lower()))
 
 
+_HOLLOW: Final = ("topologyKey", "capacity", "maximumVolumeSize", "delay", "failures")
+_OF_SEGMENT: Final = "capacity."
+
+
 def _hollow_parameters(parameters: Manifest) -> Errors:
     """Check what the hollow provisioner reads, which no other part of Kubernetes does."""
     errors: Errors = []
     for name, text in parameters.items():
         path = f"parameters[{name}]"
-        if name == "delay" and (durations.parse(text) is None or text.startswith("-")):
+        if name not in _HOLLOW and not name.startswith(_OF_SEGMENT):
+            detail = f"the hollow driver reads {', '.join(_HOLLOW)} and capacity.SEGMENT alone"
+            errors.append(forbidden(path, detail))
+        elif name == "topologyKey":
+            errors += require_form(text, path, formats.qualified_name)
+        elif name == "delay" and (durations.parse(text) is None or text.startswith("-")):
             errors.append(invalid(path, text, "must be a duration such as 500ms or 1m30s"))
         elif name == "failures" and text != "always" and natural(text) is None:
             errors.append(invalid(path, text, 'must be a number from 0 on, or "always"'))
-        elif name in ("capacity", "maximumVolumeSize") or name.startswith("capacity."):
-            try:
-                Quantity.parse(text)
-            except QuantityError:
-                errors.append(invalid(path, text, "must be a quantity such as 10Ti"))
+        elif name not in ("delay", "failures"):
+            amount = parse(text)
+            if amount is None or amount.sign < 0:
+                detail = "must be a quantity from 0 on, such as 10Ti"
+                errors.append(invalid(path, text, detail))
+            if name.startswith(_OF_SEGMENT) and not parameters.get("topologyKey"):
+                detail = "without topologyKey there are no segments"
+                errors.append(forbidden(path, detail))
     return errors
 
 

@@ -1,0 +1,63 @@
+"""Annotations of this service: which kinds have them, and which values mean something.
+
+One that nobody reads there, or whose value cannot be read, is stored with a warning that names it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from clusterstate.objects.values.pod_group import PREFERRED_TOPOLOGY
+
+READY: Final = "hollow.stowage.dev/ready"
+"""``false``: the pod is not ready."""
+RUN: Final = "hollow.stowage.dev/run-seconds"
+"""How long its containers run."""
+EXIT: Final = "hollow.stowage.dev/exit-code"
+"""How they end after that."""
+STOP: Final = "hollow.stowage.dev/stop-seconds"
+"""How long the pod takes to stop once it is deleted; its grace period, at most."""
+SINCE: Final = "stowage.dev/provisioning-since"
+FAILED: Final = "stowage.dev/provisioning-failures"
+"""What the hollow driver keeps in a claim: since when it makes the volume, how often it failed."""
+SUBMISSION: Final = "stowage.dev/submission"
+TRACE: Final = "stowage.dev/traceparent"
+PROVENANCE: Final = "stowage.dev/from-runtime-class"
+DEDICATED: Final = "scheduling.stowage.dev/dedicated"
+
+_Reads = Callable[[str], object]
+"""Returns ``None`` for a text that says nothing."""
+_DOMAIN: Final = "stowage.dev"
+
+
+def number(text: str) -> float | None:
+    """Return a number of seconds, or an exit code; ``None`` for anything else."""
+    try:
+        found = float(text.removesuffix("s"))
+    except ValueError:
+        return None
+    return found if 0 <= found < 1e9 else None
+
+
+_READ: Final[Mapping[str, Mapping[str, _Reads]]] = {
+    "Pod": {READY: str, RUN: number, EXIT: number, STOP: number, TRACE: str, PROVENANCE: str},
+    "PersistentVolumeClaim": {SINCE: str, FAILED: str},
+    "PodGroup": {PREFERRED_TOPOLOGY: str},
+    "Namespace": {DEDICATED: str},
+}
+_ANYWHERE: Final[Mapping[str, _Reads]] = {SUBMISSION: str}
+
+
+def warnings(kind: str, annotations: Mapping[str, str], path: str) -> Iterator[str]:
+    """Yield a text for each annotation of this service that has no effect on a kind.
+
+    ``path``: of the annotations.
+    """
+    for name, text in annotations.items():
+        domain, slash, _ = name.partition("/")
+        if not slash or not (domain == _DOMAIN or domain.endswith(f".{_DOMAIN}")):
+            continue
+        reads = _READ.get(kind, {}).get(name) or _ANYWHERE.get(name)
+        if reads is None:
+            yield f"{path}[{name}]: nothing reads this annotation of a {kind}"
+        elif reads(text) is None:
+            yield f'{path}[{name}]: "{text}" is no number from 0 on, and counts as absent'
