@@ -82,7 +82,7 @@ def sync(namespace: str, now: datetime) -> datetime | None:
             known[name] = decode_object(found)
         return known.get(name)
 
-    for claim in _claims(namespace):
+    for claim in by_name.values():  # one that was made just now has nothing to give back
         which = Which(_CLAIM, name=f"{namespace}/{claim['metadata']['name']}")
         look = partial(_sync_claim, claim, pod_named, now)
         aside.one(NAME, which, look, now=now, instead=lambda: None)
