@@ -16,6 +16,7 @@ from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.writing.deletion import Deletion
 from clusterstate.change_log import wake
 from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.processes import collector
 from scheduling.controllers.pods import resource_claims
 from scheduling.engine import deciding
@@ -27,7 +28,6 @@ from tests.perf.workloads import Manifest, Workload
 
 _LIST = 1000
 _SEED = 1
-_DEVICES = {"apiVersion": "resource.k8s.io/v1"}
 
 
 def _now() -> datetime:
@@ -49,8 +49,7 @@ def run(
         for number in range(nodes if looked_up else 1):  # devices are those of nodes by their names
             objects.create("Node", "", workload.node(number), now=_now())
         for manifest in [*looked_up, *filter(None, [workload.template_of_claims])]:
-            where = manifest["metadata"].get("namespace", "")
-            objects.create(manifest["kind"], where, {**_DEVICES, **manifest}, now=_now())
+            _create(manifest)
         if workload.service is not None:
             for number in range(workload.services):
                 objects.create("Service", "default", workload.service(number), now=_now())
@@ -81,10 +80,17 @@ def _turn(
 ) -> dict[str, Any]:
     say(f"{waiting} pods wait")
     waiting_pod = workload.template(nodes)
-    waiters = [_named(waiting_pod(number), f"turn-{turn}-{number}") for number in range(waiting)]
+    waiters = [
+        _named(waiting_pod(turn * waiting + number), f"turn-{turn}-{number}")
+        for number in range(waiting)
+    ]
     if not scheduler.mirror.loaded:
         scheduler.load(time.time())
         collector.calm()  # as the scheduling worker does
+    with wake.without_scheduler():
+        for number in range(waiting):
+            for manifest in workload.objects_of(turn * waiting + number):
+                _create(manifest)
     at_first = database.spent()
     with wake.without_scheduler():
         for first in range(0, waiting, _LIST):
@@ -137,6 +143,13 @@ def _turn(
             "told": all_done.since(decided).per(bound),
         },
     }
+
+
+def _create(manifest: Manifest) -> None:
+    kind, where = manifest["kind"], manifest["metadata"].get("namespace", "")
+    group = KINDS[kind].group
+    version = f"{group}/v1" if group else "v1"
+    objects.create(kind, where, {"apiVersion": version, **manifest}, now=_now())
 
 
 def _deleted(waiting: int, say: Callable[[str], None]) -> dict[str, Any]:

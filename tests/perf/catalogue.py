@@ -2,9 +2,10 @@
 
 from tests.perf.claims import CLAIMS
 from tests.perf.realistic import REALISTIC
+from tests.perf.volumes import VOLUMES
 from tests.perf.workloads import SCHEDULER_PERF, Workload
 
-WORKLOADS: tuple[Workload, ...] = (*SCHEDULER_PERF, *REALISTIC, *CLAIMS)
+WORKLOADS: tuple[Workload, ...] = (*SCHEDULER_PERF, *REALISTIC, *CLAIMS, *VOLUMES)
 
 
 def by_name(name: str) -> Workload:

@@ -10,6 +10,7 @@ import msgspec
 from clusterstate.objects.dra.claimcontroller import new_claim
 from clusterstate.objects.rules import scheduling_class
 from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.storage import KINDS as VOLUME_KINDS
 from clusterstate.objects.values.workloads import Service
 from clusterstate.processes import collector
 from scheduling.engine import deciding
@@ -40,12 +41,19 @@ class _World:
             for number in range(workload.services):
                 self.snapshot.set_service(msgspec.convert(workload.service(number), Service))
         for manifest in workload.objects(nodes):
-            self.snapshot.devices.set(manifest["kind"], manifest)
+            self._set(manifest)
         self._workload = workload
         self.framework: Framework = build_framework(default_configuration().profiles[0])
         self.decider = Decider(self.snapshot, self.framework)
         self._classes: dict[bytes, PodInfo] = {}
         self._draw = 0
+
+    def _set(self, manifest: Manifest) -> None:
+        kind = manifest["kind"]
+        if kind in VOLUME_KINDS:
+            self.snapshot.set_object(msgspec.convert(manifest, VOLUME_KINDS[kind]))
+        else:
+            self.snapshot.devices.set(kind, manifest)
 
     def info(self, manifest: Manifest) -> PodInfo:
         """Return the class of a pod, made when it is first met."""
@@ -55,7 +63,10 @@ class _World:
         return self._classes[digest]
 
     def pods(self, template: Template, first: int, count: int) -> list[PodToPlace]:
-        """Return pods to place, parsed."""
+        """Return pods to place, parsed; what each needs beside it is made."""
+        for number in range(first, first + count):
+            for manifest in self._workload.objects_of(number):
+                self._set(manifest)
         return [
             PodToPlace(("pod", number), self.info(self._with_claims(template(number))))
             for number in range(first, first + count)

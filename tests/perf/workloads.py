@@ -30,7 +30,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     tells which share of the resources in ``shares`` its pods got.
 
     ``objects``: what else plugins look up, for so many nodes; ``template_of_claims``: what the
-    pods' claims of devices are made from.
+    pods' claims of devices are made from; ``objects_of``: what is made for the pod of a number.
     """
 
     name: str
@@ -56,6 +56,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     shares: tuple[str, ...] = ()
     objects: Callable[[int], list[Manifest]] = lambda nodes: []
     template_of_claims: Manifest | None = None
+    objects_of: Callable[[int], list[Manifest]] = lambda number: []
 
     def template(self, nodes: int) -> Template:
         """Return the template of the measured pods for so many nodes."""
