@@ -215,7 +215,7 @@ def described(remedy: Remedy, stored: Manifest | None) -> Manifest:
     for name in ("preempts", "moves", "plan"):
         if not found[name]:
             del found[name]
-    if remedy.plan is not None or (remedy.target == "Pod" and stored is None):
+    if not remedy.patch or (remedy.target == "Pod" and stored is None):
         del found["patch"]
     return found
 
@@ -247,11 +247,7 @@ def moving(
     if not found:
         return []
     many, node = len(found[0]), snapshot.node_of(found[0][0]) or ""
-    plan = {
-        "apiVersion": API_VERSION,
-        "kind": plan_document.KIND,
-        "spec": {"changes": [{plan_document.REBALANCE: {"roomFor": title}}]},
-    }
+    plan = plan_document.of([{plan_document.REBALANCE: {"roomFor": title}}])
     pods = "a pod" if many == 1 else f"{many} pods"
     return [
         Remedy(

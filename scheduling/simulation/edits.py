@@ -5,12 +5,10 @@ An edit is a guess. Whether it helps is found out by running the filters on what
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, count, filterfalse
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from clusterstate.objects.rules.volume_matching import wanted_size
 from clusterstate.objects.values.labels import (
     DOES_NOT_EXIST,
     DOUBLE_EQUALS,
@@ -24,10 +22,9 @@ from clusterstate.objects.values.labels import (
     Requirement,
 )
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.objects.values.node import HOSTNAME, Node, Taint
+from clusterstate.objects.values.node import Node, Taint
 from clusterstate.objects.values.pod import NodeSelector, Pod, PodAffinity, PodSpec, Toleration
 from clusterstate.objects.values.quantity import milli_value, value
-from clusterstate.objects.values.storage import STORAGE, PersistentVolumeClaim
 
 _MEBI: Final = 2**20
 _NOTHING: Final[tuple[object, ...]] = (None, "", [], {})
@@ -55,41 +52,6 @@ class NodeEdit(Edit, frozen=True):
     """A change of each of some nodes."""
 
     change: Callable[[Node], Node]
-
-
-def volume_for(
-    claim: PersistentVolumeClaim, host: str = "", *, is_taken: Callable[[str], bool]
-) -> Manifest:
-    """Return a volume that suits a claim, on a node, or reached from all of them.
-
-    ``is_taken``: whether there is a volume of a name. Its name is another one.
-    """
-    spec: Manifest = {
-        "accessModes": list(claim.spec.access_modes),
-        "capacity": {STORAGE: str(wanted_size(claim))},
-        "persistentVolumeReclaimPolicy": "Retain",
-        "storageClassName": claim.class_name,
-        "volumeMode": claim.spec.volume_mode or "Filesystem",
-    }
-    base = f"for-{claim.metadata.namespace}-{claim.metadata.name}"[:240].rstrip("-.")
-    others = (f"{base}-{number}" for number in count(2))
-    name = next(filterfalse(is_taken, chain((base,), others)))
-    if host:
-        here = {"key": HOSTNAME, "operator": "In", "values": [host]}
-        terms = [{"matchExpressions": [here]}]
-        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
-        spec["local"] = {"path": f"/mnt/{name}"}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-
-
-def host_of(node: Node) -> str:
-    """Return the label by which local volumes name a node, empty where it has none."""
-    return node.metadata.labels.get(HOSTNAME, "")
 
 
 def patch(before: Thing, after: Thing) -> Manifest:

@@ -71,6 +71,12 @@ _OTHERS: Final = (
     "LimitRange",
     "PodDisruptionBudget",
     "Service",
+    "StorageClass",
+    "PersistentVolume",
+    "DeviceClass",
+    "ResourceSlice",
+    "ResourceClaimTemplate",
+    "ResourceClaim",
 )
 """What an import may have besides nodes and pods, in the order of creation."""
 _LISTS: Final = frozenset({"List", *(f"{kind}List" for kind in ("Node", "Pod", *_OTHERS))})
@@ -166,6 +172,11 @@ def read(document: object) -> PlanDocument:
     if errors:
         raise Invalid(KIND, "", errors, GROUP)
     return found
+
+
+def of(changes: Sequence[Manifest]) -> Manifest:
+    """Return the document of a plan with these entries of ``spec.changes``."""
+    return {"apiVersion": API_VERSION, "kind": KIND, "spec": {"changes": [*changes]}}
 
 
 def change_of(entry: Manifest) -> PlanChange:

@@ -20,7 +20,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.quantity import QuantityError
-from clusterstate.objects.values.storage import AVAILABLE, NO_PROVISIONER, STORAGE, PersistentVolume
+from clusterstate.objects.values.storage import AVAILABLE, PersistentVolume
 from scheduling.engine import deciding
 from scheduling.engine.deciding import Decider
 from scheduling.engine.reference.cycle import (
@@ -40,8 +40,9 @@ from scheduling.framework.node_table import Rows
 from scheduling.framework.runtime import Framework
 from scheduling.framework.terms import RequestFilter
 from scheduling.framework.types import PodInfo
-from scheduling.simulation import edits
+from scheduling.simulation import edits, makings, plan_document
 from scheduling.simulation.edits import Edit, NodeEdit, PodEdit
+from scheduling.simulation.makings import Maker, Making
 from scheduling.simulation.needs import Group, groups
 from scheduling.simulation.verdicts import Verdicts
 
@@ -58,6 +59,7 @@ _WITHOUT_VICTIMS: Final = Options(preempt=False, tie_break="first")
 _MOST_NAMED: Final = 10
 _MOST_PRIORITIES: Final = 4
 _ON_POD, _ON_NODE = "Pod", "Node"
+_CREATE: Final = {"PersistentVolume": "CreateVolume", "ResourceSlice": "CreateSlice"}
 
 E = TypeVar("E", bound=Edit)
 
@@ -65,13 +67,14 @@ E = TypeVar("E", bound=Edit)
 class Remedy(msgspec.Struct, frozen=True):
     """Edits that open nodes, as was tried.
 
-    ``target``: Pod, Node, Plan, or PersistentVolume, of which ``patch`` is the first to make.
+    ``target``: Pod, Node, Plan, or the kind of an object to make: PersistentVolume or
+    ResourceSlice, of which ``patch`` is the first, and ``plan`` a Plan that makes all.
     ``opens``: nodes that took the pod then, of ``tried``;
     ``nodes``: that need the same, of which ``names`` are some. ``frees``: waiting pods that found
     room with the first of ``names`` changed alone; ``of``: pods that were tried. ``patch``: the
     change of the pod, or of the first of ``names``, as a merge patch. ``preempts``: pods that would
     have to leave. ``moves``: pods that would have to go elsewhere, and ``plan`` a Plan that moves
-    them; then nothing is edited, and the target is Plan.
+    them; then the target is Plan, without a patch.
     """
 
     target: str
@@ -136,7 +139,7 @@ def remedies(
         before = tried.get((remedy.target, remedy.text))
         if before is None or remedy.opens > before.opens:
             tried[remedy.target, remedy.text] = remedy
-    kept = [*tried.values(), *trial.by_volumes(), *trial.by_preemption()]
+    kept = [*tried.values(), *trial.by_objects(), *trial.by_preemption()]
     return sorted(kept, key=Remedy.order)
 
 
@@ -181,59 +184,58 @@ class Trial:
             if found is not None:
                 yield found
 
-    def by_volumes(self) -> Iterator[Remedy]:
-        """Yield volumes to make by hand, for claims of classes for which nobody makes any."""
-        table = self._snapshot.volumes
-        wanted = [
-            claim
-            for name in self._info.claims
-            if (claim := table.claim(self._info.namespace, name)) is not None
-            and not claim.spec.volume_name
-            and (of := table.storage_class(claim.class_name)) is not None
-            and of.provisioner in ("", NO_PROVISIONER)
+    def by_objects(self) -> Iterator[Remedy]:
+        """Yield volumes and slices of devices to make, all together where none of them helps."""
+        makers = [
+            one
+            for one in (makings.volumes, makings.slices)
+            if one(self._snapshot, self._info, None) is not None
         ]
+        alone = [found for one in makers if (found := self._with_objects([one])) is not None]
+        yield from alone
+        if len(makers) > 1 and not alone and (found := self._with_objects(makers)) is not None:
+            yield found
 
-        def is_taken(name: str) -> bool:
-            return table.volume(name) is not None
-
-        made = [edits.volume_for(claim, is_taken=is_taken) for claim in wanted]
-        rows = self._feasible_with(made) if made else self._snapshot.rows()[:0]
-        hosts = (edits.host_of(self._snapshot.node(row)) for row in rows.tolist())
-        host = next(filter(None, hosts), "")
-        if not host:
-            return
-        made = [edits.volume_for(claim, host, is_taken=is_taken) for claim in wanted]
-        found = self._feasible_with(made)
-        if not len(found):
-            return
-        sizes = " and ".join(
-            f"{one['spec']['capacity'][STORAGE]} of class {one['spec']['storageClassName']}"
-            for one in made
-        )
-        yield Remedy(
-            "PersistentVolume",
-            f"make {'a volume' if len(made) == 1 else 'volumes'} of {sizes} on the node {host}",
-            tuple({"action": "CreateVolume", "manifest": one} for one in made),
-            opens=len(found),
-            tried=self._snapshot.node_count,
+    def _with_objects(self, makers: Sequence[Maker]) -> Remedy | None:
+        self._question.go_on()
+        snapshot = self._snapshot
+        rows = self._feasible_with(_made(makers, snapshot, self._info, None))
+        nodes = (snapshot.node(row) for row in rows[:MOST_TRIED].tolist())
+        made = next(filter(None, (_made(makers, snapshot, self._info, one) for one in nodes)), ())
+        opened = self._feasible_with(made) if made else rows[:0]
+        if not len(opened):
+            return None
+        objects = [one for making in made for one in making.objects]
+        return Remedy(
+            objects[0]["kind"],
+            " and ".join(making.text for making in made),
+            tuple({"action": _CREATE[one["kind"]], "manifest": one} for one in objects),
+            opens=len(opened),
+            tried=snapshot.node_count,
             nodes=len(rows),
-            names=self._names(found),
+            names=self._names(opened),
             frees=1,
             of=1,
-            patch=made[0],
+            patch=objects[0],
+            plan=plan_document.of([{plan_document.IMPORT: {"objects": objects}}]),
         )
 
-    def _feasible_with(self, volumes: Sequence[Manifest]) -> Rows:
-        """Return the rows that take the pod once there are these volumes, too."""
-        table = self._snapshot.volumes
-        for one in volumes:
-            there = {**one, "status": {"phase": AVAILABLE}}
-            table.set(msgspec.convert(there, PersistentVolume))
+    def _feasible_with(self, made: Sequence[Making]) -> Rows:
+        """Return the rows that take the pod once there are these objects, too."""
+        world = self._snapshot
+        objects = [one for making in made for one in making.objects]
+        for one in objects:
+            if one["kind"] == "PersistentVolume":
+                there = {**one, "status": {"phase": AVAILABLE}}
+                world.volumes.set(msgspec.convert(there, PersistentVolume))
+            else:
+                world.devices.set(one["kind"], one)
         try:
             return self._feasible(self._question.pod)
         finally:
-            for one in volumes:
-                table.remove("PersistentVolume", "", one["metadata"]["name"])
+            for one in objects:
+                of = world.volumes if one["kind"] == "PersistentVolume" else world.devices
+                of.remove(one["kind"], "", one["metadata"]["name"])
 
     def by_preemption(self) -> Iterator[Remedy]:
         """Yield the lowest priority class with which room could be made at the cost of others."""
@@ -473,6 +475,14 @@ def _some(question: Question) -> list[PodToPlace]:
         if len(chosen) < MOST_CLASSES:
             chosen.add(pod.info.index)
     return [pod for pod in question.waiting if pod.info.index in chosen][:MOST_WAITING]
+
+
+def _made(
+    makers: Sequence[Maker], snapshot: Snapshot, info: PodInfo, node: Node | None
+) -> tuple[Making, ...]:
+    """Return what is to be made, nothing where one does not know."""
+    found = [one(snapshot, info, node) for one in makers]
+    return () if None in found else tuple(filter(None, found))
 
 
 def _ways(choices: Sequence[tuple[tuple[E, ...], ...]]) -> Iterator[tuple[E, ...]]:

@@ -5,7 +5,7 @@ may see only the pod's namespace: holders in others are counted and not named. N
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from clusterstate.objects.dra.holders import Holder, PoolId, by_pool, holders, incomplete_pools
@@ -20,6 +20,7 @@ from clusterstate.objects.rules.volume_matching import quantity_of, size_of, wan
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.storage import (
     NO_PROVISIONER,
+    CSIStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
 )
@@ -53,12 +54,25 @@ def _of_devices(devices: DeviceTable, info: PodInfo) -> Iterator[str]:
     incomplete = incomplete_pools(pools)
     names = [one["metadata"]["name"] for parts in pools.values() for one in parts]
     views = [one for name in names for one in devices.slices[name].devices]
+    for whose, name, request in wanted_devices(devices, info):
+        title = f"{whose}, request {name}" if name else whose
+        yield f"{title}: {_of_request(devices, request, info.namespace, views, held, incomplete)}"
+
+
+def wanted_devices(devices: DeviceTable, info: PodInfo) -> list[tuple[str, str, Manifest]]:
+    """Return what a pod's claims without devices, and its extended resources, ask for.
+
+    That is whose request it is, its name (``request/subrequest``; none of an extended resource),
+    and the request.
+    """
+    if not concerns(info, devices):
+        return []
     try:
         claims = devices.claims_of(manifest_of(info))
     except ClaimError:
         claims = []  # the scheduler's reason says it all
     wanted = [
-        (f"claim {full_name(claim)}, request {name}", request)
+        (f"claim {full_name(claim)}", name, request)
         for claim in claims
         if not (claim.get("status") or {}).get("allocation")
         for name, request in device_requests(claim)
@@ -66,9 +80,8 @@ def _of_devices(devices: DeviceTable, info: PodInfo) -> Iterator[str]:
     for resource, count in info.requests.items():
         if count and (of_class := devices.class_of(resource)) is not None:
             name = of_class["metadata"]["name"]
-            wanted.append((resource, {"deviceClassName": name, "count": count}))
-    for title, request in wanted:
-        yield f"{title}: {_of_request(devices, request, info.namespace, views, held, incomplete)}"
+            wanted.append((resource, "", {"deviceClassName": name, "count": count}))
+    return wanted
 
 
 def _of_request(
@@ -83,10 +96,9 @@ def _of_request(
     of_class = devices.classes.get(name)
     if of_class is None:
         return f"device class {name} does not exist"
-    selectors = [*_selectors(of_class["spec"]), *_selectors(request)]
-    suit = [one for one in every if _matches(one, selectors)]
+    suit = [one for one in every if suits(devices, one, request)]
     usable = [one for one in suit if one.id[:2] not in incomplete]
-    open_ = [one for one in usable if not _is_tainted(one, request)]
+    open_ = [one for one in usable if not is_tainted(one, request)]
     taken = [one for one in open_ if one.id in held and not one.shared]
     text = f"{len(suit)} of {len(every)} devices suit class {name}"
     text += " and the selectors" if _selectors(request) else ""
@@ -108,14 +120,20 @@ def _selectors(of: Manifest) -> list[str]:
     return [one["cel"]["expression"] for one in of.get("selectors") or () if one.get("cel")]
 
 
-def _matches(device: DeviceView, selectors: Iterable[str]) -> bool:
+def suits(devices: DeviceTable, device: DeviceView, request: Manifest) -> bool:
+    """Return whether the selectors of a request and of its class match a device."""
+    of_class = devices.classes.get(request.get("deviceClassName", ""))
+    if of_class is None:
+        return False
     try:
+        selectors = (*_selectors(of_class["spec"]), *_selectors(request))
         return all(device.matches(one, lists=True) for one in selectors)
     except (CompileError, EvaluationError):
         return False
 
 
-def _is_tainted(device: DeviceView, request: Manifest) -> bool:
+def is_tainted(device: DeviceView, request: Manifest) -> bool:
+    """Return whether a device has a taint that a request does not tolerate."""
     return any(
         taint.get("effect") in ("NoSchedule", "NoExecute")
         and not any(tolerates(one, taint) for one in request.get("tolerations") or ())
@@ -153,12 +171,15 @@ def _of_volumes(table: VolumeTable, claim: PersistentVolumeClaim) -> str:
         text += f" ({', '.join(where[:_MOST_NAMED])})"
     if of is None or of.provisioner in ("", NO_PROVISIONER):
         return f"{text}; none can be made"
-    room = [
-        f"{one.limit or 0} in {_topology(one.node_topology)}"
-        for one in table.capacities(claim.class_name)
-        if quantity_of(one.limit or 0) < wanted
-    ]
+    room = [f"{one.limit or 0} in {_topology(one.node_topology)}" for one in cramped(table, claim)]
     return f"{text}; too little room to make one: {', '.join(sorted(room))}" if room else text
+
+
+def cramped(table: VolumeTable, claim: PersistentVolumeClaim) -> list[CSIStorageCapacity]:
+    """Return where there is too little room to make a claim's volume, as its driver says."""
+    wanted = wanted_size(claim)
+    capacities = table.capacities(claim.class_name)
+    return [one for one in capacities if quantity_of(one.limit or 0) < wanted]
 
 
 def _places(volume: PersistentVolume) -> Iterator[str]:

@@ -35,6 +35,7 @@ from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.pod_group import GroupKey, PodGroup
 from clusterstate.objects.values.quantity import QuantityError
+from clusterstate.objects.values.storage import AVAILABLE
 from clusterstate.objects.values.storage import KINDS as VOLUME_KINDS
 from clusterstate.objects.values.workloads import (
     PodDisruptionBudget,
@@ -316,7 +317,10 @@ class World:
             controller = msgspec.convert(_in(manifest, namespace), _CONTROLLERS[kind])
             snapshot.set_controller(controller)
         elif kind in VOLUME_KINDS:
-            snapshot.set_object(msgspec.convert(_in(manifest, namespace), VOLUME_KINDS[kind]))
+            made = _in(manifest, namespace)
+            if kind == "PersistentVolume" and not (made.get("status") or {}).get("phase"):
+                made = {**made, "status": {"phase": AVAILABLE}}  # as its controller makes it
+            snapshot.set_object(msgspec.convert(made, VOLUME_KINDS[kind]))
         elif kind == "PodGroup":
             snapshot.groups.set(msgspec.convert(_in(manifest, namespace), PodGroup))
         elif kind in DEVICE_KINDS:

@@ -226,3 +226,92 @@ def test_a_local_volume_pins_the_pod_that_comes_again():
     (stuck,) = status["stuck"]
     assert stuck["pod"] == "default/db-1"
     assert "didn't match PersistentVolume's node affinity" in str(status["leaving"])
+
+
+def remedy_of(name: str) -> Any:
+    """Return the first remedy of a waiting pod, whose preview lets the pod in."""
+    question = {"namespace": "default", "name": name, "remedies": True}
+    told = advisor.ask("why", question)["status"]["remedies"][0]
+    status = advisor.ask("plan", told["plan"])["status"]
+    assert [(one["pod"], one["node"]) for one in status["placed"]] == [
+        (f"default/{name}", told["names"][0])
+    ]
+    return told
+
+
+def apply(remedy: Any) -> None:
+    for one in remedy["edits"]:
+        objects.create(one["manifest"]["kind"], "", one["manifest"], now=NOW)
+
+
+def test_devices_that_a_claim_lacks_are_a_remedy_that_helps_when_applied():
+    three = {"name": "gpus", "exactly": {"deviceClassName": "gpu", "count": 3}}
+    spec = {"spec": {"devices": {"requests": [three]}}}
+    make("ResourceClaimTemplate", "three", namespace="default", spec=spec)
+    entry = {"name": "gpus", "resourceClaimTemplateName": "three"}
+    make_pod("p", **CLAIMING | {"resourceClaims": [entry]})
+    assert happens()["p"][0] == ""
+    told = remedy_of("p")
+    (node,) = told["names"]
+    many = {"n1": "a device", "n2": "2 devices"}[node]
+    assert told["text"] == f"add {many} of class gpu to the node {node}"
+    assert (told["target"], told["edits"][0]["action"]) == ("ResourceSlice", "CreateSlice")
+    apply(told)
+    assert happens()["p"][0] == node
+
+
+def test_what_serves_no_claim_is_no_remedy():
+    """Of a class that no device is of nobody knows how its devices would be."""
+    make("DeviceClass", "none", spec={"selectors": [{"cel": {"expression": "false"}}]})
+    asked = [{"name": "x", "exactly": {"deviceClassName": "none"}}]
+    spec = {"spec": {"devices": {"requests": asked}}}
+    make("ResourceClaimTemplate", "x", namespace="default", spec=spec)
+    entry = {"name": "x", "resourceClaimTemplateName": "x"}
+    make_pod("p", **CLAIMING | {"resourceClaims": [entry]})
+    assert happens()["p"][0] == ""
+    question = {"namespace": "default", "name": "p", "remedies": True}
+    assert advisor.ask("why", question)["status"]["remedies"] == []
+
+
+def test_a_volume_of_a_zone_without_room_is_a_remedy_that_helps_when_applied():
+    for zone in "ab":
+        make_node(f"in-{zone}", labels={"kubernetes.io/hostname": f"in-{zone}", "zone": zone})
+    parameters = {"topologyKey": "zone", "capacity": "1Gi"}
+    make(
+        "StorageClass", "fast", volumeBindingMode="WaitForFirstConsumer",
+        provisioner="stowage.dev/hollow", parameters=parameters,
+    )  # fmt: skip
+    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "3Gi"}}}
+    asked["storageClassName"] = "fast"
+    make("PersistentVolumeClaim", "c", namespace="default", spec=asked)
+    one = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}
+    make_pod("p", volumes=[one], nodeSelector={"zone": "b"})
+    cluster = Cluster()
+    cluster.turn(3)
+    told = remedy_of("p")
+    assert told["text"] == "make a volume of 3Gi of class fast in zone=b"
+    assert told["names"] == ["in-b"]
+    apply(told)
+    cluster.turn(4, seconds=10)
+    cluster.turn(4, seconds=10)
+    assert happens()["p"][0] == "in-b"
+
+
+def test_a_pod_that_lacks_a_volume_and_a_device_is_told_both_together():
+    of = {"provisioner": "kubernetes.io/no-provisioner"}
+    make("StorageClass", "local", volumeBindingMode="WaitForFirstConsumer", **of)
+    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "3Gi"}}}
+    asked["storageClassName"] = "local"
+    make("PersistentVolumeClaim", "c", namespace="default", spec=asked)
+    for number in range(3):
+        make_pod(f"holds-{number}", **CLAIMING)
+    assert all(node for node, _ in happens().values())
+    one = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}
+    make_pod("p", volumes=[one], **CLAIMING)
+    assert happens()["p"][0] == ""
+    told = remedy_of("p")
+    assert [each["action"] for each in told["edits"]] == ["CreateVolume", "CreateSlice"]
+    apply(told)
+    cluster = Cluster()
+    cluster.turn(4, seconds=10)
+    assert happens()["p"][0] == told["names"][0]

@@ -60,7 +60,11 @@ def waiting(request: HttpRequest) -> HttpResponse:
 
 
 class Help(msgspec.Struct, frozen=True):
-    """A remedy as a sentence, and the URL of its preview (empty if it changes no nodes)."""
+    """A remedy as a sentence, and how it is previewed.
+
+    ``preview``: parameters of the preview of a node's change. ``changes``: of a plan, as JSON, for
+    what makes objects. Else both are empty.
+    """
 
     text: str
     frees: int
@@ -68,6 +72,7 @@ class Help(msgspec.Struct, frozen=True):
     opens: int
     preempts: int
     preview: str
+    changes: str
 
 
 class WaitingGroupRow(msgspec.Struct, frozen=True):
@@ -114,7 +119,7 @@ def _pod_group(blockers: Sequence[Manifest]) -> str:
 def _remedies(found: Sequence[Manifest]) -> list[Help]:
     """Return the best remedies: those that are one click away first, each part as it was ranked."""
     helps = [_help(one) for one in found]
-    helps.sort(key=lambda one: not one.preview)
+    helps.sort(key=lambda one: not (one.preview or one.changes))
     return helps[:_MOST_REMEDIES]
 
 
@@ -142,7 +147,13 @@ def _help(one: Manifest) -> Help:
         opens=one["opens"],
         preempts=one.get("preempts", 0),
         preview=preview_of(one),
+        changes=_changes_of(one),
     )
+
+
+def _changes_of(remedy: Manifest) -> str:
+    made = remedy.get("plan") if "patch" in remedy else None
+    return msgspec.json.encode(made["spec"]["changes"]).decode() if made else ""
 
 
 def preview_of(remedy: Manifest) -> str:
