@@ -8,6 +8,7 @@ claims are.
 import itertools
 import uuid
 from collections.abc import Hashable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -45,7 +46,6 @@ _MOST_STEPS: Final = 50_000
 """Steps of the search for devices on one node, some 0.2 s; kube-scheduler ends it after 10 s. A
 number, and no time: equal inputs give equal decisions."""
 _COUNTED: Final = "DynamicResources/counted"
-_EXTENDED: Final = "DynamicResources/extended"
 _BOUND_AT_ONCE: Final = Gates(allocator=Features(binding_conditions=False, list_attributes=True))
 """For extended resources: their claim is made with the binding, which cannot wait for devices."""
 
@@ -111,8 +111,8 @@ class DeviceTable(DeviceWorld):
             allocator = self.allocator(self.gates.allocator)
             picked = pick(allocator, view, counted.kind, counted.claims)
             if picked is not None:
-                found = zip(counted.claims, picked, strict=True)
-                self.assume(key, [self._taken(*one) for one in found])
+                found = zip(counted.claims, picked[0], strict=True)
+                self.assume_free(key, [self._taken(*one) for one in found], view.name, picked[1])
                 return
         attempt = new_attempt(info, self)
         verdict = attempt.pre_filter(info.requests)
@@ -151,15 +151,14 @@ def concerns(info: PodInfo, devices: DeviceWorld) -> bool:
 def _is_served(info: PodInfo, devices: DeviceWorld) -> bool:
     """Return whether device classes serve extended resources that pods of a class ask for."""
     return bool(devices.classes) and any(
-        info.requests[name] and devices.class_of(name) is not None for name in _extended_among(info)
+        info.requests[name] and devices.class_of(name) is not None
+        for name in _extended_among(tuple(info.requests))
     )
 
 
-def _extended_among(info: PodInfo) -> tuple[str, ...]:
-    known = info.memo.get(_EXTENDED)
-    if not isinstance(known, tuple):
-        known = info.memo[_EXTENDED] = tuple(filter(is_extended, info.requests))
-    return known
+@lru_cache(maxsize=4096)
+def _extended_among(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(filter(is_extended, names))
 
 
 def counted_claims(info: PodInfo, devices: DeviceTable) -> CountedClaims | None:

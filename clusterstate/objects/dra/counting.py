@@ -7,6 +7,7 @@ that one node alone sees, each of which goes to one claim as a whole.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -45,14 +46,22 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 def kind_and_count(claims: Iterable[Manifest]) -> tuple[Kind, int] | None:
-    """Return which devices claims ask for and how many, ``None`` if more than a number decides."""
+    """Return which devices claims ask for and how many, ``None`` if more than a number decides.
+
+    Remembered by what they ask for: the claims of a template all ask for the same.
+    """
+    return _kind_and_count(_encode([claim["spec"]["devices"] for claim in claims]))
+
+
+@lru_cache(maxsize=1024)
+def _kind_and_count(specs: bytes) -> tuple[Kind, int] | None:
     kind: Kind | None = None
     total = 0
-    for claim in claims:
+    for spec in msgspec.json.decode(specs):
         of_claim = 0
-        if claim["spec"]["devices"].get("constraints"):
+        if spec.get("constraints"):
             return None
-        for request in requests_of(claim):
+        for request in spec.get("requests") or ():
             asked = request.get("exactly")
             if not asked or not _PLAIN.issuperset(asked):
                 return None
@@ -148,26 +157,32 @@ def _places(
 
 def pick(
     allocator: Allocator, node: NodeView, kind: Kind, claims: Sequence[Manifest]
-) -> list[Manifest] | None:
+) -> tuple[list[Manifest], list[DeviceId]] | None:
     """Return the AllocationResult of each claim of a kind, as ``Allocator.allocate`` finds it.
 
-    ``None``: it has to be asked, for too few devices are free, or there is more to write.
+    With the devices in them, which no claim holds. ``None``: it has to be asked, for too few
+    devices are free, or there is more to write.
     """
     of_class = (allocator.classes[kind.asked["deviceClassName"]].get("spec") or {}).get("config")
     if of_class or any(claim["spec"]["devices"].get("config") for claim in claims):
         return None
     taken = allocator.state.devices
     free = (one for one in countable(allocator, node, kind) or () if one not in taken)
-    made = []
+    made: list[Manifest] = []
+    picked: list[DeviceId] = []
+    wanted = 0
     for claim in claims:
         results: list[Manifest] = []
         for request in requests_of(claim):
+            exactly, name = request["exactly"], request["name"]
             more: Manifest = {}
-            if tolerations := request["exactly"].get("tolerations"):
+            if tolerations := exactly.get("tolerations"):
                 more["tolerations"] = tolerations
-            for driver, pool, device in islice(free, request["exactly"]["count"]):
-                of_device = {"driver": driver, "pool": pool, "device": device}
-                results.append({"request": request["name"], **of_device, **more})
+            wanted += exactly["count"]
+            for one in islice(free, exactly["count"]):
+                driver, pool, device = one
+                picked.append(one)
+                of_device = {"request": name, "driver": driver, "pool": pool, "device": device}
+                results.append({**of_device, **more})
         made.append({"devices": {"results": results}, "nodeSelector": only_node(node.name)})
-    wanted = sum(each["exactly"]["count"] for claim in claims for each in requests_of(claim))
-    return made if sum(len(one["devices"]["results"]) for one in made) == wanted else None
+    return (made, picked) if len(picked) == wanted else None

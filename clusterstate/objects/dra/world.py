@@ -21,6 +21,7 @@ from clusterstate.objects.dra.resourceclaim import (
 )
 from clusterstate.objects.dra.slices import (
     CompileError,
+    DeviceId,
     DeviceView,
     EvaluationError,
     NodeView,
@@ -240,6 +241,24 @@ class DeviceWorld:
         for claim in claims:
             if not _is_allocated(self.claims.get(_key(claim), _NONE)):
                 self._fly(claim["metadata"].get("uid", ""), claim)
+        self.version += 1
+
+    def assume_free(
+        self, key: Hashable, claims: list[Manifest], node: str, devices: Iterable[DeviceId]
+    ) -> None:
+        """Do what ``assume`` does for claims that held nothing until now, and are on no way.
+
+        ``devices``: those in them, which no other claim holds and only ``node`` sees, as a whole.
+        """
+        if self._held is None or key in self._assumed:
+            self.assume(key, claims)
+            return
+        self._assumed[key] = claims
+        for claim in claims:
+            uid = claim["metadata"]["uid"]
+            self.in_flight[uid] = self._counted[uid] = claim
+        self._held.devices.update(devices)
+        self._touch((node,))
         self.version += 1
 
     def _fly(self, uid: str, claim: Manifest | None) -> None:
