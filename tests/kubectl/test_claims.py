@@ -3,10 +3,12 @@
 import json
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.kubectl.conftest import Kubectl
+from tests.kubelets import MERGE, Kubelets
 from tests.live import Service, node
 from tests.waiting import until
 
@@ -127,3 +129,74 @@ def test_claims_volumes_and_devices_are_shown_waited_for_and_protected(
     kubectl.says("No resources found", "get", "pvc")
     kubectl.says("No resources found", "get", "resourceclaims")
     kubectl.says("NotFound", "get", "pv", volume, fails=True)
+
+
+def test_a_chart_with_claims_is_installed_and_waited_for(
+    kubectl: Kubectl, own: str, live: Service
+) -> None:
+    """The requests of ``helm install --wait``: what it does not know it creates last."""
+    space = f"namespaces/{own}"
+    of_volumes, _, of_devices, slices, *_ = OBJECTS.format(own=own).split("---")
+    kubectl.run("apply", "-f", "-", stdin="---".join([of_volumes, of_devices, slices]))
+    labels = {"app.kubernetes.io/managed-by": "Helm", "app": "store"}
+    notes = {"meta.helm.sh/release-name": "store", "meta.helm.sh/release-namespace": own}
+    meta = {"name": "store", "labels": labels, "annotations": notes}
+    container = {
+        "name": "main", "image": "example.com/main:1", "resources": {"claims": [{"name": "gpu"}]},
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }  # fmt: skip
+    template = {
+        "metadata": {"labels": {"app": "store"}},
+        "spec": {
+            "nodeSelector": {"own": own},
+            "containers": [container],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "store"}}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "store"}],
+        },
+    }
+    size = {"requests": {"storage": "1Gi"}}
+    claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": own, "resources": size}
+    devices = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": own}}]}
+    selector = {"matchLabels": {"app": "store"}}
+    chart = [
+        ("v1", "persistentvolumeclaims", "PersistentVolumeClaim", claim),
+        ("apps/v1", "deployments", "Deployment", {"selector": selector, "template": template}),
+        (
+            "resource.k8s.io/v1", "resourceclaimtemplates", "ResourceClaimTemplate",
+            {"spec": {"devices": devices}},
+        ),
+    ]  # fmt: skip
+    paths = [
+        f"/{'api' if version == 'v1' else 'apis'}/{version}/{space}/{plural}"
+        for version, plural, _, _ in chart
+    ]
+    assert [live.request("GET", f"{path}/store")[0] for path in paths] == [404] * 3
+    release: dict[str, Any] = {
+        "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+        "metadata": {
+            "name": "sh.helm.release.v1.store.v1",
+            "labels": {"owner": "helm", "name": "store", "status": "pending-install"},
+        },
+        "stringData": {"release": "H4sI"},
+    }  # fmt: skip
+    assert live.request("POST", f"/api/v1/{space}/secrets", release)[0] == 201
+    for path, (version, _, kind, spec) in zip(paths, chart, strict=True):
+        manifest = {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
+        status, answer = live.request("POST", f"{path}?fieldManager=helm", manifest)
+        assert status == 201, answer
+
+    def is_ready() -> bool:
+        claim, deployment = (live.request("GET", f"{path}/store")[1] for path in paths[:2])
+        sets = f"/apis/apps/v1/{space}/replicasets?labelSelector=app%3Dstore"
+        items = live.request("GET", sets)[1]["items"]
+        found = [one["status"].get("readyReplicas", 0) for one in items]
+        seen = deployment["status"].get("observedGeneration", 0)
+        current = seen >= deployment["metadata"]["generation"]
+        return current and claim["status"]["phase"] == "Bound" and found == [1]
+
+    with Kubelets(live, own, [], own) as kubelets:
+        kubelets.nodes.append(own)  # it is there already
+        until(is_ready, what="the chart to be ready")
+    change = {"metadata": {"labels": {"status": "deployed"}}}
+    path = f"/api/v1/{space}/secrets/{release['metadata']['name']}"
+    assert live.request("PATCH", path, change, content_type=MERGE)[0] == 200

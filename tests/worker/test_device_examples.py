@@ -1,6 +1,6 @@
 """Public examples of claims, in the form users have them, on nodes with the drivers' slices.
 
-They follow the demos of NVIDIA's driver and of Kubernetes' example driver: gpu-test1 to gpu-test6.
+They follow the demos of NVIDIA's driver, gpu-test1 to gpu-test6, and of Kubernetes' example driver.
 The slices are those that hollow nodes publish from ``examples/devices``.
 """
 
@@ -371,6 +371,116 @@ def test_pods_share_a_network_card_until_its_bandwidth_is_given_out():
         spec = {"containers": [{"name": "c", "image": "i"}], "resourceClaims": [entry]}
         create_pods([{"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}], now=NOW)
     assert sorted(map(len, settle().values())) == [0, 1, 1]
+
+
+# --- the demos of Kubernetes' example driver ------------------------------------------------------
+
+
+def example_driver() -> None:
+    """Publish the slices of one node, and the driver's classes."""
+    for driver in devices.read((FILES / "example-driver.yaml").read_text()):
+        for one in devices.slices_of(driver, "n0"):
+            objects.create("ResourceSlice", "", one, now=NOW)
+        name = driver.driver
+        spec: dict[str, Any] = {
+            "selectors": [{"cel": {"expression": f"device.driver == '{name}'"}}]
+        }
+        if name == "gpu.example.com":
+            spec["extendedResourceName"] = "example.com/gpu"
+        objects.create("DeviceClass", "", {"metadata": {"name": name}, "spec": spec}, now=NOW)
+
+
+def claiming(name: str, *requests: dict[str, Any], **spec: Any) -> None:
+    """Make a template and a pod with a claim of it."""
+    made = {"spec": {"devices": {"requests": [*requests]}}}
+    meta = {"name": name, "namespace": "default"}
+    template = {"metadata": {"name": name}, "spec": made}
+    objects.create("ResourceClaimTemplate", "default", template, now=NOW)
+    container = {"name": "ctr0", "image": "ubuntu:22.04", "resources": {"claims": [{"name": "x"}]}}
+    entries = [{"name": "x", "resourceClaimTemplateName": name}]
+    spec = {"containers": [container], "resourceClaims": entries} | spec
+    create_pods([{"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}], now=NOW)
+
+
+def gpu(**exactly: Any) -> dict[str, Any]:
+    return {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", **exactly}}
+
+
+def alternative(name: str, expression: str = "") -> dict[str, Any]:
+    selectors = [{"cel": {"expression": expression}}] if expression else []
+    return {"name": name, "deviceClassName": "gpu.example.com", "selectors": selectors}
+
+
+def results(pod: str) -> list[dict[str, Any]]:
+    """Return what the claims of a pod hold."""
+    return [
+        result
+        for one in stored("ResourceClaim").values()
+        if any(user["name"] == pod for user in one.get("status", {}).get("reservedFor", ()))
+        for result in one["status"]["allocation"]["devices"]["results"]
+    ]
+
+
+def test_the_first_alternative_that_some_device_suits_is_taken():
+    example_driver()
+    model, memory = (
+        "device.attributes['gpu.example.com'].model == '{}'",
+        "device.capacity['gpu.example.com'].memory.compareTo(quantity('1Ti')) >= 0",
+    )
+    older = alternative("older")
+    new = [alternative("newer", model.format("NEWER")), alternative("huge", memory), older]
+    claiming("falls-back", {"name": "gpu", "firstAvailable": new})
+    latest = alternative("latest", model.format("LATEST-GPU-MODEL"))
+    claiming("prefers", {"name": "gpu", "firstAvailable": [latest, older]})
+    assert all(map(len, settle().values()))
+    assert [one["request"] for one in results("falls-back")] == ["gpu/older"]
+    assert [one["request"] for one in results("prefers")] == ["gpu/latest"]
+
+
+def test_admin_access_sees_all_devices_while_others_hold_them():
+    example_driver()
+    claiming("holds", gpu(count=2))
+
+    def labelled(old: dict[str, Any]) -> dict[str, Any]:
+        labels = old["metadata"].get("labels", {})
+        labels = {**labels, "resource.kubernetes.io/admin-access": "true"}
+        return {**old, "metadata": {**old["metadata"], "labels": labels}}
+
+    objects.update("Namespace", "", "default", labelled, now=NOW)
+    claiming("watches", gpu(allocationMode="All", adminAccess=True))
+    assert settle() == {"holds": ["gpu-0", "gpu-1"], "watches": ["gpu-0", "gpu-1"]}
+
+
+def test_a_card_is_shared_by_its_bandwidth():
+    example_driver()
+    for name, ingress in (("a", "10G"), ("b", "5G"), ("c", "90G")):
+        capacity = {"requests": {"ingressBandwidth": ingress, "egressBandwidth": "5G"}}
+        exactly = {"deviceClassName": "net.example.com", "capacity": capacity}
+        claiming(name, {"name": "nic", "exactly": exactly})
+    assert settle() == {"a": ["nic-0"], "b": ["nic-0"], "c": []}
+
+
+def test_extended_resources_are_served_under_both_names():
+    example_driver()
+    for name in ("deviceclass.resource.kubernetes.io/gpu.example.com", "example.com/gpu"):
+        meta = {"name": name.partition("/")[0], "namespace": "default"}
+        container = {"name": "c", "image": "i", "resources": {"limits": {name: "1"}}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
+        create_pods([{**pod, "spec": {"containers": [container]}}], now=NOW)
+    schedule(NOW)
+    given = [result["device"] for name in stored("Pod") for result in results(name)]
+    assert sorted(given) == ["gpu-0", "gpu-1"]
+
+
+def test_a_tainted_device_is_for_those_that_tolerate_it():
+    example_driver()
+    taint = {"key": "example.com/unhealthy", "effect": "NoSchedule"}
+    spec = {"deviceSelector": {"driver": "gpu.example.com", "device": "gpu-0"}, "taint": taint}
+    objects.create("DeviceTaintRule", "", {"metadata": {"name": "sick"}, "spec": spec}, now=NOW)
+    claiming("tolerates", gpu(tolerations=[{"key": taint["key"], "operator": "Exists"}]))
+    claiming("healthy", gpu())
+    claiming("waits", gpu())
+    assert settle() == {"tolerates": ["gpu-0"], "healthy": ["gpu-1"], "waits": []}
 
 
 # --- the file of devices --------------------------------------------------------------------------
