@@ -19,6 +19,7 @@ a client then applies becomes an operation (``clusterstate.actions.plans``), who
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -216,18 +217,19 @@ class _Planning:
         ]
         for given in added:
             kind, metadata = given.manifest["kind"], given.manifest["metadata"]
-            namespace = metadata.get("namespace") or "default" if KINDS[kind].namespaced else ""
+            namespace = _namespace_of(given.manifest)
             if base.find(kind, namespace, metadata["name"]) is not None:
                 path = f"{given.path}.metadata.name"
                 self._raise([FieldError(DUPLICATE, path, metadata["name"])])
         world.apply(added, ())
         self._raise(world.errors)
         for given in added:
-            name = given.manifest["metadata"]["name"]
-            if given.manifest["kind"] == "Node":
+            kind, name = given.manifest["kind"], given.manifest["metadata"]["name"]
+            if kind == "Node":
                 future.at(0.0, lambda cluster, name=name: cluster.node_came(name))  # type: ignore[misc]
-            else:
-                future.at(0.0, VirtualCluster.wake_all)
+                continue
+            manifest = world.find(kind, _namespace_of(given.manifest), name) or given.manifest
+            future.at(0.0, partial(VirtualCluster.object_came, kind=kind, manifest=manifest))
         preparer = Preparer(world, future.cluster.frameworks)
         number = 0
         for change in self._asked.changes:
@@ -284,6 +286,12 @@ def _refusals(ready: UnplacedStatus, path: str) -> list[FieldError]:
         if one.field
     ]
     return found or [FieldError(INVALID, path, ready.title, ready.message)]
+
+
+def _namespace_of(manifest: Manifest) -> str:
+    """Return the namespace of an object of a plan, empty where its kind has none."""
+    namespaced = KINDS[manifest["kind"]].namespaced
+    return (manifest["metadata"].get("namespace") or "default") if namespaced else ""
 
 
 class _Deadlines:

@@ -13,6 +13,7 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     explanation      the funnel, the scores, why one node won; ``causes``: the RuntimeClass's part
     remedies         what would let a pod in: ``needs`` of the nodes -> ``edits``, each proved
     shortages        what the claims of a pod lack, and who holds it
+    makings          volumes and slices of devices to make for such a pod
     groups           waiting pods by what stands in their way
     gangs            what a PodGroup lacks; how many more gangs of a shape fit
     node_advice      which nodes to add for the pods that wait

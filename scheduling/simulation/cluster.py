@@ -8,9 +8,14 @@ run. Scenarios are played on it, and what plans foretell.
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol, cast
 
+import msgspec
+
 from clusterstate.objects.dra.attempt import Release, with_status
+from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod_group import GroupKey
+from clusterstate.objects.values.storage import KINDS as VOLUME_KINDS
 from scheduling.engine.deciding import Decider
 from scheduling.engine.groups import lets_in, runs, schedule_group, with_members
 from scheduling.engine.queue.pending import Backoff, PendingPod, QueuePlace, Stage, by_profile
@@ -183,6 +188,16 @@ class VirtualCluster(Waking):
     def wake_all(self) -> None:
         """Let every waiting pod be tried again: something that is looked up changed."""
         self.something_changed(Resource.ANY, Action.ADD, self.now)
+
+    def object_came(self, kind: str, manifest: Manifest) -> None:
+        """Let the pods be tried again that a new object, in the snapshot already, may help."""
+        if kind in VOLUME_KINDS:
+            volume = msgspec.convert(manifest, VOLUME_KINDS[kind])
+            self.object_changed(kind, None, volume, self.now)
+        elif kind in DEVICE_KINDS:
+            self.object_changed(kind, None, manifest, self.now)
+        else:
+            self.wake_all()
 
     # --- deciding --------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.pod_group import GroupKey, PodGroup
 from clusterstate.objects.values.quantity import QuantityError
-from clusterstate.objects.values.storage import AVAILABLE
+from clusterstate.objects.values.storage import AVAILABLE, PENDING
 from clusterstate.objects.values.storage import KINDS as VOLUME_KINDS
 from clusterstate.objects.values.workloads import (
     PodDisruptionBudget,
@@ -303,6 +303,9 @@ class World:
         namespace, name = name_of(manifest)
         if not KINDS[kind].namespaced:
             namespace = ""
+        phase = (manifest.get("status") or {}).get("phase") or PENDING
+        if kind == "PersistentVolume" and phase == PENDING:
+            manifest = {**manifest, "status": {"phase": AVAILABLE}}  # as its controller makes it
         self._own[kind, namespace, name] = manifest
         snapshot = self.snapshot
         if kind == "Namespace":
@@ -317,10 +320,7 @@ class World:
             controller = msgspec.convert(_in(manifest, namespace), _CONTROLLERS[kind])
             snapshot.set_controller(controller)
         elif kind in VOLUME_KINDS:
-            made = _in(manifest, namespace)
-            if kind == "PersistentVolume" and not (made.get("status") or {}).get("phase"):
-                made = {**made, "status": {"phase": AVAILABLE}}  # as its controller makes it
-            snapshot.set_object(msgspec.convert(made, VOLUME_KINDS[kind]))
+            snapshot.set_object(msgspec.convert(_in(manifest, namespace), VOLUME_KINDS[kind]))
         elif kind == "PodGroup":
             snapshot.groups.set(msgspec.convert(_in(manifest, namespace), PodGroup))
         elif kind in DEVICE_KINDS:

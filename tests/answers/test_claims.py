@@ -233,7 +233,7 @@ def remedy_of(name: str) -> Any:
     question = {"namespace": "default", "name": name, "remedies": True}
     told = advisor.ask("why", question)["status"]["remedies"][0]
     status = advisor.ask("plan", told["plan"])["status"]
-    assert [(one["pod"], one["node"]) for one in status["placed"]] == [
+    assert [(one["pod"], one["nodeName"]) for one in status["placed"]] == [
         (f"default/{name}", told["names"][0])
     ]
     return told

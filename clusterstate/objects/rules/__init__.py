@@ -16,6 +16,7 @@
     job_groups                    of which Jobs no group is made
     ownership, templates          owners and garbage collection; which templates are equal
     default_classes               which IngressClass or StorageClass is the default
+    own_annotations               annotations of this service, and which of them mean nothing
     event_names, event_rules      Events as events.k8s.io names and checks them
     audit_policy, webhook_targets what is audited; where webhooks may send
 """

@@ -81,7 +81,11 @@ class Waking:
             self._wake(self.event_of_pod(before, after), now, but_not=but_not, seen=seen)
 
     def object_changed(
-        self, kind: str, old: msgspec.Struct | None, new: msgspec.Struct | None, now: float
+        self,
+        kind: str,
+        old: msgspec.Struct | Manifest | None,
+        new: msgspec.Struct | Manifest | None,
+        now: float,
     ) -> None:
         """Wake the pods that a new, changed or deleted object may help, if plugins look it up."""
         if len(self.queue) and old != new:
@@ -93,6 +97,7 @@ class Waking:
                 action=action,
                 old=cast(Looked | None, old),
                 new=cast(Looked | None, new),
+                devices=self.snapshot.devices,
             )
             self._wake(event, now)
 
