@@ -5,6 +5,7 @@ import pytest
 
 from clusterstate.objects.dra.allocated import AllocatedState
 from clusterstate.objects.dra.allocator import AllocationError, Allocator
+from clusterstate.objects.dra.attempt import Attempt
 from clusterstate.objects.dra.slices import NodeView, SliceView
 from clusterstate.objects.dra.tainteviction import device_taints, pod_leaves
 from clusterstate.objects.dra.world import DeviceWorld
@@ -83,3 +84,15 @@ def test_devices_of_a_selector_with_two_terms_are_given_to_nobody():
     allocator = Allocator([SliceView(free)], classes, AllocatedState())
     with pytest.raises(AllocationError, match="create NodeSelector for claim pod-gpu: unsupported"):
         allocator.allocate(NodeView("n", {"zone": "a"}), [a_claim({})])
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"devices": {}}])
+def test_a_claim_that_asks_for_nothing_is_allocated_nothing(spec):
+    """allocator_incubating.go (``Allocate``), v1.36: there is nothing that is not satisfied."""
+    claim = a_claim({"kind": "Pod", "uid": "u"})
+    claim = {name: one for name, one in {**claim, "spec": spec}.items() if one is not None}
+    attempt = Attempt(DeviceWorld([claim], (), [a_slice(nodeName="n")]), POD)
+    assert attempt.pre_filter({}).ok
+    assert attempt.filter(NodeView("n", {})).ok
+    assert attempt.answers["n"].allocations == [{"devices": {"results": []}}]
+    assert attempt.signature is not None

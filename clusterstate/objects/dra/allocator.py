@@ -20,7 +20,7 @@ from clusterstate.objects.dra import capacity
 from clusterstate.objects.dra.allocated import AllocatedState
 from clusterstate.objects.dra.capacity import Consumed
 from clusterstate.objects.dra.pools import Pool, PoolId, gather_pools
-from clusterstate.objects.dra.resourceclaim import full_name, requests_of, tolerates
+from clusterstate.objects.dra.resourceclaim import asked_devices, full_name, requests_of, tolerates
 from clusterstate.objects.dra.slices import Content, DeviceId, DeviceView, NodeView, SliceView
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.quantity import Quantity
@@ -354,7 +354,7 @@ class _Search:
             )
         self.requests.append(found)
         constraints = []
-        for index, one in enumerate(claim["spec"]["devices"].get("constraints") or ()):
+        for index, one in enumerate(asked_devices(claim).get("constraints") or ()):
             distinct = one.get("distinctAttribute") is not None
             if one.get("matchAttribute") is not None:
                 distinct = False
@@ -680,7 +680,7 @@ class _Search:
                 for config in of_class
             ]
             places[name] = (begin, len(made))
-        for config in claim["spec"]["devices"].get("config") or ():
+        for config in asked_devices(claim).get("config") or ():
             named = config.get("requests") or []
             entry = {**config, "source": "FromClaim", "requests": list(named)}
             if not named:

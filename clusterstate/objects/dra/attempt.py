@@ -154,7 +154,7 @@ class Attempt:
         special = self.special
         if any(map(_allocation, self.claims)) or (special is not None and requests_of(special)):
             return None
-        specs = [claim["spec"] for claim in self.claims]
+        specs = [claim.get("spec") for claim in self.claims]
         if special is None:
             return _encode(specs)
         spec = self.pod["spec"]

@@ -20,7 +20,7 @@ from clusterstate.objects.dra.allocator import (
     is_repelled,
     only_node,
 )
-from clusterstate.objects.dra.resourceclaim import requests_of
+from clusterstate.objects.dra.resourceclaim import asked_devices, requests_of
 from clusterstate.objects.dra.slices import (
     CompileError,
     DeviceId,
@@ -50,7 +50,7 @@ def kind_and_count(claims: Iterable[Manifest]) -> tuple[Kind, int] | None:
 
     Remembered by what they ask for: the claims of a template all ask for the same.
     """
-    return _kind_and_count(_encode([claim["spec"]["devices"] for claim in claims]))
+    return _kind_and_count(_encode([asked_devices(claim) for claim in claims]))
 
 
 @lru_cache(maxsize=1024)
@@ -59,7 +59,7 @@ def _kind_and_count(specs: bytes) -> tuple[Kind, int] | None:
     total = 0
     for spec in msgspec.json.decode(specs):
         of_claim = 0
-        if spec.get("constraints"):
+        if spec.get("constraints") or not spec.get("requests"):
             return None
         for request in spec.get("requests") or ():
             asked = request.get("exactly")
@@ -164,7 +164,7 @@ def pick(
     devices are free, or there is more to write.
     """
     of_class = (allocator.classes[kind.asked["deviceClassName"]].get("spec") or {}).get("config")
-    if of_class or any(claim["spec"]["devices"].get("config") for claim in claims):
+    if of_class or any(asked_devices(claim).get("config") for claim in claims):
         return None
     taken = allocator.state.devices
     free = (one for one in countable(allocator, node, kind) or () if one not in taken)

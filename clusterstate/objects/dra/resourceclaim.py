@@ -158,9 +158,14 @@ def pod_claims(pod: Manifest) -> Iterable[Manifest]:
     return pod["spec"].get("resourceClaims") or ()
 
 
+def asked_devices(claim: Manifest) -> Manifest:
+    """Return what a claim says of devices; a claim may ask for none."""
+    return (claim.get("spec") or {}).get("devices") or {}
+
+
 def requests_of(claim: Manifest) -> list[Manifest]:
     """Return the device requests of a claim."""
-    return ((claim.get("spec") or {}).get("devices") or {}).get("requests") or []
+    return asked_devices(claim).get("requests") or []
 
 
 def device_requests(claim: Manifest) -> Iterator[tuple[str, Manifest]]:

@@ -396,7 +396,8 @@ class DeviceWorld:
         """
         if (of_class := self.class_of(resource)) is None:
             return 0, 0
-        selectors = [one["cel"]["expression"] for one in of_class["spec"].get("selectors") or ()]
+        stated = (of_class.get("spec") or {}).get("selectors") or ()
+        selectors = [one["cel"]["expression"] for one in stated]
         state, serving, taken = self.allocated(), 0, 0
         slices = list(self.slices.values())
         for pool in gather_pools(slices, slices, node, partitionable=True):
