@@ -56,6 +56,20 @@ def test_claims_that_are_taken():
     assert told("ResourceClaimTemplate", {"metadata": IN_NAMESPACE, "spec": spec}) == {}
 
 
+def test_what_the_server_does_not_look_at():
+    # validateExactDeviceRequest (validation.go, v1.36): nobody counts the tolerations, nor reads
+    # the names of capacities.
+    more = {
+        "capacity": {"requests": {"no name": "1"}},
+        "tolerations": [{"key": f"example.org/{n}", "operator": "Exists"} for n in range(17)],
+    }
+    request = {**REQUEST, "exactly": {**REQUEST["exactly"], **more}}
+    assert told("ResourceClaim", claim(requests=[request])) == {}
+    result = {**RESULT, "tolerations": more["tolerations"], "consumedCapacity": {"no name": "1"}}
+    new = with_status(allocation=allocated(result))
+    assert told("ResourceClaim", new, with_status(), "status") == {}
+
+
 REQUESTS = "spec.devices.requests"
 
 

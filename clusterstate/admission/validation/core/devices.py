@@ -63,7 +63,6 @@ _MOST_DEVICES: Final = 128
 _MOST_SPECIAL_DEVICES: Final = 64
 _MOST_TAINTS: Final = 16
 _MOST_ADDRESSES: Final = 16
-_MOST_TOLERATIONS: Final = 16
 _MOST_BINDING_CONDITIONS: Final = 4
 _MOST_COUNTER_SETS: Final = 8
 _MOST_SETS_OF_DEVICE: Final = 2
@@ -263,10 +262,7 @@ def _wanted(request: Manifest, path: str) -> Errors:
         errors.append(invalid(f"{path}.count", count, detail))
     elif mode == "ExactCount" and count <= 0:
         errors.append(invalid(f"{path}.count", count, "must be greater than zero"))
-    for key in (request.get("capacity") or {}).get("requests") or ():
-        errors += _qualified(key, f"{path}.capacity.requests")
-    where = f"{path}.tolerations"
-    return errors + each(request.get("tolerations"), where, _toleration, most=_MOST_TOLERATIONS)
+    return errors + each(request.get("tolerations"), f"{path}.tolerations", _toleration)
 
 
 def _toleration(toleration: Manifest, path: str) -> Errors:
@@ -368,11 +364,8 @@ def _allocation(allocation: Manifest, path: str, requests: set[str]) -> Errors:
 
     def result(one: Manifest, where: str) -> Errors:
         errors = names(one.get("request") or "", f"{where}.request") + _place(one, where)
-        for key in one.get("consumedCapacity") or ():
-            errors += _qualified(key, f"{where}.consumedCapacity")
         errors += _binding_conditions(one, where)
-        given = one.get("tolerations")
-        return errors + each(given, f"{where}.tolerations", _toleration, most=_MOST_TOLERATIONS)
+        return errors + each(one.get("tolerations"), f"{where}.tolerations", _toleration)
 
     def configuration(one: Manifest, where: str) -> Errors:
         source, errors = one.get("source") or "", []
