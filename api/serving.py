@@ -224,6 +224,13 @@ class Application:
         # Apart from creations, since a row may be locked by somebody whom only time ends.
         self._deletions = Lane("delete", run.together, threads=2, limit=BATCH, **ready)
         self._reads = Lane("read", run.together, threads=2, limit=BATCH, **ready)
+        # Apart from these, since a node whose agent is not heard in time is given up. Each node is
+        # a flow; none of them is in a hurry, and large batches are cheap. A status that says more
+        # may wait for a lock.
+        self._renewals = Lane(
+            "renew", run.together, threads=2, limit=BATCH, shared=BATCH, finish=hang_up,
+            shares=shares,
+        )  # fmt: skip
         # These requests wait up to a minute for another process, so they have threads of their own.
         self._questions = Lane(
             "question",
@@ -259,6 +266,7 @@ class Application:
             self._creations,
             self._deletions,
             self._reads,
+            self._renewals,
             self._questions,
             self._pages,
             self._logins,
@@ -314,6 +322,10 @@ class Application:
         target, method = route.target, scope["method"]
         if target is None:
             return self._questions if resources.asks(scope["path"]) else self._general
+        if method in ("PUT", "PATCH") and objects.are_renewed(
+            target.kind, target.namespace, target.subresource
+        ):
+            return self._renewals if len(body) < MAX_SINGLE_BYTES else self._general
         if target.subresource:
             return self._general
         if method == "GET" and target.name and target.kind.plural == "pods":

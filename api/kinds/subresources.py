@@ -42,12 +42,12 @@ class KindViewSet(ObjectViewSet):
         return self.retrieve(request)
 
     @read_status.mapping.put
-    def replace_status(self, request: Request) -> Response:
+    def replace_status(self, request: Request) -> HttpResponseBase:
         """Replace the status and nothing else."""
         return self.update(request)
 
     @read_status.mapping.patch
-    def patch_status(self, request: Request) -> Response:
+    def patch_status(self, request: Request) -> HttpResponseBase:
         """Change the status and nothing else."""
         return self.partial_update(request)
 
@@ -57,12 +57,12 @@ class KindViewSet(ObjectViewSet):
         return self.retrieve(request)
 
     @read_resize.mapping.put
-    def replace_resize(self, request: Request) -> Response:
+    def replace_resize(self, request: Request) -> HttpResponseBase:
         """Replace what the pod and its containers ask for, and nothing else."""
         return self.update(request)
 
     @read_resize.mapping.patch
-    def patch_resize(self, request: Request) -> Response:
+    def patch_resize(self, request: Request) -> HttpResponseBase:
         """Change what the pod and its containers ask for, and nothing else."""
         return self.partial_update(request)
 
@@ -72,17 +72,17 @@ class KindViewSet(ObjectViewSet):
         return self.retrieve(request)
 
     @read_approval.mapping.put
-    def replace_approval(self, request: Request) -> Response:
+    def replace_approval(self, request: Request) -> HttpResponseBase:
         """Replace the conditions that approve or deny."""
         return self.update(request)
 
     @read_approval.mapping.patch
-    def patch_approval(self, request: Request) -> Response:
+    def patch_approval(self, request: Request) -> HttpResponseBase:
         """Change the conditions that approve or deny."""
         return self.partial_update(request)
 
     @action(detail=True, methods=["put"])
-    def finalize(self, request: Request) -> Response:
+    def finalize(self, request: Request) -> HttpResponseBase:
         """Replace the finalizers of a namespace."""
         return self.update(request)
 

@@ -279,7 +279,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
             warnings += advice.about(manifest.get("kind") or kind.name, manifest, moment)
         return replies.reply(made, status=201, warnings=warnings)
 
-    def update(self, request: Request) -> Response:
+    def update(self, request: Request) -> HttpResponseBase:
         """Replace an object, or its status."""
         target = self.target
         self._limit(request)
@@ -307,7 +307,10 @@ class ObjectViewSet(ActionsMixin, StatusView):
             return self._created(new, warnings)
 
         update = partial(self._update, request, replaced, warnings)
-        return update() if is_there else update_or_create(update, create)
+        if is_there:
+            return update()
+        request.META.pop(batches.KEY, None)  # only afterwards would it say that there is none
+        return update_or_create(update, create)
 
     def _created(self, manifest: Manifest, warnings: Texts) -> Response:
         """Create an object at whose name nothing is, by an update (``AllowCreateOnUpdate``)."""
@@ -317,7 +320,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         )
         return self._object(stored.manifest, 201, [*warnings, *stored.warnings])
 
-    def partial_update(self, request: Request) -> Response:
+    def partial_update(self, request: Request) -> HttpResponseBase:
         """Change an object, or its status, by one of the four kinds of patch."""
         target = self.target
         change = self._patch(request, target.kind.wire_type)
@@ -362,7 +365,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
 
         return change
 
-    def _apply(self, request: Request, value: Any) -> Response:
+    def _apply(self, request: Request, value: Any) -> HttpResponseBase:
         """Server-side apply: create, or merge what the manager says."""
         target = self.target
         force = options.is_forced(request)
@@ -386,6 +389,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
             auth.require(self.user, auth.asked("POST", target, ""))
             return self._created(change(None), warnings)
 
+        request.META.pop(batches.KEY, None)  # as above
         update = partial(self._update, request, change, warnings, by_apply=True)
         return update() if target.subresource else update_or_create(update, create)
 
@@ -396,7 +400,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         warnings: Texts,
         *,
         by_apply: bool = False,
-    ) -> Response:
+    ) -> HttpResponseBase:
         """Write what ``change`` makes of the object; an apply says itself who owns what then."""
         target, form = self.target, self.form
         manager = None if by_apply else self._manager(request)
@@ -407,19 +411,25 @@ class ObjectViewSet(ActionsMixin, StatusView):
                 form.require(new, current)
             return new
 
-        stored = objects.update(
-            target.kind,
-            target.namespace,
-            target.name,
-            required,
+        def updated(stored: Stored) -> Response:
+            if stored.changed and not target.subresource:
+                objects.follow_at_once(target.kind, target.namespace, target.name, clock.now())
+            return self._object(stored.manifest, 200, [*warnings, *stored.warnings])
+
+        wanted = objects.Update(
+            namespace=target.namespace,
+            name=target.name,
+            change=required,
+            user=self.user,
             manager=manager,
             subresource=target.subresource,
-            now=clock.now(),
-            user=self.user,
         )
-        if stored.changed and not target.subresource:
-            objects.follow_at_once(target.kind, target.namespace, target.name, clock.now())
-        return self._object(stored.manifest, 200, [*warnings, *stored.warnings])
+        batch = batches.of(request)
+        if batch is not None and objects.are_renewed(
+            target.kind, target.namespace, target.subresource
+        ):
+            return batch.renew(target.kind, wanted, updated)
+        return updated(objects.carry_out(target.kind, wanted, now=clock.now()))
 
     # ----------------------------------------------------------------------------- deletes
 
@@ -514,7 +524,9 @@ class ObjectViewSet(ActionsMixin, StatusView):
         )
 
 
-def update_or_create(update: Callable[[], Response], create: Callable[[], Response]) -> Response:
+def update_or_create(
+    update: Callable[[], HttpResponseBase], create: Callable[[], HttpResponseBase]
+) -> HttpResponseBase:
     """Update the object, or create it where there is none, and return the answer.
 
     A request that loses a race to create the object updates the winner's. Rule: GuaranteedUpdate,

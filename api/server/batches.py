@@ -1,10 +1,10 @@
 """Requests that wait together are answered together.
 
-Creating, deleting and reading single objects is what clients do thousands of times a second, and
-most of what one such request costs is the same for all: a thread woken, a few round trips to the
-database, a commit. While a batch is at work the next requests wait, and the next batch takes them
-all: one statement inserts all their nodes, one reads all the pods they ask for. A request that
-comes alone is a batch of one and does not wait for others.
+Creating, deleting and reading single objects, and renewing leases, is what clients do thousands of
+times a second. Most of what one such request costs is the same for all: a thread woken, a few round
+trips to the database, a commit. While a batch is at work the next requests wait, and the next batch
+takes them all: one statement inserts all their nodes, one reads all the pods they ask for. A
+request that comes alone is a batch of one and does not wait for others.
 
 A view that runs in a batch finds it in its request (``of``) and returns what the batch hands out
 in place of an answer: a ``Deferred``, which the view itself completes when the batch has been
@@ -137,6 +137,16 @@ class Batch:
             return objects.delete_each(kind, wanted, now=clock.now())
 
         return self._group(f"delete {kind.name}", do).add(wanted, finish)
+
+    def renew(
+        self, kind: Kind, wanted: objects.Update, finish: Callable[[Stored], HttpResponseBase]
+    ) -> Deferred:
+        """Update an object that says that its holder lives, and answer what ``finish`` returns."""
+
+        def do(wanted: Sequence[objects.Update]) -> Sequence[Stored | StatusError]:
+            return objects.renew_each(kind, wanted, now=clock.now())
+
+        return self._group(f"renew {kind.name}", do).add(wanted, finish)
 
     def read_pod(
         self, namespace: str, name: str, finish: Callable[[bytes], HttpResponseBase]

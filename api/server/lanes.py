@@ -99,6 +99,7 @@ class Lane(Generic[Work, Answer]):
     nothing. ``most`` is how
     many pieces of one flow may wait. ``shares`` belongs to all lanes of a process. ``keeps_room``:
     also a flow that is alone has half of the threads at most, since its pieces take long.
+    ``shared``: how many pieces it takes at a time while several flows are active.
     """
 
     def __init__(
@@ -113,8 +114,10 @@ class Lane(Generic[Work, Answer]):
         most: int = MAX_WAITING_OF_ONE,
         shares: Shares | None = None,
         keeps_room: bool = False,
+        shared: int = SHARED,
     ) -> None:
         self.name = name
+        self._shared = shared
         self._keeps_room = keeps_room
         self._shares = shares or Shares()
         self._serve = serve
@@ -223,7 +226,7 @@ class Lane(Generic[Work, Answer]):
         with self._lock:
             turns = self._turns
             shared = self._was_shared or len(self._active) > 1
-            limit = min(self._limit, SHARED) if shared else self._limit
+            limit = min(self._limit, self._shared) if shared else self._limit
             halved = shared or self._keeps_room
             cap = max(1, self._threads // 2) if halved else self._threads
             share = limit if len(turns) == 1 else min(limit, MIXED)

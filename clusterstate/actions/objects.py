@@ -32,6 +32,7 @@ from clusterstate.objects.values.errors import AlreadyExists, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.wire.managed_fields import Manager
 from clusterstate.queries.objects import kind_of
+from clusterstate.queries.pods.terminating import NODE_LEASES
 
 _WRITERS: Final[dict[str, Writer]] = {
     "CertificateSigningRequest": CertificateWriter(),
@@ -176,8 +177,6 @@ def update(
         NotFound: there is none. Conflict: a precondition does not hold.
         StatusError: what admission says, or ``change`` raises.
     """
-    kind = kind_of(kind)
-    writer = ResizingWriter() if subresource == "resize" else _writer(kind)
     wanted = Update(
         namespace=namespace,
         name=name,
@@ -186,7 +185,35 @@ def update(
         manager=manager,
         subresource=subresource or "",
     )
+    return carry_out(kind_of(kind), wanted, now=now)
+
+
+def carry_out(kind: Kind, wanted: Update, *, now: datetime) -> Stored:
+    """Do what ``update`` says, and raise what it raises."""
+    writer = ResizingWriter() if wanted.subresource == "resize" else _writer(kind)
     return writer.update(kind, wanted, now)
+
+
+def are_renewed(kind: Kind, namespace: str, subresource: str) -> bool:
+    """Return whether most updates there are heartbeats, which ``renew_each`` takes together.
+
+    The leases by which controllers elect a leader stand in other namespaces.
+    """
+    if kind.name == "Node":
+        return subresource == "status"
+    return kind.has_unlogged_updates and namespace == NODE_LEASES
+
+
+def renew_each(
+    kind: Kind, wanted: Sequence[Update], *, now: datetime
+) -> list[Stored | StatusError]:
+    """Update objects that ``are_renewed``, each as ``update`` does; return the results, in order.
+
+    What fails has its error there and spoils nothing for the others. Those that say nothing but
+    that an agent lives are written by one statement; of leases not to the disk at once, since what
+    a crash loses comes again with the next renewal.
+    """
+    return _writer(kind).renew_each(kind, wanted, now)
 
 
 Follower = Callable[[str, str, str, datetime], object]
@@ -250,11 +277,15 @@ def delete_each(
 
 
 __all__ = [
+    "Update",
+    "are_renewed",
+    "carry_out",
     "create",
     "create_all",
     "create_each",
     "delete",
     "delete_each",
     "is_batched",
+    "renew_each",
     "update",
 ]

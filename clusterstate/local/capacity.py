@@ -27,8 +27,8 @@ MOST: Final = 2000
 """What the embedded server is started with, at least and at most."""
 _LANES_OF_ONE_THREAD: Final = 3
 """Of a web process, of a setting's many threads each: watches, requests, questions."""
-_OTHER_LANES: Final = 7
-"""Threads for creations, deletions, reads and logins."""
+_OTHER_LANES: Final = 9
+"""Threads for creations, deletions, reads, renewals and logins."""
 _PAGES, _PAGES_OF_CONSOLE = 2, 4
 _BESIDE_LANES: Final = 6
 """Health, the audit log, numbers, the reader of the change log, rights, the console's stream."""

@@ -30,6 +30,25 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 JSON = "application/json"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+HEARTBEATS = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+
+
+def lease(name="n", version=None, second=5, **spec):
+    """A node's lease as its agent renews it."""
+    meta = {"name": name} if version is None else {"name": name, "resourceVersion": version}
+    return {
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta,
+        "spec": {"holderIdentity": "n", "renewTime": f"2026-11-21T12:00:0{second}.000000Z", **spec},
+    }  # fmt: skip
+
+
+def heard(ready):
+    condition = {"type": "Ready", "status": ready, "lastHeartbeatTime": "2026-11-21T12:00:05Z"}
+    return {"status": {"conditions": [condition]}}
+
+
 LIST = {"kind": "PodList", "apiVersion": "v1", "items": [pod("a"), pod("b")]}
 
 REQUESTS = [
@@ -103,6 +122,24 @@ REQUESTS = [
     ("DELETE", f"{PODS}/old", {"preconditions": {"uid": "another"}}, 409, {}),
     ("DELETE", f"{PODS}/old", b"x", 415, {"content_type": "text/csv"}),
     ("DELETE", f"{PODS}/old", {"propagationPolicy": "Sideways"}, 422, {}),
+    ("PUT", f"{HEARTBEATS}/n", lease(), 422, {}),
+    ("PUT", f"{HEARTBEATS}/n", lease(version="PRESENT"), 200, {}),
+    ("PUT", f"{HEARTBEATS}/n", lease(version="PRESENT", second=0), 200, {}),
+    ("PUT", f"{HEARTBEATS}/n", lease(version="PRESENT"), 200, {"accept": PROTOBUF}),
+    ("PUT", f"{HEARTBEATS}/n", lease(version="PRESENT", holderIdentity="other"), 200, {}),
+    ("PUT", f"{HEARTBEATS}/n?dryRun=All", lease(version="PRESENT"), 200, {}),
+    ("PUT", f"{HEARTBEATS}/n", lease(version="1"), 409, {}),
+    ("PUT", f"{HEARTBEATS}/n", lease(version="PRESENT", leaseDurationSeconds=-1), 422, {}),
+    ("PUT", f"{HEARTBEATS}/n", lease(version="PRESENT"), 403, {"token": "nobody"}),
+    ("PUT", f"{HEARTBEATS}/none", lease("none", version="1"), 404, {}),
+    ("PUT", f"{HEARTBEATS}/none", lease("none"), 201, {}),
+    ("PATCH", f"{HEARTBEATS}/n", lease(), 200, {"content_type": MERGE}),
+    ("PATCH", f"{HEARTBEATS}/none", lease("none"), 404, {"content_type": MERGE}),
+    ("PATCH", f"{NODES}/n/status", heard("True"), 200, {"content_type": MERGE}),
+    ("PATCH", f"{NODES}/n/status", heard("False"), 200, {"content_type": MERGE}),
+    ("PATCH", f"{NODES}/none/status", heard("True"), 404, {"content_type": MERGE}),
+    ("PATCH", f"{NODES}/n/status", {"status": 5}, 422, {"content_type": MERGE}),
+    ("PATCH", f"{HEARTBEATS}/none?fieldManager=me", lease("none"), 201, {"content_type": APPLY}),
 ]  # fmt: skip
 
 
@@ -116,7 +153,9 @@ def tokens(api, reader, monkeypatch):
     monkeypatch.setattr(clock, "now", lambda: NOW)  # ages in tables
     api.post(NODES, node("n")).ok(201)
     api.post(PODS, pod("old")).ok(201)
+    made = api.post(HEARTBEATS, lease(second=0)).ok(201)
     return {
+        "PRESENT": made["metadata"]["resourceVersion"],
         "operator": api.token,
         "reader": reader.token,
         "nobody": make_token("nobody", ["team"]),
@@ -140,6 +179,7 @@ def work(tokens, method, path, body, special):
         "http_version": "1.1", "headers": headers,
     }  # fmt: skip
     raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    raw = raw.replace(b"PRESENT", tokens["PRESENT"].encode())
     return Work(scope, raw, audit.opened(scope))
 
 

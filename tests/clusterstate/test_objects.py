@@ -3,6 +3,8 @@
 import datetime as dt
 import threading
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -15,17 +17,21 @@ from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.past import history
 from clusterstate.actions.writing import object_meta
 from clusterstate.actions.writing.stored import Stored
+from clusterstate.admission.request import NOBODY
 from clusterstate.change_log import changes
 from clusterstate.database import sql
-from clusterstate.objects.registry.kinds import ALL_KINDS, NAMES
+from clusterstate.objects.registry.kinds import ALL_KINDS, KINDS, NAMES
+from clusterstate.objects.values import document
 from clusterstate.objects.values.errors import (
     AlreadyExists,
     Conflict,
     Forbidden,
     NotFound,
+    StatusError,
     TooLarge,
 )
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.wire.managed_fields import Manager
 from clusterstate.queries.objects import decode_object, find_object, get_object
 from clusterstate.queries.objects.events import event_manifests
 from clusterstate.queries.objects.lists import list_page
@@ -45,6 +51,7 @@ from tests.clusterstate.support import (
     pod,
 )
 from tests.creating import create_pod
+from tests.waiting import BLOCKED, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -265,6 +272,206 @@ def test_a_lease_that_is_renewed_stays_out_of_the_log() -> None:
     assert names(list_page("Lease")) == ["n1"]
     renew(3, "other")
     assert [change.name for change in everything_since(start)] == ["n1"]
+
+
+def test_leases_that_are_renewed_together_are_as_if_each_were_renewed_alone() -> None:
+    """Results, versions and the log; the reference is ``update``, one after the other."""
+    lease = KINDS["Lease"]
+    space = "kube-node-lease"
+
+    def wanted(name: str, version: str | None = None, **spec: Any) -> objects.Update:
+        def change(old: Manifest) -> Manifest:
+            metadata = {**old["metadata"]}
+            if version is not None:
+                metadata["resourceVersion"] = version
+            return {**old, "metadata": metadata, "spec": {**old["spec"], **spec}}
+
+        return objects.Update(
+            namespace=space, name=name, change=change, user=NOBODY,
+            manager=Manager("kubelet", ""), subresource="",
+        )  # fmt: skip
+
+    def at(second: int) -> str:
+        return moment(second).replace("Z", ".000000Z")
+
+    def outcome(result: Stored | StatusError) -> object:
+        if isinstance(result, StatusError):
+            return type(result), str(result)
+        found = decode_object(result.manifest)
+        meta = found["metadata"]
+        assert meta.pop("resourceVersion") == str(result.revision)
+        return result.changed, meta["name"][1:], found["spec"]
+
+    def alone(updates: list[objects.Update]) -> list[Stored | StatusError]:
+        results: list[Stored | StatusError] = []
+        for one in updates:
+            try:
+                results.append(objects.carry_out(lease, one, now=NOW))
+            except StatusError as error:
+                results.append(error)
+        return results
+
+    def together(updates: list[objects.Update]) -> list[Stored | StatusError]:
+        return objects.renew_each(lease, updates, now=NOW)
+
+    def rounds(of: str) -> list[list[objects.Update]]:
+        return [
+            [wanted(f"{of}1", renewTime=at(2)), wanted(f"{of}2", renewTime=at(2))],
+            [
+                wanted(f"{of}2", renewTime=at(3)),
+                wanted(f"{of}9"),
+                wanted(f"{of}3", holderIdentity="other", renewTime=at(3)),
+                wanted(f"{of}1", renewTime=at(2)),
+                wanted(f"{of}3", renewTime=at(4)),
+            ],
+            [wanted(f"{of}3", renewTime=at(5)), wanted(f"{of}2", leaseDurationSeconds=-1)],
+            [wanted(f"{of}{n}", renewTime=at(6)) for n in (3, 2, 1)],
+        ]
+
+    said: dict[str, list[object]] = {}
+    for of, way in (("a", alone), ("b", together)):
+        for number in (1, 2, 3):
+            body = {"metadata": {"name": f"{of}{number}"}, "spec": {"renewTime": at(1)}}
+            objects.create("Lease", space, body, now=NOW)
+        start = changes.watermark()
+        said[of] = []
+        for updates in rounds(of):
+            results = way(updates)
+            said[of] += [str(outcome(one)).replace(f'"{of}', '"') for one in results]
+            for one, result in zip(updates, results, strict=True):
+                if isinstance(result, Stored) and result.changed:
+                    newest = manifest("Lease", space, one.name)["metadata"]["resourceVersion"]
+                    assert int(newest) >= result.revision > start
+        logged = changes.read_since(start, documents=None).items
+        said[of] += [(one.name[1:], one.verb, '"other"' in (one.text or "")) for one in logged]
+        (told,) = logged
+        assert at(3) in (told.text or ""), "what the log names was written over"
+        found = [manifest("Lease", space, f"{of}{number}") for number in (1, 2, 3)]
+        said[of] += [one["spec"] for one in found]
+    assert said["a"] == said["b"]
+    stale = manifest("Lease", space, "b1")["metadata"]["resourceVersion"]
+    both = [wanted("b1", stale, renewTime=at(second)) for second in (7, 8)]
+    first, second = together(both)
+    assert isinstance(first, Stored)
+    assert isinstance(second, Conflict), "one of two that knew the same version"
+    assert manifest("Lease", space, "b1")["spec"]["renewTime"] == at(7)
+
+
+def test_a_renewal_writes_one_document_and_waits_for_no_disk() -> None:
+    lease = KINDS["Lease"]
+    body = {"metadata": {"name": "n1"}, "spec": {"renewTime": "2026-11-21T12:00:00.000000Z"}}
+    objects.create("Lease", "kube-node-lease", body, now=NOW)
+
+    def renew(minute: int) -> int:
+        spec = {"renewTime": f"2026-11-21T12:{minute:02}:00.000000Z"}
+        wanted = objects.Update(
+            namespace="kube-node-lease", name="n1", change=lambda old: {**old, "spec": spec},
+            user=NOBODY, manager=None, subresource="",
+        )  # fmt: skip
+        (stored,) = objects.renew_each(lease, [wanted], now=NOW)
+        assert isinstance(stored, Stored)
+        return stored.revision
+
+    def count(table: str) -> int:
+        return int(sql.fetch(f"SELECT count(*) FROM {table}")[0][0])
+
+    renew(1)
+    before = count("document"), count("superseded_document")
+    with transaction.atomic():
+        revisions = [renew(minute) for minute in (2, 3, 4)]
+        assert sql.fetch("SELECT current_setting('synchronous_commit')") == [("off",)]
+    assert (count("document"), count("superseded_document")) == before
+    assert revisions == sorted(set(revisions))
+    are_renewed = objects.are_renewed
+    assert are_renewed(lease, "kube-node-lease", "")
+    assert not are_renewed(lease, "kube-system", ""), "by these leaders are elected"
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
+def test_who_waits_for_a_renewal_changes_what_it_wrote(together: bool) -> None:
+    """The document is written over: the row alone would tell of a newer one."""
+    lease = KINDS["Lease"]
+
+    def update(change: Callable[[Manifest], Manifest]) -> objects.Update:
+        return objects.Update(
+            namespace="kube-node-lease", name="n1", change=change, user=NOBODY, manager=None,
+            subresource="",
+        )  # fmt: skip
+
+    def renew(minute: int) -> None:
+        spec = {"renewTime": f"2026-11-21T12:{minute:02}:00.000000Z"}
+        renewed = update(lambda old: {**old, "spec": {**old["spec"], **spec}})
+        objects.renew_each(lease, [renewed], now=NOW)
+
+    def held() -> None:
+        holds = update(lambda old: {**old, "spec": {**old["spec"], "holderIdentity": "n1"}})
+        if together:
+            objects.renew_each(lease, [holds], now=NOW)
+        else:
+            objects.carry_out(lease, holds, now=NOW)
+
+    body = {"metadata": {"name": "n1"}, "spec": {"renewTime": "2026-11-21T12:00:00.000000Z"}}
+    objects.create("Lease", "kube-node-lease", body, now=NOW)
+    renew(1)
+    with transaction.atomic():
+        renew(2)
+        worker = Worker(held)
+        until(lambda: sql.fetch(BLOCKED), what="the other to wait")
+    worker.result()
+    found = manifest("Lease", "kube-node-lease", "n1")["spec"]
+    assert found == {"renewTime": "2026-11-21T12:02:00.000000Z", "holderIdentity": "n1"}
+
+
+def test_statuses_of_nodes_that_say_the_same_again_are_written_together_and_logged() -> None:
+    """The reference is ``update``, one after the other."""
+    kind = KINDS["Node"]
+
+    def heartbeat(name: str, second: int, ready: str = "True") -> objects.Update:
+        condition = {"type": "Ready", "status": ready, "lastHeartbeatTime": moment(second)}
+
+        def change(old: Manifest) -> Manifest:
+            return {**old, "status": {**old["status"], "conditions": [condition]}}
+
+        return objects.Update(
+            namespace="", name=name, change=change, user=NOBODY, manager=None, subresource="status"
+        )
+
+    def alone(updates: list[objects.Update]) -> list[Stored]:
+        return [objects.carry_out(kind, one, now=NOW) for one in updates]
+
+    def together(updates: list[objects.Update]) -> list[Stored | StatusError]:
+        return objects.renew_each(kind, updates, now=NOW)
+
+    said = []
+    for of, way in (("a", alone), ("b", together)):
+        names = [f"{of}{number}" for number in (1, 2, 3)]
+        for name in names:
+            objects.create("Node", "", node(name), now=NOW)
+        way([heartbeat(name, 1) for name in names])
+        start = changes.watermark()
+        way([heartbeat(name, 2) for name in reversed(names)])
+        way([heartbeat(names[0], 3), heartbeat(names[1], 3, "False")])
+        log = changes.read_since(start, documents=None, previous=None).items
+        assert all(one.previous_revision is not None for one in log)
+        told = sorted(
+            (one.name[1:], one.verb, _conditions(one.text), _conditions(one.previous_text))
+            for one in log
+        )
+        placements = sql.fetch(
+            "SELECT count(*) FROM node WHERE name = ANY (%s) AND placement_revision > %s::bigint",
+            (sql.Texts(names), start),
+        )
+        present = [manifest("Node", "", name) for name in names]
+        for one in present:
+            meta = one["metadata"]
+            logged = max(c.revision for c in log if c.name == meta["name"])
+            assert meta["resourceVersion"] == str(logged)
+        said.append((told, placements, [(one["status"], one["spec"]) for one in present]))
+    assert said[0] == said[1]
+
+
+def _conditions(text: str | None) -> object:
+    return repr(document.decode(text or "", 0)["status"].get("conditions"))
 
 
 def test_many_objects_are_created_all_or_none() -> None:

@@ -77,6 +77,18 @@ class NewVersion(msgspec.Struct, frozen=True):
     old: Manifest
     text: str
     slots: Overlay
+    warnings: Sequence[str] = ()
+
+    def leaves(self, kind: Kind) -> bool:
+        """Return whether the object is being deleted and nothing keeps it any more."""
+        is_leaving = self.new["metadata"].get("deletionTimestamp")
+        return bool(is_leaving) and not kind.strategy.is_kept(self.new)
+
+    def stored(self, revision: int) -> Stored:
+        """Return what the version's author is told of it."""
+        row = self.row
+        body = transactions.told(self.text, revision, self.slots, before=row.revision)
+        return Stored(body, revision, [*self.warnings], row.uid)
 
 
 class Writer:
@@ -292,51 +304,115 @@ class Writer:
 
     def update(self, kind: Kind, wanted: Update, now: datetime) -> Stored:
         """Replace an object by what ``wanted.change`` makes of it; see `actions.objects.update`."""
-        namespace, name, subresource = wanted.namespace, wanted.name, wanted.subresource
-        user, manager = wanted.user, wanted.manager
         with transaction.atomic():
             if kind.in_catalogue:
                 catalogue.lock_for_writing()
             context = catalogue.fresh()
             self.lock_before()
-            row = self.lock(kind, namespace, name)
-            row.actor = user.actor
-            old, current = row.manifest(), row.manifest()
-            # Earlier versions stored them. As with etcd, they are gone with the next write, which
-            # they change nothing about: neither the generation nor a spec that may not change.
-            schema.drop_unknown(kind.name, old, current)
-            new = object_meta.merge_update(kind, old, wanted.change(current), subresource)
-            admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)
-            self.permit(kind, admitted.manifest, old, user, subresource)
-            new = self.settle(admitted.manifest, old, now)
-            kind.strategy.canonicalize(new, old)
-            kind.strategy.stamp(new, object_meta.stamp(now))
-            if manager is not None:
-                new = managed_fields.updated(kind, old, new, manager, now)
-            text, slots = document.encode(kind.name, new)
-            if object_meta.same(kind, row, old, new, text, slots):
-                return Stored(
-                    row.composed(), row.revision, admitted.warnings, row.uid, changed=False
-                )
-            if subresource in _OF_WHAT_IS_WANTED and kind.counts_generation:
-                object_meta.bump_generation(kind, old, new)
-                text, slots = document.encode(kind.name, new)
-            object_meta.require_size(row.text, text)
-            warnings = admitted.warnings
-            if transactions.is_rehearsal():
-                warnings = [*warnings, *self.foretell(new, old, now)]
-            leaves = new["metadata"].get("deletionTimestamp") and not kind.strategy.is_kept(new)
-            books = None if leaves else self.charge_update(kind, new, old, subresource)
-            revision = self._write(kind, NewVersion(row, new, old, text, slots), now)
+            row = self.lock(kind, wanted.namespace, wanted.name)
+            version = self._next(kind, row, wanted, context, now)
+            if isinstance(version, Stored):
+                return version
+            new, old = version.new, version.old
+            leaves = version.leaves(kind)
+            books = None if leaves else self.charge_update(kind, new, old, wanted.subresource)
+            revision = self._write(kind, version, now)
             if books is not None:
                 books.write(now)
-            body = transactions.told(text, revision, slots, before=row.revision)
-            return Stored(body, revision, warnings, row.uid)
+            return version.stored(revision)
+
+    def _next(
+        self,
+        kind: Kind,
+        row: LockedRow,
+        wanted: Update,
+        context: catalogue.Catalogue,
+        now: datetime,
+    ) -> NewVersion | Stored:
+        """Return the version of a locked row to write, or the present one if nothing differs.
+
+        Raises:
+            StatusError: what admission says, or the change raises.
+        """
+        subresource, user = wanted.subresource, wanted.user
+        row.actor = user.actor
+        old, current = row.manifest(), row.manifest()
+        # Earlier versions stored them. As with etcd, they are gone with the next write, which
+        # they change nothing about: neither the generation nor a spec that may not change.
+        schema.drop_unknown(kind.name, old, current)
+        new = object_meta.merge_update(kind, old, wanted.change(current), subresource)
+        admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)
+        self.permit(kind, admitted.manifest, old, user, subresource)
+        new = self.settle(admitted.manifest, old, now)
+        kind.strategy.canonicalize(new, old)
+        kind.strategy.stamp(new, object_meta.stamp(now))
+        if wanted.manager is not None:
+            new = managed_fields.updated(kind, old, new, wanted.manager, now)
+        text, slots = document.encode(kind.name, new)
+        if object_meta.same(kind, row, old, new, text, slots):
+            return Stored(row.composed(), row.revision, admitted.warnings, row.uid, changed=False)
+        if subresource in _OF_WHAT_IS_WANTED and kind.counts_generation:
+            object_meta.bump_generation(kind, old, new)
+            text, slots = document.encode(kind.name, new)
+        object_meta.require_size(row.text, text)
+        warnings = admitted.warnings
+        if transactions.is_rehearsal():
+            warnings = [*warnings, *self.foretell(new, old, now)]
+        return NewVersion(row, new, old, text, slots, warnings)
+
+    def renew_each(
+        self, kind: Kind, wanted: Sequence[Update], now: datetime
+    ) -> list[Stored | StatusError]:
+        """Update objects, each as ``update`` does; return their results, in order.
+
+        Those that say nothing but that somebody lives (``Strategy.is_heartbeat``) are written by
+        one statement. The others, and those that are named twice, are updated one by one after
+        these. What fails has its error there and spoils nothing for the others.
+        """
+        results: dict[int, Stored | StatusError] = {}
+
+        def renew() -> None:
+            results.clear()
+            with transaction.atomic():
+                context = catalogue.fresh()
+                found = stored_rows.lock_rows(kind, [(one.namespace, one.name) for one in wanted])
+                rows = {(row.namespace, row.name): row for row in found}
+                renewed: dict[int, NewVersion] = {}
+                for place, one in enumerate(wanted):
+                    row = rows.pop((one.namespace, one.name), None)
+                    if row is None:
+                        continue
+                    try:
+                        version = self._next(kind, row, one, context, now)
+                    except StatusError as error:
+                        results[place] = error
+                        continue
+                    if isinstance(version, Stored):
+                        results[place] = version
+                    elif kind.strategy.is_heartbeat(version.new, version.old):
+                        renewed[place] = version
+                if not renewed:
+                    return
+                versions = [(one.row, one.new, one.text) for one in renewed.values()]
+                revisions = stored_rows.renew_rows(kind, versions, now=now)
+                for place, version in renewed.items():
+                    results[place] = version.stored(revisions[version.row.id])
+                if not kind.has_unlogged_updates:
+                    changes.announce(max(revisions.values()), (kind.name,))
+
+        def one_by_one(one: Update) -> Stored | StatusError:
+            try:
+                return self.update(kind, one, now)
+            except StatusError as error:
+                return error
+
+        again_after_deadlock(renew)
+        return [results.get(place) or one_by_one(one) for place, one in enumerate(wanted)]
 
     def _write(self, kind: Kind, version: NewVersion, now: datetime) -> int:
         """Write the new version of a locked row, or remove it if nothing keeps it any more."""
         new, old = version.new, version.old
-        if new["metadata"].get("deletionTimestamp") and not kind.strategy.is_kept(new):
+        if version.leaves(kind):
             (revision,) = self.remove(kind, [version.row], now)
         else:
             revision = self.store(kind, version, now)

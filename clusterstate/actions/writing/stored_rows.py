@@ -190,6 +190,17 @@ def taken_names(kind: Kind, manifests: Sequence[Manifest]) -> set[int]:
     return taken
 
 
+def _is_seen(kind: Kind) -> str:
+    """Return a condition on a document's row ``t``: the statement sees its newest version.
+
+    A heartbeat that is not logged writes a document over, so a statement that waited for it finds
+    the row's newest version with the document of before. Others find no document then.
+    """
+    if not kind.has_unlogged_updates:
+        return ""
+    return f" AND EXISTS (SELECT FROM {kind.table} s WHERE s.id = t.id AND s.revision = t.revision)"
+
+
 @lru_cache(maxsize=64)
 def _lock_statements(kind_name: str, more: str) -> tuple[str, str]:
     kind = KINDS[kind_name]
@@ -197,7 +208,7 @@ def _lock_statements(kind_name: str, more: str) -> tuple[str, str]:
     namespace = "t.namespace" if kind.namespaced else "''"
     read = (
         f"SELECT t.id, t.uid::text, {namespace}, t.name, t.document_id, t.revision, d.text{more}"
-        f" FROM {kind.rows} t JOIN document d ON d.id = t.document_id WHERE {where}"
+        f" FROM {kind.rows} t JOIN document d ON d.id = t.document_id WHERE {where}{_is_seen(kind)}"
         " FOR NO KEY UPDATE OF t"
     )
     return read, f"SELECT 1 FROM {kind.rows} t WHERE {where} FOR NO KEY UPDATE"
@@ -247,7 +258,7 @@ def _lock_many_statement(kind_name: str, more: str) -> str:
         SELECT t.* FROM {kind.table} t WHERE t.id = ANY (ARRAY(SELECT id FROM found))
         ORDER BY t.id FOR NO KEY UPDATE OF t)
     SELECT t.id, t.uid::text, {namespace}, t.name, t.document_id, t.revision,
-           (SELECT d.text FROM document d WHERE d.id = t.document_id){more}
+           (SELECT d.text FROM document d WHERE d.id = t.document_id{_is_seen(kind)}){more}
     FROM locked t
     """
 
@@ -371,6 +382,80 @@ def update_of(
             row.revision,
         ]
     return _update_statement(kind.name, logged=logged), parameters
+
+
+@lru_cache(maxsize=64)
+def _renew_statement(kind_name: str) -> str:
+    kind = KINDS[kind_name]
+    columns = "".join(f", {one.name} = {_from_json(one)}" for one in kind.columns)
+    namespace = "t.namespace" if kind.namespaced else "''"
+    its_own = (
+        "true"
+        if not kind.has_unlogged_updates
+        else ("EXISTS (SELECT FROM change c WHERE c.revision = i.before)")
+    )
+    log = f"""
+    , logged AS (
+        INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
+                            previous_document_id, previous_revision, deletion_at, actor_id, cause)
+        SELECT u.revision, %s::timestamptz, {kind.code}, {changes.MODIFIED}, u.id, u.namespace,
+               u.name, n.written, n.document_id, n.before, u.deletion_at, n.actor_id, n.cause
+        FROM updated u JOIN numbered n ON n.object_id = u.id)"""
+    return f"""
+    {changes.WITH_GATE},
+    numbered AS MATERIALIZED (
+        SELECT {changes.NEXT} AS revision, i.*, i.extra::jsonb AS e,
+               CASE WHEN {its_own} THEN nextval('document_id_seq') ELSE i.document_id END AS written
+        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s, %s)
+             AS i(object_id, document_id, before, text, extra, actor_id, cause)
+        WHERE opened = 1),
+    again AS (
+        UPDATE document d SET text = n.text FROM numbered n
+        WHERE d.id = n.written AND d.id = ANY (
+            ARRAY(SELECT written FROM numbered WHERE document_id = written))),
+    doc AS (
+        INSERT INTO document (id, text)
+        SELECT written, text FROM numbered WHERE document_id <> written),
+    old AS (
+        INSERT INTO superseded_document (document_id, revision)
+        SELECT document_id, revision FROM numbered WHERE document_id <> written),
+    updated AS (
+        UPDATE {kind.table} t SET document_id = n.written, revision = n.revision{columns}
+        FROM numbered n WHERE t.id = n.object_id
+            AND t.id = ANY (ARRAY(SELECT object_id FROM numbered))
+        RETURNING t.id, t.revision, {namespace} AS namespace, t.name, t.deletion_at
+    ){"" if kind.has_unlogged_updates else log}
+    SELECT id, revision FROM updated
+    """
+
+
+def renew_rows(
+    kind: Kind, versions: Sequence[tuple[LockedRow, Manifest, str]], *, now: datetime
+) -> dict[int, int]:
+    """Write heartbeats: versions (row, manifest and text) of locked rows, by one statement.
+
+    Returns their revisions by the rows' ids. Of a kind whose heartbeats are not logged, the commit
+    does not wait for the disk, and a document that no entry of the log names is written over:
+    nobody can ask for what it said before. Labels, parts, and whether an object is being deleted,
+    stay.
+    """
+    rows = [row for row, _, _ in versions]
+    parameters = [
+        *actors.gate(),
+        sql.Int8s([row.id for row in rows]),
+        sql.Int8s([row.document_id for row in rows]),
+        sql.Int8s([row.revision for row in rows]),
+        sql.Texts([text for _, _, text in versions]),
+        sql.Texts([_json(columns_of(kind, manifest)) for _, manifest, _ in versions]),
+        *actors.columns([row.actor for row in rows]),
+    ]
+    if not kind.has_unlogged_updates:
+        return dict(sql.fetch(_renew_statement(kind.name), [*parameters, now]))
+    _, found = sql.fetch_together(
+        ("SELECT set_config('synchronous_commit', 'off', true)", ()),
+        (_renew_statement(kind.name), parameters),
+    )
+    return dict(found)
 
 
 @lru_cache(maxsize=64)

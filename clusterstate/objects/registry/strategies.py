@@ -56,6 +56,10 @@ class Strategy:
         """Return whether an update is written to the change log."""
         return True
 
+    def is_heartbeat(self, new: Manifest, old: Manifest) -> bool:
+        """Return whether an update says nothing but that somebody lives still."""
+        return False
+
     def is_another_generation(self, new: Manifest, old: Manifest) -> bool:
         """Return whether an update is counted in ``metadata.generation``, if the kind counts."""
         return bool(old.get("spec") != new.get("spec"))
@@ -201,6 +205,25 @@ class NodeStrategy(Strategy):
         before, after = old.get("status") or {}, new.get("status") or {}
         return any(before.get(field) != after.get(field) for field in self._OFFERS)
 
+    def is_heartbeat(self, new: Manifest, old: Manifest) -> bool:
+        """All that differs is when the agent looked at its conditions last."""
+        return _without_heartbeats(old) == _without_heartbeats(new)
+
+
+def _without_heartbeats(node: Manifest) -> Manifest:
+    status = dict(node.get("status") or {})
+    status["conditions"] = [
+        {key: value for key, value in one.items() if key != "lastHeartbeatTime"}
+        for one in status.get("conditions") or ()
+    ]
+    return {**node, "metadata": _without_author(node), "status": status}
+
+
+def _without_author(manifest: Manifest) -> Manifest:
+    """Return the metadata without its version, and without what says who wrote what and when."""
+    unsaid = ("managedFields", "resourceVersion")
+    return {key: value for key, value in manifest["metadata"].items() if key not in unsaid}
+
 
 class NamespaceStrategy(Strategy):
     """``pkg/registry/core/namespace/strategy.go``: ``spec.finalizers`` change by /finalize only."""
@@ -323,14 +346,16 @@ class LeaseStrategy(Strategy):
 
     def is_logged(self, new: Manifest, old: Manifest) -> bool:
         """Return whether a lease differs in more than its renewal time."""
-        return _without_renewal(old) != _without_renewal(new)
+        return not self.is_heartbeat(new, old)
+
+    def is_heartbeat(self, new: Manifest, old: Manifest) -> bool:
+        """All that differs is when the lease was renewed."""
+        return _without_renewal(old) == _without_renewal(new)
 
 
 def _without_renewal(lease: Manifest) -> Manifest:
     spec = {k: v for k, v in (lease.get("spec") or {}).items() if k != "renewTime"}
-    metadata = {k: v for k, v in lease["metadata"].items() if k != "managedFields"}
-    metadata.pop("resourceVersion", None)
-    return {**lease, "metadata": metadata, "spec": spec}
+    return {**lease, "metadata": _without_author(lease), "spec": spec}
 
 
 class JobStrategy(Strategy):
