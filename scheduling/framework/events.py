@@ -146,11 +146,15 @@ Hint = Callable[[Pod, ClusterEvent], bool]
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """An event a plugin wants to hear of; without a hint every such event wakes the pod."""
+    """An event a plugin wants to hear of; without a hint every such event wakes the pod.
+
+    ``in_group``: its hint says yes to pods of one PodGroup alone, the one that ``new`` is or is of.
+    """
 
     resource: Resource
     actions: Action
     hint: Hint | None = None
+    in_group: bool = False
 
     def covers(self, event: ClusterEvent) -> bool:
         """Tell whether the event is of this kind."""

@@ -510,6 +510,12 @@ def _fixed(*found: Registration) -> Callable[[Profile], Sequence[Registration]]:
     return lambda _profile: found
 
 
+def _in_group(
+    resource: Resource, actions: Action, hint: Callable[[Pod, ClusterEvent], bool]
+) -> Registration:
+    return Registration(resource=resource, actions=actions, hint=hint, in_group=True)
+
+
 def _same_group(pod: Pod, event: ClusterEvent) -> bool:
     """Only another pod of the group."""
     key = group_key(pod)
@@ -549,11 +555,9 @@ _BUILT_IN: dict[str, Callable[[Profile], Sequence[Registration]]] = {
     ),
     "DynamicResources": _fixed(*device_hints.DYNAMIC_RESOURCES),
     "GangScheduling": _fixed(
-        Registration(resource=Resource.UNASSIGNED_POD, actions=Action.ADD, hint=_same_group),
-        _pod(Action.ADD, _same_group),
-        Registration(
-            resource=Resource.POD_GROUP, actions=Action.ADD | Action.UPDATE, hint=_its_group
-        ),
+        _in_group(Resource.UNASSIGNED_POD, Action.ADD, _same_group),
+        _in_group(Resource.ASSIGNED_POD, Action.ADD, _same_group),
+        _in_group(Resource.POD_GROUP, Action.ADD | Action.UPDATE, _its_group),
     ),
     "VolumeRestrictions": _fixed(*volume_hints.VOLUME_RESTRICTIONS),
     "NodeVolumeLimits": _fixed(*volume_hints.NODE_VOLUME_LIMITS),

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from clusterstate.objects.values.meta import ObjectMeta
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.pod_group import PodGroup
 from scheduling.engine.queue.pending import Backoff, PendingPod, Stage, aged_sort
 from scheduling.engine.queue.scheduling_queue import PriorityQueue
 from scheduling.framework.configuration.plugin_args import MOST_AGE_POINTS
@@ -1046,3 +1048,30 @@ def test_the_pods_of_a_gang_are_let_in_together_and_taken_out_together():
     others = queue.pop_members(("default", "g"))
     assert len({first.pod_id, *(one.pod_id for one in others)}) == 100
     assert queue.counts()[Stage.IN_FLIGHT] == 100
+
+
+def test_what_happens_to_a_group_is_asked_about_its_own_waiting_pods_alone():
+    """However many groups wait, a new one costs no hint of the others."""
+    asked = []
+
+    def hint(pod: Pod, event: ClusterEvent) -> bool:
+        asked.append(pod.spec.scheduling_group.pod_group_name)
+        return True
+
+    events = [
+        Registration(resource=resource, actions=Action.ADD, hint=hint, in_group=True)
+        for resource in (Resource.POD_GROUP, Resource.ASSIGNED_POD)
+    ]
+    made = PriorityQueue(registrations={"default-scheduler": {"A": events}})
+    specs = {}
+    for number, name in enumerate("abc"):
+        value = {"podGroupName": name}
+        specs[name] = make_pod("p").with_("spec", "schedulingGroup", value=value).build()
+        made.add(PendingPod(number, number, specs[name]), 0.0)
+    for one in made.pop_batch(0.0, 3):
+        made.requeue_unschedulable(one.pod_id, ("A",), 0.0)
+    group = PodGroup(metadata=ObjectMeta(namespace="default", name="b"))
+    for resource, new in ((Resource.POD_GROUP, group), (Resource.ASSIGNED_POD, specs["c"])):
+        event = ClusterEvent(resource=resource, action=Action.ADD, new=new)
+        assert made.move_on_event(event, 1.0) == 1
+    assert asked == ["b", "c"]

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.pod_group import GroupKey, PodGroup
 from scheduling.engine.queue.pending import Entry
 from scheduling.framework.events import EVERY_EVENT, ClusterEvent, Registration
+from scheduling.framework.types import group_key
 
 Registrations = Mapping[str, Mapping[str, Sequence[Registration]]]
 """Events by scheduler name and plugin; a plugin that is not named hears of every event."""
@@ -33,11 +35,12 @@ class Group:
     ``worth``: what the event that woke them meant for them. ``woken_by``: its label.
     """
 
-    __slots__ = ("key", "pod_ids", "spec", "woken_by", "worth")
+    __slots__ = ("key", "pod_group", "pod_ids", "spec", "woken_by", "worth")
 
     def __init__(self, key: _Key, spec: Pod) -> None:
         self.key = key
         self.spec = spec
+        self.pod_group = group_key(spec)
         # In order of arrival: the oldest leave first. A plain dict is slow at its oldest key.
         self.pod_ids: OrderedDict[int, None] = OrderedDict()
         self.worth = Worth.NOTHING
@@ -52,7 +55,7 @@ class WaitingPods:
         self._groups: dict[_Key, Group] = {}
         self._group_of: dict[int, Group] = {}
         self._woken: deque[Group] = deque()
-        self._heard: dict[tuple[object, ...], bool] = {}
+        self._heard: dict[tuple[object, ...], tuple[bool, bool]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._groups)
@@ -88,8 +91,10 @@ class WaitingPods:
             if group.worth is not Worth.NOW and group.key[3]:
                 group.worth = max(group.worth, self._worth_for(group, event))
         woken: list[Group] = []
+        pod_group = _pod_group_of(event)
         for key, group in list(self._groups.items()):
-            if not self._hears(key, event):
+            hears, in_group = self._hears(key, event)
+            if not hears and not (in_group and group.pod_group == pod_group):
                 continue
             worth = self._worth_for(group, event)
             if worth is Worth.NOTHING:
@@ -137,16 +142,28 @@ class WaitingPods:
         _, _, rejected_by, pending_by = group.key
         return self.worth(group.spec, rejected_by, pending_by, event)
 
-    def _hears(self, key: _Key, event: ClusterEvent) -> bool:
-        """Return whether a plugin of the group wants to hear of such events, whatever its hint."""
+    def _hears(self, key: _Key, event: ClusterEvent) -> tuple[bool, bool]:
+        """Return whether a plugin of the group wants to hear of such events, whatever its hint.
+
+        Second, whether one does if they are about the PodGroup of the pods.
+        """
         _, name, rejected_by, pending_by = key
         asked = name, rejected_by, pending_by, event.resource, event.action
         found = self._heard.get(asked)
         if found is None:
             by_plugin = self._registrations.get(name, {})
-            found = self._heard[asked] = any(
-                registration.covers(event)
+            covering = [
+                registration.in_group
                 for plugin in rejected_by | pending_by
                 for registration in by_plugin.get(plugin, EVERY_EVENT)
-            )
+                if registration.covers(event)
+            ]
+            found = self._heard[asked] = not all(covering), any(covering)
         return found
+
+
+def _pod_group_of(event: ClusterEvent) -> GroupKey | None:
+    """Return the PodGroup that an event is about: the object, or that of a pod."""
+    if isinstance(event.new, PodGroup):
+        return event.new.key
+    return group_key(event.new) if isinstance(event.new, Pod) else None
