@@ -9,6 +9,7 @@ pods, and that the first of several pods with affinity to each other needs no ot
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from clusterstate.objects.rules.matching import (
     HARD_EFFECTS,
@@ -210,19 +211,40 @@ def _allocatable(node: Node) -> dict[str, Quantity]:
 _ZERO = Quantity.of(0)
 
 
+_NEVER_DEVICES: Final = ("cpu", "memory", "ephemeral-storage", "pods")
+
+
 def _node_grew(pod: Pod, event: ClusterEvent) -> bool:
-    """The empty node would hold the pod, and has more than before of something it needs."""
+    """The empty node would hold the pod, and has more than before of something it needs.
+
+    What a node does not have and devices serve is for DynamicResources to judge: it counts as
+    there, and as more than before (``shouldDelegateResourceToDRA``).
+    """
     if not isinstance(event.new, Node):
         return False
     now = _allocatable(event.new)
-    wanted = {name: q for name, q in pod_requests(pod).items() if q.sign > 0}
+    asked = _asked(pod)
+    wanted = {
+        name: quantity
+        for name, quantity in asked.items()
+        if name in _NEVER_DEVICES or now.get(name, _ZERO).sign > 0 or not _serve(event, name)
+    }
     wanted["pods"] = Quantity.of(1)
     if any(never(quantity, now.get(name, _ZERO)) for name, quantity in wanted.items()):
         return False
-    if not isinstance(event.old, Node):
+    if not isinstance(event.old, Node) or not asked.keys() <= wanted.keys():
         return True
     before = _allocatable(event.old)
     return any(now.get(name, _ZERO) > before.get(name, _ZERO) for name in wanted)
+
+
+def _asked(pod: Pod) -> dict[str, Quantity]:
+    return {name: quantity for name, quantity in pod_requests(pod).items() if quantity.sign > 0}
+
+
+def _serve(event: ClusterEvent, resource: str) -> bool:
+    """Return whether devices serve an extended resource; they may where none are known."""
+    return event.devices is None or event.devices.class_of(resource) is not None
 
 
 def _pod_shrank(pod: Pod, event: ClusterEvent) -> bool:
@@ -230,7 +252,7 @@ def _pod_shrank(pod: Pod, event: ClusterEvent) -> bool:
     if not isinstance(event.old, Pod) or not isinstance(event.new, Pod):
         return True
     before, after = current_requests(event.old), current_requests(event.new)
-    return any(after.get(name, _ZERO) < before.get(name, _ZERO) for name in pod_requests(pod))
+    return any(after.get(name, _ZERO) < before.get(name, _ZERO) for name in _asked(pod))
 
 
 def _asks_for_less(_pod: Pod, event: ClusterEvent) -> bool:

@@ -102,7 +102,7 @@ def check(case: Case) -> str | None:
         new=new,
         namespace_labels=namespaces.get(subject.metadata.namespace, {}),
         repelling=(),
-        devices=DeviceWorld(_claims(world, new)),
+        devices=DeviceWorld(_claims(world, new), world.get("DeviceClass") or ()),
     )
     found = any(
         one.covers(event) and one.says_yes(pod, event) for one in registrations(profile)[name]

@@ -398,6 +398,42 @@ def test_an_event_wakes_whom_it_may_help(plugin, target, event, expected):
     assert wakes(plugin, target, event) is expected
 
 
+GPU = "example.org/gpu"
+BY_NAME = "deviceclass.resource.kubernetes.io/gpu"
+
+
+@pytest.mark.parametrize(
+    ("requests", "old", "new", "expected"),
+    [
+        ({"cpu": "2", GPU: "1"}, None, node(cpu="2"), True),
+        ({"cpu": "2", BY_NAME: "1"}, None, node(cpu="2"), True),
+        ({"cpu": "2", GPU: "1"}, None, node(cpu="1"), False),
+        ({"cpu": "2", "example.org/fpga": "1"}, None, node(cpu="2"), False),
+        ({GPU: "1"}, node(cpu="2"), node(cpu="1"), True),
+        ({GPU: "1"}, None, node(**{GPU: "0"}), True),
+        ({GPU: "2"}, None, node(**{GPU: "1"}), False),
+        ({GPU: "1"}, node(**{GPU: "4"}), node(**{GPU: "1"}), False),
+    ],
+)
+def test_what_devices_serve_lacks_on_no_node_that_has_none(requests, old, new, expected):
+    """noderesources/fit.go (``shouldDelegateResourceToDRA``) and its test, v1.36."""
+    beside = Beside(Cluster(()))
+    class_of_devices = {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": GPU}}
+    beside.snapshot.devices.set("DeviceClass", class_of_devices)
+    event = beside.event_of_node(old, new)
+    assert wakes("NodeResourcesFit", pod(requests=requests), event) is expected
+
+
+def test_room_that_a_pod_does_not_ask_for_is_no_help():
+    """noderesources/fit.go (``isSchedulableAfterPodScaleDown``), v1.36."""
+    event = ClusterEvent(
+        resource=Resource.ASSIGNED_POD, action=Action.UPDATE_POD_SCALE_DOWN,
+        old=pod(requests={"cpu": "2"}), new=pod(requests={"cpu": "1"}),
+    )  # fmt: skip
+    assert wakes("NodeResourcesFit", TWO_CPU, event)
+    assert not wakes("NodeResourcesFit", pod(requests={"cpu": "0", "memory": "1Gi"}), event)
+
+
 def test_a_namespace_selector_is_asked_when_the_labels_are_known():
     affinity = {
         "podAffinity": {

@@ -144,7 +144,7 @@ class Waking:
         if not action:
             return None
         return ClusterEvent(
-            resource=Resource.NODE, action=action, old=old, new=new,
+            resource=Resource.NODE, action=action, old=old, new=new, devices=self.snapshot.devices,
             repelling=self._repelling(old, new) if action & Action.UPDATE_NODE_LABEL else None,
         )  # fmt: skip
 
