@@ -109,6 +109,13 @@ def _node_unschedulable(pod: Pod, event: ClusterEvent) -> bool:
     return not event.new.spec.unschedulable or tolerated(_UNSCHEDULABLE_TAINT, pod.spec.tolerations)
 
 
+def _tolerates_unschedulable(_pod: Pod, event: ClusterEvent) -> bool:
+    """The pod itself tolerates, as it is now, that nodes are unschedulable."""
+    if not isinstance(event.new, Pod):
+        return True
+    return tolerated(_UNSCHEDULABLE_TAINT, event.new.spec.tolerations)
+
+
 def _taint_toleration(pod: Pod, event: ClusterEvent) -> bool:
     """Only a node whose taints kept the pod off before and do not now."""
 
@@ -545,8 +552,14 @@ def _same_group(pod: Pod, event: ClusterEvent) -> bool:
 
 
 def _its_group(pod: Pod, event: ClusterEvent) -> bool:
-    """Only the pod's group, new or with another policy."""
-    return isinstance(event.new, PodGroup) and event.new.key == group_key(pod)
+    """Only the pod's group, new or with a lower ``minCount``, which v1.37 lets change."""
+    old, new = event.old, event.new
+    if not isinstance(new, PodGroup) or new.key != group_key(pod):
+        return False
+    if not isinstance(old, PodGroup) or old.metadata.uid != new.metadata.uid:
+        return True
+    before, after = old.spec.scheduling_policy.gang, new.spec.scheduling_policy.gang
+    return before is not None and after is not None and after.min_count < before.min_count
 
 
 _BUILT_IN: dict[str, Callable[[Profile], Sequence[Registration]]] = {
@@ -554,7 +567,7 @@ _BUILT_IN: dict[str, Callable[[Profile], Sequence[Registration]]] = {
     "NodeName": _fixed(_node(Action.ADD, _node_name)),
     "NodeUnschedulable": _fixed(
         _node(Action.ADD | Action.UPDATE_NODE_TAINT, _node_unschedulable),
-        _itself(Action.UPDATE_POD_TOLERATION),
+        _itself(Action.UPDATE_POD_TOLERATION, _tolerates_unschedulable),
     ),
     "TaintToleration": _fixed(
         _node(Action.ADD | Action.UPDATE_NODE_TAINT, _taint_toleration),

@@ -11,6 +11,7 @@ from clusterstate.objects.rules.matching import (
 )
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
+from clusterstate.objects.values.pod_group import PodGroup
 from scheduling.engine.queue.waking import PodState, Waking
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.requirements import from_pod
@@ -389,6 +390,14 @@ PORT = [{"hostPort": 80}]
         ("NodeResourcesFit", TWO_CPU, became(TWO_CPU, pod(requests={"memory": "1Gi"})), True),
         ("TaintToleration", pod(), became(pod(), pod(tolerations=[EVERYWHERE])), True),
         ("TaintToleration", pod(), became(pod(), pod(WEB)), False),
+        # node_unschedulable.go (isSchedulableAfterPodTolerationChange), v1.36
+        ("NodeUnschedulable", pod(), became(pod(), pod(tolerations=[EVERYWHERE])), True),
+        (
+            "NodeUnschedulable",
+            pod(),
+            became(pod(), pod(tolerations=[{"key": "a", "operator": "Exists"}])),
+            False,
+        ),
         ("NodeUnschedulable", pod(), changed(node(), node(labels=A)), False),
         ("NodeUnschedulable", pod(), changed(node(unschedulable=True), SHUT_AND_TAINTED), False),
         ("NodeUnschedulable", pod(tolerations=[EVERYWHERE]), came(node(unschedulable=True)), True),
@@ -422,6 +431,33 @@ def test_what_devices_serve_lacks_on_no_node_that_has_none(requests, old, new, e
     beside.snapshot.devices.set("DeviceClass", class_of_devices)
     event = beside.event_of_node(old, new)
     assert wakes("NodeResourcesFit", pod(requests=requests), event) is expected
+
+
+def group(min_count=None, uid="u", name="g"):
+    policy = {"basic": {}} if min_count is None else {"gang": {"minCount": min_count}}
+    spec = {"schedulingPolicy": policy}
+    metadata = {"namespace": "default", "name": name, "uid": uid}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, PodGroup)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (None, group(), True),
+        (None, group(name="other"), False),
+        (group(3), group(2), True),
+        (group(2), group(3), False),
+        (group(2), group(2), False),
+        (group(), group(2), False),
+        (group(2), group(3, uid="v"), True),
+    ],
+)
+def test_a_group_that_wants_fewer_pods_wakes_them(old, new, expected):
+    """gangscheduling.go (``isSchedulableAfterPodGroupUpdated``), v1.37."""
+    action = Action.ADD if old is None else Action.UPDATE
+    event = ClusterEvent(resource=Resource.POD_GROUP, action=action, old=old, new=new)
+    member = pod(schedulingGroup={"podGroupName": "g"})
+    assert wakes("GangScheduling", member, event) is expected
 
 
 def test_room_that_a_pod_does_not_ask_for_is_no_help():
