@@ -1,6 +1,7 @@
 """What a class uses and depends on, by its profile's plugins (``objects.rules.footprint``)."""
 
 from typing import Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 from clusterstate.objects.rules.footprint import Counter, Footprint, counter_id
 from scheduling.framework.node_table import NodeTable
@@ -17,6 +18,9 @@ class Counting(Protocol):
         ...
 
 
+_counting: WeakKeyDictionary[Framework, list[Counting]] = WeakKeyDictionary()
+
+
 def term_counter(term: AffinityTerm, *, bearers: bool = False) -> Counter:
     """Return the name of the counter of pods that a term means, or of those that bear it."""
     about = None if term.namespace_selector.nothing else term.namespace_selector
@@ -25,10 +29,13 @@ def term_counter(term: AffinityTerm, *, bearers: bool = False) -> Counter:
 
 def footprint_of(info: PodInfo, framework: Framework, snapshot: NodeTable) -> Footprint:
     """Return the footprint of a class under a profile."""
+    counting = _counting.get(framework)
+    if counting is None:  # to ask each time costs more than all the rest
+        filters = framework.filter_plugins
+        counting = _counting[framework] = [one for one in filters if isinstance(one, Counting)]
     reads: set[Counter] = set()
-    for plugin in framework.filter_plugins:
-        if isinstance(plugin, Counting):
-            reads |= plugin.counters_read(info, snapshot)
+    for plugin in counting:
+        reads |= plugin.counters_read(info, snapshot)
     return Footprint(
         class_id=class_id_of(info.digest),
         amounts=tuple(sorted(info.requests.items())),

@@ -263,11 +263,15 @@ class Framework(FilterPoint, GroupPoints):
 
     def works_for(self, pod: PodInfo, snapshot: NodeTable) -> bool:
         """Whether binding a pod takes more than writing the node down."""
-        return self.works_before_binding or any(
-            (plugin.has_work if isinstance(plugin, Preparatory) else plugin.concerns)(pod, snapshot)
+        return self.works_before_binding or any(asks(pod, snapshot) for asks in self._have_work)
+
+    @cached_property
+    def _have_work(self) -> list[Callable[[PodInfo, NodeTable], bool]]:
+        return [
+            plugin.has_work if isinstance(plugin, Preparatory) else plugin.concerns
             for plugin in self.pre_bind_plugins
             if isinstance(plugin, Selective)
-        )
+        ]
 
     @cached_property
     def gives_devices(self) -> bool:

@@ -22,6 +22,7 @@ from scheduling.controllers.evictions import devices as device_taints
 from scheduling.controllers.pods import resource_claims
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
+from tests import roundtrips
 from tests.clock import after
 from tests.controllers.support import NOW, make_node, pod_manifest, schedule
 
@@ -404,6 +405,20 @@ def test_one_pod_without_its_template_keeps_no_other_from_its_claim_and_none_is_
     make("ResourceClaimTemplate", "default", "other", spec={"spec": {}})
     resource_claims.follow(NOW)
     assert stored("ResourceClaim") == first
+
+
+def test_claims_of_many_pods_take_as_many_statements_as_those_of_few():
+    template("t")
+    entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
+    trips = []
+    for turn, many in enumerate((3, 3, 30)):  # at first something is prepared
+        names = [f"p{turn}-{number}" for number in range(many)]
+        create_pods([pod_manifest(name, resourceClaims=[entry]) for name in names], now=NOW)
+        with roundtrips.counted() as counted:
+            resource_claims.follow(NOW)
+        trips.append(counted.number)
+    assert len(stored("ResourceClaim")) == 36
+    assert trips[2] == trips[1]
 
 
 def test_a_claim_that_cannot_be_stored_keeps_no_other_pod_from_its_own():

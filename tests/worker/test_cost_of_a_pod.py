@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from clusterstate.actions import objects
 from clusterstate.actions.pods.create import create_pods
+from scheduling.controllers.pods import resource_claims
 from scheduling.engine.fast import fast_lane
 from scheduling.engine.preemption import row_program
 from scheduling.framework.configuration.documents import default_configuration
@@ -41,20 +43,45 @@ def protocol_checks(work: Callable[[], object]) -> Counter[str]:
     return counts
 
 
-class Placing:
-    """A scheduler that decides pods of two kinds, and writes what it decided."""
+def offer_devices() -> None:
+    """Make a class, a template of claims for one device of it, and devices on the node n1."""
+    asked = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
+    slice_ = {
+        "driver": "gpu.example.com", "nodeName": "n1",
+        "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"gpu-{number}"} for number in range(60)],
+    }  # fmt: skip
+    for kind, namespace, name, spec in (
+        ("DeviceClass", "", "gpu", {}),
+        ("ResourceSlice", "", "n1", slice_),
+        ("ResourceClaimTemplate", "default", "t", {"spec": {"devices": {"requests": asked}}}),
+    ):
+        objects.create(kind, namespace, {"metadata": {"name": name}, "spec": spec}, now=NOW)
 
-    def __init__(self) -> None:
+
+class Placing:
+    """A scheduler that decides pods of two kinds, and writes what it decided.
+
+    ``claims``: those that fit claim a device each, by a template.
+    """
+
+    def __init__(self, *, claims: bool = False) -> None:
+        self._fits: dict[str, Any] = {}
+        if claims:
+            self._fits = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
+            offer_devices()
         self.scheduler = Scheduler(default_configuration(), lambda: 7)
         self.scheduler.load(SECONDS)
         self._made = 0
 
     def create(self, count: int) -> None:
         """Create pods of which each third fits nowhere."""
-        selectors = [{"nodeSelector": {"no": "node"}} if n % 3 == 0 else {} for n in range(count)]
+        nowhere = {"nodeSelector": {"no": "node"}}
+        specs = [nowhere if number % 3 == 0 else self._fits for number in range(count)]
         names = [f"p{self._made + number}" for number in range(count)]
         self._made += count
-        create_pods([pod_manifest(n, **s) for n, s in zip(names, selectors, strict=True)], now=NOW)
+        create_pods([pod_manifest(n, **s) for n, s in zip(names, specs, strict=True)], now=NOW)
+        resource_claims.follow(NOW)
 
     def turn(self) -> None:
         """Decide and bind all that wait; write refusals, records and events."""
@@ -66,9 +93,10 @@ class Placing:
             self.scheduler.binder.write_records(SECONDS, 10)
 
 
-def test_no_protocol_is_looked_up_for_each_pod() -> None:
+@pytest.mark.parametrize("claims", [False, True])
+def test_no_protocol_is_looked_up_for_each_pod(claims: bool) -> None:
     make_node("n1")
-    placing = Placing()
+    placing = Placing(claims=claims)
     with lanes.only(fast_lane, row_program), closing(placing.scheduler.binder):
         placing.create(6)
         placing.turn()  # of what is asked once for a class or a node, all was asked

@@ -4,7 +4,7 @@ A pod's class holds everything of the pod that influences scheduling
 (`objects.rules.scheduling_class`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -72,28 +72,49 @@ def remember_classes(found: Iterable[tuple[bytes, int, str]]) -> None:
         remember()
 
 
-def class_id_of(digest: bytes, spec: str, present: int) -> int:
-    """Return the id of a scheduling class, inserted if it is new.
+def class_ids_of(wanted: Sequence[tuple[bytes, str, int]]) -> list[int]:
+    """Return the ids of scheduling classes, inserted if they are new, by one statement.
 
-    ``present``: the id of the class that the pod has, which is not deleted while the pod has it.
-    That another one is remembered does not count, since nothing here would tell that it was deleted
-    since: it is asked for, and its row is locked until the pod is written.
+    ``wanted``: digest and spec of each, and the id of the class that its pod has, which is not
+    deleted while the pod has it. That another one is remembered does not count, since nothing here
+    would tell that it was deleted since: it is asked for, and its row is locked until the pod is
+    written.
     """
-    known = known_classes.get(digest)
-    if known is not None and known.id == present:
-        return known.id
-    qos, namespace, labels, cpu, memory, ephemeral, extended = class_facts(spec)
-    row = sql.fetch_one(
+    specs = {}
+    for digest, spec, present in wanted:
+        known = known_classes.get(digest)
+        if known is None or known.id != present:
+            specs[digest] = spec
+    ids = {} if not specs else _inserted(dict(sorted(specs.items())))
+    return [ids.get(digest, present) for digest, _, present in wanted]
+
+
+def _inserted(specs: Mapping[bytes, str]) -> dict[bytes, int]:
+    """Return the ids of classes by digest; rows are locked in the order of ``specs``."""
+    qos, namespaces, labels, cpu, memory_, ephemeral, extended = zip(
+        *map(class_facts, specs.values()), strict=True
+    )
+    rows = sql.fetch(
         """
         INSERT INTO scheduling_class (digest, spec, namespace, labels, cpu_milli, memory_bytes,
                                       ephemeral_bytes, extended)
-        VALUES (%s, %s::text, %s::text, %s::text::jsonb, %s::bigint, %s::bigint, %s::bigint,
-                %s::text::jsonb)
-        ON CONFLICT (digest) DO UPDATE SET digest = excluded.digest RETURNING id
+        SELECT n.digest, n.spec, n.namespace, n.labels::jsonb, n.cpu, n.memory, n.ephemeral,
+               n.extended::jsonb
+        FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s)
+             AS n(digest, spec, namespace, labels, cpu, memory, ephemeral, extended)
+        ON CONFLICT (digest) DO UPDATE SET digest = excluded.digest RETURNING digest, id
         """,
-        (digest, spec, namespace, labels, cpu, memory, ephemeral, extended),
+        (
+            sql.Byteas(list(specs)),
+            sql.Texts(list(specs.values())),
+            sql.Texts(list(namespaces)),
+            sql.Texts(list(labels)),
+            sql.Int8s(list(cpu)),
+            sql.Int8s(list(memory_)),
+            sql.Int8s(list(ephemeral)),
+            sql.Texts(list(extended)),
+        ),
     )
-    assert row is not None
-    remember_classes([(digest, row[0], qos)])
-    class_id: int = row[0]
-    return class_id
+    ids = {bytes(digest): id_ for digest, id_ in rows}
+    remember_classes([(digest, ids[digest], one) for digest, one in zip(specs, qos, strict=True)])
+    return ids

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from clusterstate.actions.pods.classes import class_id_of
+from clusterstate.actions.pods.classes import class_ids_of
 from clusterstate.actions.pods.clauses import BY_ROW, POD, log_versions, returning_versions
 from clusterstate.actions.writing import stored_rows, transactions
 from clusterstate.actions.writing.stored import Deleted, LockedRow
@@ -120,12 +120,13 @@ def write_versions(versions: Sequence[Version], *, now: datetime) -> list[int]:
     """Write new versions of locked pods by one statement; return their revisions, in order."""
     deletions = [one.manifest["metadata"].get("deletionTimestamp") for one in versions]
     status = [one.manifest.get("status") or {} for one in versions]
-    classes = [
-        one.row.class_id
-        if one.same_class
-        else class_id_of(*scheduling_class.encode(one.manifest), one.row.class_id)
-        for one in versions
+    classes = [one.row.class_id for one in versions]
+    moved = [place for place, one in enumerate(versions) if not one.same_class]
+    wanted = [
+        (*scheduling_class.encode(versions[place].manifest), classes[place]) for place in moved
     ]
+    for place, class_id in zip(moved, class_ids_of(wanted), strict=True):
+        classes[place] = class_id
     found = sql.fetch(
         _UPDATE,
         (
