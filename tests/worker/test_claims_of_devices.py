@@ -407,6 +407,7 @@ def test_one_pod_without_its_template_keeps_no_other_from_its_claim_and_none_is_
     assert stored("ResourceClaim") == first
 
 
+@pytest.mark.django_db(transaction=True)  # a savepoint would be a statement
 def test_claims_of_many_pods_take_as_many_statements_as_those_of_few():
     template("t")
     entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
