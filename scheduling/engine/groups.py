@@ -46,7 +46,6 @@ from scheduling.framework.pod_groups import (
 )
 from scheduling.framework.runtime import Framework
 from scheduling.framework.status import SUCCESS, Code, Status
-from scheduling.framework.terms import RequestFilter
 from scheduling.framework.types import Nomination, PodInfo, PodRecord, group_key
 
 PREEMPTION = "DefaultPreemption"
@@ -644,7 +643,7 @@ def _room(
 
     By what NodeResourcesFit checks alone, for the smallest amounts that a pod of the group has.
     """
-    fit = next((one for one in framework.filter_plugins if isinstance(one, RequestFilter)), None)
+    fit = framework.request_filter
     if fit is None:
         return np.full(len(rows), float(len(pods)))
     infos = {id(pod.info): pod.info for pod in pods}.values()
@@ -986,7 +985,7 @@ def _room_alone(
     ``None``: something else may decide, such as ports, volumes, or plugins of other packages.
     """
     priority = min(info.priority for info in infos)
-    fit = next((one for one in framework.filter_plugins if isinstance(one, RequestFilter)), None)
+    fit = framework.request_filter
     if (
         fit is None
         or framework.filters_by_itself

@@ -235,6 +235,11 @@ class Framework(FilterPoint, GroupPoints):
         ]
 
     @cached_property
+    def request_filter(self) -> RequestFilter | None:
+        """The filter that compares the amounts a pod asks for with those that a node has free."""
+        return next((one for one in self.filter_plugins if isinstance(one, RequestFilter)), None)
+
+    @cached_property
     def decides_alone(self) -> bool:
         """Whether each pod must be reserved and permitted before the next one is decided."""
         plugins = (*self.reserve_plugins, *self.permit_plugins, *self.post_bind_plugins)

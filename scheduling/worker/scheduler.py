@@ -239,6 +239,8 @@ class Scheduler:
             self.division.begin(shard)
             self.mirror.is_mine, self.mirror.has_reserved = self._is_mine, self.is_first
             self._divide(now)
+        # Who worked before may have ended after a nomination and before the victims were deleted.
+        self.mirror.queue.activate(self.mirror.nominated(), now)
         self.groups.begin(self.mirror.queue, self.mirror.info, now)
         if self.is_first:
             self._tell_use()

@@ -10,6 +10,7 @@ from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.bind import Binding, BindRefusal, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.queries.objects.lists import list_page
@@ -262,6 +263,36 @@ def test_a_group_that_is_gone_wakes_a_pod_that_it_kept_from_preempting():
         )  # fmt: skip
         assert len(run()) == ending
     scheduler.binder.close()
+
+
+def test_victims_leave_also_if_the_scheduler_ended_after_it_wrote_the_nominations():
+    """Pods that were nominated are tried again at once by the next one, gangs as a whole."""
+    for name, value in (("low", 1), ("high", 9)):
+        priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                    "metadata": {"name": name}, "value": value}  # fmt: skip
+        objects.create("PriorityClass", "", priority, now=NOW)
+    make_group("low", count=2, priorityClassName="low")
+    make_group("high", count=2, priorityClassName="high")
+    members = {
+        name: [member(f"{name}{n}", "60", name, priorityClassName=name) for n in range(2)]
+        for name in ("low", "high")
+    }
+    create_pods(members["low"], now=NOW)
+    schedule(NOW)
+    create_pods(members["high"], now=NOW)
+    items = []
+    for number in range(2):
+        pod_id = find_pod_id("default", f"high{number}")
+        assert pod_id is not None
+        refusal = Unschedulable(
+            pod_id=pod_id, message="no room", rejected_by=("GangScheduling",),
+            refused_revision=changes.watermark(), nominated_node_name=f"n{number + 1}",
+        )  # fmt: skip
+        items.append(refusal)
+    set_unschedulable(items, now=NOW)
+    schedule(NOW)
+    going = {name for name, pod in stored("Pod").items() if "deletionTimestamp" in pod["metadata"]}
+    assert going == {"low0", "low1"}
 
 
 def run_until(scheduler: Scheduler, look: Any, now: float = SECONDS) -> None:

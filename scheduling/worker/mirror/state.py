@@ -330,6 +330,10 @@ class WarmState(Waking):
         """Return whether the group of a pod may be tried: it is there, and enough of its pods."""
         return lets_in(self.snapshot, self.queue, pod)
 
+    def nominated(self) -> list[int]:
+        """Return the pods of the queue that the log nominates for a node."""
+        return list(self._nominated_in_log)
+
     def _apply_group(self, key: GroupKey, manifest: bytes | str | None, now: float) -> None:
         """Take over a PodGroup, ``None`` if it is gone; try its pods where it may help them."""
         groups = self.snapshot.groups
