@@ -14,6 +14,7 @@ from django.urls import reverse
 from api.console.fleet import devices
 from api.console.live import node_cache
 from api.console.page import language, layout
+from api.console.plans import node_advice
 from api.console.scheduler import comparisons
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.registry.kinds import ALL_KINDS
@@ -47,6 +48,7 @@ _MORE: Final = (
         "Effective plugins", "plugins", "",
         Attributes("get", "stowage.dev", "schedulerconfiguration"),
     ),
+    layout.NavigationEntry("Node advice", "node-advice", "", node_advice.WANTS[0]),
     layout.NavigationEntry("Comparisons", "comparisons", "", comparisons.WANTS[0]),
     layout.NavigationEntry(
         "Canaries", "canaries", "", Attributes("list", "stowage.dev", "canaries")

@@ -7,7 +7,7 @@ from api.console.decisions import decision_pages, evictions
 from api.console.fleet import devices, fleet_map, node, node_list, throughput
 from api.console.objects import records
 from api.console.people import account, company, signing
-from api.console.plans import change, plan_pages, what_if
+from api.console.plans import change, node_advice, plan_pages, what_if
 from api.console.pods import first_run, pod, pod_group, pod_list, reasons, submit
 from api.console.scheduler import canaries, comparisons, plugins, policies
 
@@ -20,6 +20,7 @@ urlpatterns = [
     path("fleet/columns", fleet_map.columns, name="fleet-columns"),
     path("nodes/", node_list.page, name="nodes"),
     path("nodes/csv", node_list.as_csv, name="nodes-csv"),
+    path("nodes/advice", node_advice.page, name="node-advice"),
     path("nodes/<str:name>/", node.page, name="node"),
     path("devices/", devices.page, name="devices"),
     path("change", change.page, name="change"),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rest_framework.response import Response
 
-from api.access import naming, naming_objects, outgoing
+from api.access import auth, naming, naming_objects, outgoing
 from api.forms import renderers, replies
 from api.kinds.own import GROUP, OwnViewSet
 from api.requests import Request
@@ -96,8 +96,16 @@ class NodeAdviceViewSet(QuestionViewSet):
     def ask(self, document: Any) -> Manifest | bytes:
         """Return ``status`` with the cheapest nodes found, and the pods that they free.
 
-        Pods that the asker may not list are counted.
+        Pods that the asker may not list are counted. Where nodes are removed the answer names nodes
+        and pods of all namespaces, which the asker must be allowed to list.
+
+        Raises:
+            AccessDenied: nodes may be removed, and the asker may not list nodes or pods.
         """
+        spec = document.get("spec") if isinstance(document, dict) else None
+        if isinstance(spec, dict) and "prices" in spec:
+            for one in ("nodes", "pods"):
+                auth.require(self.user, Attributes("list", resource=one))
         text = advisor.ask_text("node-advice", document)
         if naming.reads_all(self.user):
             return text

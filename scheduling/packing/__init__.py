@@ -12,6 +12,7 @@ most::
     purchase   shapes of nodes with prices -> the cheapest set found, and what none goes below
     patterns   what one node may be filled with, and a set put together of that; column generation
     refilling  how such a set gets better: some nodes out, others filled with their pods; compiled
+    exchange   which nodes to remove and which to buy: several placements to choose from
     gangs      whether a group can be placed at all: exact, in a process of its own
     gang_facts a group that found no placement, as numbers
     child_process  how these processes start, yield to everybody, and end

@@ -115,7 +115,8 @@ class _Search:
     def _empty_one_by_one(self) -> None:
         """Empty nodes with a price, the fewest pods first, as long as that pays.
 
-        Each pod goes to the node in use on which it leaves the least room.
+        Each pod goes to the node in use on which it leaves the least room, those that fit on none
+        together to the cheapest node that is not in use.
         """
         problem = self._problem
         size = problem.requests / np.maximum(problem.free.max(0, initial=1), 1)
@@ -132,7 +133,7 @@ class _Search:
                     self._x, gained = after, True
 
     def _without(self, node: int, order: Int64) -> Int64 | None:
-        """Return the placement with a node's pods on others in use, ``None`` if one fits nowhere.
+        """Return the placement with a node's pods on others; ``None`` if no cheaper one takes them.
 
         Args:
             node: which one is emptied.
@@ -143,23 +144,33 @@ class _Search:
         is_open: Mask = np.asarray(x.any(0))
         is_open[node] = False
         share = 1 / np.maximum(problem.free.max(0, initial=1), 1)
+        left = x[:, node].copy()
+        x[:, node] = 0
         others: dict[int, list[int]] = {}
         for first, second in problem.apart:
             others.setdefault(first, []).append(second)
             others.setdefault(second, []).append(first)
-        for c in order[x[order, node] > 0].tolist():
+        for c in order[left[order] > 0].tolist():
             asked = problem.requests[c]
-            for _ in range(int(x[c, node])):
+            while left[c]:
                 fits = is_open & (x[c] < self._caps[c]) & (room >= asked).all(1)
                 for other in others.get(c, ()):
                     fits &= x[other] == 0
                 if not fits.any():
-                    return None
+                    break
                 rows = np.flatnonzero(fits)
                 best = rows[((room[rows] - asked) * share).sum(1).argmin()]
                 x[c, best] += 1
-                x[c, node] -= 1
+                left[c] -= 1
                 room[best] -= asked
+        if not left.any():
+            return x
+        fits = ~x.any(0) & (problem.prices < problem.prices[node])
+        fits &= (self._caps >= left[:, None]).all(0) & (room >= left @ problem.requests).all(1)
+        if not fits.any() or any(left[a] and left[b] for a, b in problem.apart):
+            return None
+        rows = np.flatnonzero(fits)
+        x[:, rows[problem.prices[rows].argmin()]] = left
         return x
 
     def _is_done(self) -> bool:

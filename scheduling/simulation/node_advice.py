@@ -331,11 +331,14 @@ class _Trial:
         return tuple(taken)
 
     def _node(self, number: int, at: int) -> Node:
-        """Return a new node of an offer, by a name of its own."""
-        offer = self._offers[number]
-        name = f"new-{offer.name}-{at + 1}"
-        while self._snapshot.row_of(name) is not None:
-            name += "-new"
-        labels = {**offer.node.metadata.labels, HOSTNAME: name}
-        metadata = msgspec.structs.replace(offer.node.metadata, name=name, labels=labels)
-        return msgspec.structs.replace(offer.node, metadata=metadata)
+        return new_node(self._snapshot, self._offers[number], at)
+
+
+def new_node(snapshot: Snapshot, offer: Offer, at: int) -> Node:
+    """Return a new node of an offer, by a name that no node of the snapshot has."""
+    name = f"new-{offer.name}-{at + 1}"
+    while snapshot.row_of(name) is not None:
+        name += "-new"
+    labels = {**offer.node.metadata.labels, HOSTNAME: name}
+    metadata = msgspec.structs.replace(offer.node.metadata, name=name, labels=labels)
+    return msgspec.structs.replace(offer.node, metadata=metadata)

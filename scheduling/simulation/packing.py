@@ -23,6 +23,7 @@ from clusterstate.objects.values.errors import (
 )
 from clusterstate.objects.values.labels import Selector, SelectorError, parse_selector
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.node import Node
 from scheduling.engine import deciding
 from scheduling.engine.deciding import Decider
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch, schedule_pod
@@ -60,14 +61,24 @@ Solve = Callable[[Problem], Packed]
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """Prices of nodes (the first matching selector counts), and the price of a move."""
+    """Prices of nodes and of moves of pods, by labels: the first selector that matches counts.
+
+    ``move``: of a pod that none of ``moves`` matches.
+    """
 
     nodes: tuple[tuple[Selector, float], ...]
     move: float
+    moves: tuple[tuple[Selector, float], ...] = ()
 
     def of(self, labels: Mapping[str, str]) -> float:
         """Return the price of a node with these labels, 0 where no selector matches."""
         return next((price for selector, price in self.nodes if selector.matches(labels)), 0.0)
+
+    def of_move(self, labels: Mapping[str, str]) -> float:
+        """Return the price of moving a pod with these labels."""
+        return next(
+            (price for selector, price in self.moves if selector.matches(labels)), self.move
+        )
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -124,7 +135,7 @@ def read_packing(document: object) -> Question:
     """Return what a ``Packing`` document asks: a world and pods as in a ``Simulation``.
 
     Beside these ``spec.move`` (``Never``, ``ToFit`` or ``ToEmptyNodes``), ``spec.seconds``, and for
-    nodes to empty ``spec.prices`` (``selector`` and ``price`` each) and ``spec.movePrice``.
+    nodes to empty the fields of ``read_prices``.
 
     Raises:
         Invalid: with every wrong field.
@@ -141,8 +152,8 @@ def read_packing(document: object) -> Question:
     seconds: Any = DEFAULT_SECONDS
     if isinstance(spec, dict):
         move, seconds = spec.get("move", NEVER), spec.get("seconds", DEFAULT_SECONDS)
-        prices = _prices(spec, errors)
-        own = ("move", "seconds", "prices", "movePrice")
+        prices = read_prices(spec, errors)
+        own = ("move", "seconds", "prices", "movePrice", "movePrices")
         inner = without(spec, own, ("mode", "tieBreak", "explain", "preemption"), errors)
         world["spec"] = {**inner, "explain": "none"}
     elif spec is not None:
@@ -161,20 +172,32 @@ def read_packing(document: object) -> Question:
     return Question(found, move, float(seconds), prices)
 
 
-def _prices(spec: Manifest, errors: list[FieldError]) -> Prices | None:
-    """Return what nodes and moves cost, ``None`` where the document does not say it."""
-    given, move = spec.get("prices"), spec.get("movePrice", 0)
-    if given is None and "movePrice" not in spec:
+def read_prices(spec: Manifest, errors: list[FieldError]) -> Prices | None:
+    """Return what nodes and moves cost, ``None`` where a ``spec`` does not say it.
+
+    Its fields are ``prices`` and ``movePrices`` (``selector`` and ``price`` each) and
+    ``movePrice``.
+    """
+    if not spec.keys() & {"prices", "movePrice", "movePrices"}:
         return None
+    move = spec.get("movePrice", 0)
     if not _is_price(move):
         errors.append(FieldError(INVALID, "spec.movePrice", move, "must be at least 0"))
         move = 0
-    if not isinstance(given, list):
-        errors.append(FieldError(TYPE_INVALID, "spec.prices", given, "must be a list"))
+    nodes = _selected_prices("spec.prices", spec.get("prices", ()), errors)
+    moves = _selected_prices("spec.movePrices", spec.get("movePrices", ()), errors)
+    return Prices(nodes, float(move), moves)
+
+
+def _selected_prices(
+    name: str, given: object, errors: list[FieldError]
+) -> tuple[tuple[Selector, float], ...]:
+    if not isinstance(given, list | tuple):
+        errors.append(FieldError(TYPE_INVALID, name, given, "must be a list"))
         given = []
-    nodes = []
+    found = []
     for number, entry in enumerate(given):
-        path = f"spec.prices[{number}]"
+        path = f"{name}[{number}]"
         if not isinstance(entry, dict) or entry.keys() != {"selector", "price"}:
             errors.append(FieldError(INVALID, path, None, "must have selector and price"))
         elif not isinstance(entry["selector"], str) or not _is_price(entry["price"]):
@@ -183,10 +206,10 @@ def _prices(spec: Manifest, errors: list[FieldError]) -> Prices | None:
             )
         else:
             try:
-                nodes.append((parse_selector(entry["selector"]), float(entry["price"])))
+                found.append((parse_selector(entry["selector"]), float(entry["price"])))
             except SelectorError as error:
                 errors.append(FieldError(INVALID, f"{path}.selector", None, str(error)))
-    return Prices(tuple(nodes), float(move))
+    return tuple(found)
 
 
 def _is_price(given: object) -> bool:
@@ -284,15 +307,20 @@ def described(found: Packing, title: Callable[[Hashable], str], pods: int) -> Ma
         ],
     }
     if found.moves:
-        status["moves"] = [
-            {"pod": title(one.key), "from": one.origin, "to": one.target, "wave": one.wave}
-            for one in sorted(found.moves, key=lambda one: (one.wave or 2**31, title(one.key)))
-        ]
+        status["moves"] = told_moves(found.moves, title)
     if found.emptied:
         status["emptied"] = found.emptied
     if found.saves is not None:
         status["saves"], status["movesCost"] = (round(one, 6) for one in found.saves)
     return status
+
+
+def told_moves(moves: Sequence[Move], title: Callable[[Hashable], str]) -> list[Manifest]:
+    """Return moves as a ``status`` lists them, the first wave first and swaps last."""
+    return [
+        {"pod": title(one.key), "from": one.origin, "to": one.target, "wave": one.wave}
+        for one in sorted(moves, key=lambda one: (one.wave or 2**31, title(one.key)))
+    ]
 
 
 def bound(found: Packing) -> Manifest:
@@ -374,19 +402,19 @@ def pack(
 
     pods = pods[:MOST_PODS]
     before = copy_snapshot(snapshot) if move != NEVER else None
-    packer = _Packer(snapshot, pods, frameworks, go_on, solve, prices)
+    packer = Packer(snapshot, pods, frameworks, go_on, prices)
     try:
-        found = packer.run(move=move)
+        found = packer.run(solve, move=move)
         if before is not None and found.moves:
-            waves = _in_waves(before, found.moves, frameworks, go_on)
+            waves = in_waves(before, found.moves, frameworks, go_on)
             found = msgspec.structs.replace(found, moves=waves)
         return found
-    except _MoverRefused:
+    except MoverRefused:
         assert before is not None
         classes = [
             msgspec.structs.replace(pod, info=before.known_class(pod.info.digest)) for pod in pods
         ]
-        return _Packer(before, classes, frameworks, go_on, solve).run(move=NEVER)
+        return Packer(before, classes, frameworks, go_on).run(solve, move=NEVER)
 
 
 def may_move(snapshot: Snapshot, frameworks: Mapping[str, Framework]) -> list[Seeker]:
@@ -418,11 +446,11 @@ def _leaves_with_others(snapshot: Snapshot, info: PodInfo) -> bool:
     return group is not None and group.leaves_together
 
 
-class _MoverRefused(Exception):
+class MoverRefused(Exception):
     """A pod that runs could not be put where it was to move to."""
 
 
-class _Packer:
+class Packer:
     """One packing: the snapshot follows what is decided."""
 
     def __init__(
@@ -431,7 +459,6 @@ class _Packer:
         pods: Sequence[Seeker],
         frameworks: Mapping[str, Framework],
         go_on: Callable[[], None],
-        solve: Solve,
         prices: Prices | None = None,
     ) -> None:
         self._prices = prices
@@ -439,58 +466,87 @@ class _Packer:
         self._pods = pods
         self._frameworks = frameworks
         self._go_on = go_on
-        self._solve = solve
         self._messages: dict[Hashable, str] = {}
+        self._alone: dict[Hashable, str] = {}
+        self._held: dict[Hashable, str] = {}
+        self._records: dict[Hashable, PodRecord | None] = {}
 
-    def run(self, *, move: str) -> Packing:
+    def run(self, solve: Solve, *, move: str) -> Packing:
+        """Return the answer with the placement that the solver finds."""
+        found = self.read(move=move)
+        packed = None if found is None else solve(found.problem)
+        return self.settled(found, None if packed is None else packed.x, packed)
+
+    def read(self, *, move: str, shapes: Sequence[tuple[Node, float]] = ()) -> Facts | None:
+        """Take the pods that are packed off their nodes and return the problem of them.
+
+        ``None`` where there are none. The others stay where they are, or where the scheduler puts
+        them. ``shapes``: more nodes of the problem, with their prices; they are gone again then.
+        """
         snapshot = self._snapshot
-        alone = self._schedule(self._pods)
+        alone = self._alone = self._schedule(self._pods)
         seekers = [
             msgspec.structs.replace(pod, node_name=alone.get(pod.key, "")) for pod in self._pods
         ]
         waiting = {pod.key for pod in self._pods}
         runners = may_move(snapshot, self._frameworks) if move != NEVER else []
         runners = [pod for pod in runners if pod.key not in waiting]
-        records = {pod.key: snapshot.pod(pod.key) for pod in runners}
+        records = self._records = {pod.key: snapshot.pod(pod.key) for pod in runners}
         together = [*runners, *seekers]
         self._go_on()
-        able = facts.packable(snapshot, together, list(self._frameworks.values()))
-        packed_ones = [pod for pod, is_able in zip(together, able, strict=True) if is_able]
-        if len(alone) == len(self._pods) and move != TO_EMPTY:
-            packed_ones = []  # nothing is left that could find room
-        for pod in packed_ones:
-            if pod.node_name:
-                snapshot.remove_pod(pod.key) if pod.runs else snapshot.forget(pod.key)
+        for node, _ in shapes:
+            snapshot.set_node(node)
         found: Facts | None = None
-        if packed_ones:
-            found = facts.read(snapshot, packed_ones)
-            shut = {found.nodes[at] for at in np.flatnonzero(found.problem.broken()).tolist()}
-            if shut:  # a taint came, or the node shrank, after its pods did: these stay
-                self._put_back([pod for pod in packed_ones if pod.node_name in shut], records)
-                packed_ones = [pod for pod in packed_ones if pod.node_name not in shut]
-                found = facts.read(snapshot, packed_ones) if packed_ones else None
-        held = {key: node for key, node in alone.items() if snapshot.knows(key)}
-        packed: Packed | None = None
+        try:
+            able = facts.packable(snapshot, together, list(self._frameworks.values()))
+            packed_ones = [pod for pod, is_able in zip(together, able, strict=True) if is_able]
+            if len(alone) == len(self._pods) and move != TO_EMPTY:
+                packed_ones = []  # nothing is left that could find room
+            for pod in packed_ones:
+                if pod.node_name:
+                    snapshot.remove_pod(pod.key) if pod.runs else snapshot.forget(pod.key)
+            if packed_ones:
+                found = facts.read(snapshot, packed_ones)
+                shut = {found.nodes[at] for at in np.flatnonzero(found.problem.broken()).tolist()}
+                if shut:  # a taint came, or the node shrank, after its pods did: these stay
+                    self._put_back([pod for pod in packed_ones if pod.node_name in shut], records)
+                    packed_ones = [pod for pod in packed_ones if pod.node_name not in shut]
+                    found = facts.read(snapshot, packed_ones) if packed_ones else None
+        finally:
+            for node, _ in shapes:
+                snapshot.remove_node(node.metadata.name)
+        self._held = {key: node for key, node in alone.items() if snapshot.knows(key)}
+        if found is not None and move == TO_EMPTY:
+            found = self._priced(found, {node.metadata.name: price for node, price in shapes})
+        return found
+
+    def settled(
+        self, found: Facts | None, x: Int64 | None, packed: Packed | None = None
+    ) -> Packing:
+        """Put the pods where a placement has them, prove each, and return the answer.
+
+        Raises:
+            MoverRefused: a pod that runs finds its new node closed.
+        """
         targets: list[tuple[Seeker, str]] = []
         hopeless: set[Hashable] = set()
         emptied: list[str] = []
-        if found is not None:
-            if move == TO_EMPTY:
-                found = self._priced(found)
-            packed = self._solve(found.problem)
-            if not found.problem.is_valid(packed.x):
+        if found is not None and x is not None:
+            if not found.problem.is_valid(x):
                 raise AssertionError("the solver's placement breaks a rule of the problem")
-            targets = assigned(found, packed.x)
+            targets = assigned(found, x)
             hopeless = _hopeless(found)
-            emptied = _emptied(found, packed.x)
-        placed, moved = self._prove(targets, records)
+            emptied = _emptied(found, x)
+        held = self._held
+        placed, moved = self._prove(targets, self._records)
         rest = [pod for pod in self._pods if pod.key not in placed and pod.key not in held]
         placed |= held | self._schedule(rest)
         self._go_on()
-        emptied = [name for name in emptied if not self._has_others(name)]
+        emptied = [name for name in emptied if not self.has_others(name)]
         saves = None
         if self._prices is not None:
-            saves = sum(map(self._price_of, emptied), 0.0), len(moved) * self._prices.move
+            costs = (self.price_of_move(one.key) for one in moved)
+            saves = sum(map(self._price_of, emptied), 0.0), sum(costs, 0.0)
         return Packing(
             placed=placed,
             moves=moved,
@@ -499,7 +555,7 @@ class _Packer:
                 for pod in self._pods
                 if pod.key not in placed
             ],
-            alone=len(alone),
+            alone=len(self._alone),
             held=len(held),
             emptied=emptied,
             saves=saves,
@@ -541,16 +597,19 @@ class _Packer:
                 self._messages[decision.key] = decision.message
         return found
 
-    def _priced(self, found: Facts) -> Facts:
-        """Return the problem with a price on every node that could be emptied."""
-        can_be_empty = np.array([not self._has_others(name) for name in found.nodes], np.bool_)
+    def _priced(self, found: Facts, shapes: Mapping[str, float]) -> Facts:
+        """Return the problem with a price on every node that could be emptied or bought."""
+        can_be_empty = np.array([not self.has_others(name) for name in found.nodes], np.bool_)
         costs = found.problem.move_costs
         prices = np.full(len(can_be_empty), _PRICE_OF_NODE, np.int64)
         if self._prices is not None:
-            asked = np.array([self._price_of(name) for name in found.nodes], np.float64)
-            units = _UNITS / max(float(asked.max(initial=0.0)), self._prices.move, 1e-12)
+            asked = np.array(
+                [shapes.get(name, self._price_of(name)) for name in found.nodes], np.float64
+            )
+            moves = np.array([self._prices.of_move(one[0].info.labels) for one in found.classes])
+            units = _UNITS / max(float(asked.max(initial=0.0)), float(moves.max(initial=0)), 1e-12)
             prices = np.rint(asked * units).astype(np.int64)
-            costs = costs * max(round(self._prices.move * units), 1)
+            costs = costs * np.maximum(np.rint(moves * units).astype(np.int64), 1)
         problem = msgspec.structs.replace(
             found.problem, prices=np.where(can_be_empty, prices, 0), move_costs=costs
         )
@@ -562,7 +621,22 @@ class _Packer:
             return 0.0
         return self._prices.of(self._snapshot.node(row).metadata.labels)
 
-    def _has_others(self, name: str) -> bool:
+    def price_of_move(self, key: Hashable) -> float:
+        """Return the price of moving a pod that runs."""
+        record = self._records.get(key)
+        if record is None or self._prices is None:
+            return 0.0
+        return self._prices.of_move(record.info.labels)
+
+    def take_back(self, found: Facts | None) -> None:
+        """Take the pods off the nodes where ``settled`` put them, for another placement."""
+        packed = (pod for pods in (found.classes if found else ()) for pod in pods)
+        for pod in (*packed, *self._pods):
+            if pod.key not in self._held:
+                self._snapshot.forget(pod.key)  # which nominates it again, if it was
+                self._snapshot.remove_pod(pod.key)
+
+    def has_others(self, name: str) -> bool:
         """Return whether a node has pods that do not belong to it."""
         row = self._snapshot.row_of(name)
         return row is not None and any(
@@ -578,7 +652,7 @@ class _Packer:
         A pod that is refused is tried again when the others are placed.
 
         Raises:
-            _MoverRefused: a pod that runs finds its new node closed.
+            MoverRefused: a pod that runs finds its new node closed.
         """
         snapshot = self._snapshot
         waiting: list[tuple[Seeker, str]] = []
@@ -607,7 +681,7 @@ class _Packer:
                     placed[pod.key] = node
             waiting = again
         if any(pod.runs for pod, _ in waiting):
-            raise _MoverRefused
+            raise MoverRefused
         return placed, moves
 
     def _takes(self, pod: Seeker, node: str) -> bool:
@@ -622,7 +696,7 @@ class _Packer:
         return True
 
 
-def _in_waves(
+def in_waves(
     snapshot: Snapshot,
     moves: Sequence[Move],
     frameworks: Mapping[str, Framework],

@@ -191,6 +191,8 @@ def questions() -> Iterator[tuple[str, dict[str, Any], tuple[Attributes, ...]]]:
     yield path, body, (wants,)
     path, body, wants = asks("nodeadvice", catalogue=[])
     yield path, body, (wants,)
+    path, body, wants = asks("nodeadvice", catalogue=[], prices=[])
+    yield path, body, (wants, *lists)
     path, body, wants = asks("plans", changes=[{"cordon": {"nodes": ["n"]}}])
     yield path, body, (wants, *lists)
     for kind, (group, plural) in named.items():

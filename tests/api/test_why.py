@@ -375,6 +375,15 @@ def test_the_nodes_to_add_are_the_cheapest_that_take_the_waiting_pods(closed, ru
     assert (status["frees"], status["of"], status["price"]) == (3, 3, 5.0)
     assert sorted(status["pods"]) == ["ns/more-0", "ns/more-1", "ns/p"]
     assert sum(status["podsByNode"].values()) == 3
+    prices = [{"selector": "kubernetes.io/hostname=both", "price": 7}]
+    replacing = {"catalogue": catalogue, "prices": prices, "movePrice": 1}
+    status = closed.post(path, {"spec": replacing}).ok(201)["status"]
+    assert (status["remove"], status["nodes"][0]["count"], status["moves"]) == (["both"], 2, [])
+    assert status["cost"] == {"today": 7, "after": 5, "moves": 0}
+    assert [(one["after"], one["chosen"]) for one in status["frontier"]] == [(5, True)]
+    wrong = {"spec": {"catalogue": catalogue, "movePrice": 1, "mostMoves": -1, "nominate": False}}
+    causes = closed.post(path, wrong).fails(422, "Invalid")["details"]["causes"]
+    assert {one["field"] for one in causes} == {"spec.prices", "spec.mostMoves", "spec.nominate"}
     wrong = {"spec": {"catalogue": [{"name": "x", "price": -1}], "mostNodes": 0}}
     causes = closed.post(path, wrong).fails(422, "Invalid")["details"]["causes"]
     assert {one["field"] for one in causes} == {

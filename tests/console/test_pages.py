@@ -41,6 +41,7 @@ PAGES = {
     "/console/policies/": "KubeSchedulerConfiguration",
     "/console/policies/plugins": "NodeResourcesFit",
     "/console/policies/plugins?old=0": "No differences",
+    "/console/nodes/advice": "instance-type",
     "/console/policies/comparisons": "Replay: compare configurations",
     "/console/policies/canaries/": "No configuration is on trial",
     "/console/objects/RuntimeClass/": "There is none",

@@ -83,6 +83,7 @@ PAGES = {
     "revisions": "policies/revisions",
     "plugins": "policies/plugins",
     "comparisons": "policies/comparisons",
+    "node-advice": "nodes/advice",
     "canaries": "policies/canaries/",
     "canary": "policies/canaries/m0/",
     "objects-csv": "objects/Pod/csv",

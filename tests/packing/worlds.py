@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from clusterstate.objects.values.meta import Manifest
@@ -84,6 +85,42 @@ def catalogue(seed: int, pods: int = 1000, kinds: int = 50, shapes: int = 20) ->
         prices=prices,
         most=np.full(shapes, 200),
     )
+
+
+def running(
+    seed: int, nodes: int = 24, kinds: int = 20, shapes: int = 10, fill: float = 0.6
+) -> tuple[Needs, Problem]:
+    """Return a catalogue, and nodes of its shapes with pods on them, followed by one of each shape.
+
+    Nodes of any shapes were filled with pods until hardly one fitted; a part of these is still
+    there.
+    """
+    needs = catalogue(seed, 50 * kinds, kinds, shapes)
+    asked, rng = needs.problem, np.random.default_rng(1000 + seed)
+    own = rng.integers(0, shapes, nodes)
+    free, share = asked.free[own].copy(), asked.counts / asked.counts.sum()
+    x = np.zeros((len(share), nodes + shapes), np.int64)
+    refused = 0
+    while refused < 300:
+        c = rng.choice(len(share), p=share)
+        fits = np.flatnonzero((free >= asked.requests[c]).all(1))
+        if len(fits):
+            n = rng.choice(fits)
+            x[c, n] += 1
+            free[n] -= asked.requests[c]
+        refused += not len(fits)
+    x = rng.binomial(x, fill)
+    here = x.any(1)
+    x = x[here]
+    columns = [*own, *range(shapes)]
+    counts = x.sum(1)
+    found = msgspec.structs.replace(
+        asked, requests=asked.requests[here], counts=counts, weights=asked.weights[here],
+        free=asked.free[columns], limits=np.broadcast_to(counts[:, None], x.shape).copy(),
+        stays=x, start=x, prices=np.rint(needs.prices[columns] * 100).astype(np.int64),
+        move_costs=np.ones(len(counts), np.int64),
+    )  # fmt: skip
+    return needs, found
 
 
 def problem(

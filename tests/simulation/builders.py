@@ -45,3 +45,9 @@ def results(objects: Any = (), pods: Any = (), **spec: Any) -> list[Manifest]:
 
 def result(objects: Any, pod: Any, **spec: Any) -> Manifest:
     return results(objects, [pod], **spec)[0]
+
+
+def owned(pod: PodBuilder, kind: str = "ReplicaSet") -> PodBuilder:
+    """Return the pod with a controller that makes it again."""
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u", "controller": True}
+    return pod.with_("metadata", "ownerReferences", value=[owner])

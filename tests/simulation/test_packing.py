@@ -23,7 +23,7 @@ from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.packing import process, search
 from scheduling.packing.problem import Packed, Problem
 from scheduling.simulation import Base
-from scheduling.simulation.packing import Move, _in_waves, may_move, read_packing, run_packing
+from scheduling.simulation.packing import Move, in_waves, may_move, read_packing, run_packing
 from tests import harness
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.forms import many
@@ -31,7 +31,7 @@ from tests.packing import worlds
 from tests.packing.worlds import Amounts
 from tests.reference.cluster import Cluster, PlacedNode
 from tests.reference.scheduler import default_rules, filter_node, pre_filter
-from tests.simulation.builders import manifest_of
+from tests.simulation.builders import manifest_of, owned
 from tests.simulation.test_command import NOWHERE, ROOT
 from tests.strategies import HOSTNAME, ZONE, by_chance
 
@@ -91,11 +91,6 @@ def test_a_pod_that_fits_nowhere_is_proved_impossible() -> None:
     assert "Insufficient cpu" in left["message"]
 
 
-def owned(pod: PodBuilder, kind: str = "ReplicaSet") -> PodBuilder:
-    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u", "controller": True}
-    return pod.with_("metadata", "ownerReferences", value=[owner])
-
-
 def test_nodes_are_emptied_where_pods_may_move_and_only_then() -> None:
     nodes = [node(n, cpu="4") for n in range(4)]
     pods = [owned(make_pod(f"p{n}").asks(cpu="1").on(f"n{n}")) for n in range(4)]
@@ -145,7 +140,7 @@ def test_pods_move_so_that_a_large_one_fits_and_no_more_of_them_than_needed() ->
     assert "moves" not in nobody
 
 
-def test_moves_come_in_waves_whose_places_are_free_before_anybody_leaves() -> None:
+def test_moves_comein_waves_whose_places_are_free_before_anybody_leaves() -> None:
     # n2 is free for a at once, n0 for b when a has left, n1 for d when b has, n3 for c when d has.
     nodes = [node(0, cpu="4"), node(1, cpu="4"), node(2, cpu="4"), node(3, cpu="2")]
     frameworks = {"default-scheduler": harness.kubernetes_framework()}
@@ -155,7 +150,7 @@ def test_moves_come_in_waves_whose_places_are_free_before_anybody_leaves() -> No
         snapshot.add_pod(f"default/{name}", info, on)
     asked = (("a", "n0", "n2"), ("b", "n1", "n0"), ("c", "n1", "n3"), ("d", "n3", "n1"))
     moves = [Move(f"default/{name}", origin, target) for name, origin, target in asked]
-    found = _in_waves(snapshot, moves, frameworks, lambda: None)
+    found = in_waves(snapshot, moves, frameworks, lambda: None)
     waves = {str(one.key).partition("/")[2]: one.wave for one in found}
     assert waves == {"a": 1, "b": 2, "d": 3, "c": 4}
     full = harness.build_snapshot({"nodes": [one.manifest for one in nodes[:2]]})
@@ -163,7 +158,7 @@ def test_moves_come_in_waves_whose_places_are_free_before_anybody_leaves() -> No
     swap = [Move("default/a", "n0", "n1"), Move("default/b", "n1", "n0")]
     for one in swap:
         full.add_pod(one.key, info, one.origin)
-    assert [one.wave for one in _in_waves(full, swap, frameworks, lambda: None)] == [0, 0]
+    assert [one.wave for one in in_waves(full, swap, frameworks, lambda: None)] == [0, 0]
 
 
 def test_pods_without_controller_or_whose_budget_is_used_up_stay() -> None:

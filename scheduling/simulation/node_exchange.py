@@ -1,0 +1,230 @@
+"""Which nodes to remove and which to buy in their place, for pods that wait and those that run.
+
+The packer's solver proposes several sets of nodes, from the one for which no pod moves to the
+cheapest (``scheduling.packing.exchange``). Each is proved: with its nodes in the snapshot, the
+scheduler's own cycle gives every pod that moves or waits the node that is told.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from clusterstate.objects.values.node import Node
+from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.copying import copy_snapshot
+from scheduling.framework.arrays import Int64
+from scheduling.framework.runtime import Framework
+from scheduling.packing import exchange, process
+from scheduling.packing.exchange import Exchanges
+from scheduling.packing.facts import Facts, Seeker
+from scheduling.packing.problem import Bought, Needs, Packed, Problem
+from scheduling.simulation.node_advice import Offer, new_node
+from scheduling.simulation.packing import (
+    TO_EMPTY,
+    MoverRefused,
+    Packer,
+    Packing,
+    Prices,
+    in_waves,
+)
+
+_SECONDS: Final = 4.0
+_BUYING: Final = 0.3
+_PACKING: Final = 0.1
+"""What the solver may do for one of its answers, and when it ends each at the latest."""
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """A set of nodes that is proved.
+
+    ``remove``: names of nodes that go. ``buy``: those that come, with the position of their offer.
+    ``after``: the price of all nodes then. ``moves_cost``: of the pods that move.
+    ``shares``: by node what part of its fullest resource pods ask for, of nodes with a price and
+    those that come.
+    """
+
+    remove: tuple[str, ...]
+    buy: tuple[tuple[Node, int], ...]
+    after: float
+    moves_cost: float
+    shares: dict[str, float]
+    packing: Packing
+
+
+class Frontier(msgspec.Struct, frozen=True):
+    """What there is to choose from: each costs less than those before it, and moves more.
+
+    ``chosen``: its position. ``today``: the price of all nodes now. ``shares``: as of an
+    ``Exchange``, now. ``least``: no set of nodes for as many pods costs less.
+    """
+
+    exchanges: list[Exchange]
+    chosen: int
+    today: float
+    shares: dict[str, float]
+    least: float
+
+
+def frontier(
+    snapshot: Snapshot,
+    pods: Sequence[Seeker],
+    offers: Sequence[Offer],
+    *,
+    frameworks: Mapping[str, Framework],
+    prices: Prices,
+    most: int,
+    most_moves: int | None = None,
+    go_on: Callable[[], None] = lambda: None,
+) -> Frontier:
+    """Return the sets of nodes to choose from; the chosen one costs least with its moves.
+
+    Args:
+        snapshot: a copy of one's own; it is changed.
+        pods: those that wait, in the order of the queue.
+        offers: what can be bought.
+        frameworks: the profiles by scheduler name, also of the pods that run.
+        prices: of the nodes there are, and of moves. Nodes without a price stay.
+        most: nodes to buy at most.
+        most_moves: the chosen one moves no more pods, if there is such a one.
+        go_on: raises when it takes too long.
+
+    Raises:
+        PluginFailed: a plugin failed.
+        ServiceUnavailable: there is no solver.
+    """
+    before = copy_snapshot(snapshot)
+    found = _Exchanging(snapshot, pods, offers, frameworks, prices, go_on).run(most)
+    able = [
+        at
+        for at, one in enumerate(found.exchanges)
+        if most_moves is None or len(one.packing.moves) <= most_moves
+    ]
+    chosen = min(
+        able or [0], key=lambda at: found.exchanges[at].after + found.exchanges[at].moves_cost
+    )
+    best = found.exchanges[chosen]
+    for node, _ in best.buy:
+        before.set_node(node)
+    waves = in_waves(before, best.packing.moves, frameworks, go_on)
+    packing = msgspec.structs.replace(best.packing, moves=waves)
+    found.exchanges[chosen] = msgspec.structs.replace(best, packing=packing)
+    return msgspec.structs.replace(found, chosen=chosen)
+
+
+class _Exchanging:
+    """One question: what is asked, and the packer whose snapshot follows each proposal."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pods: Sequence[Seeker],
+        offers: Sequence[Offer],
+        frameworks: Mapping[str, Framework],
+        prices: Prices,
+        go_on: Callable[[], None],
+    ) -> None:
+        self._snapshot, self._offers, self._prices = snapshot, offers, prices
+        self._packer = Packer(snapshot, pods, frameworks, go_on, prices)
+        self._go_on = go_on
+        rows = ((snapshot.node_name(row), snapshot.node(row)) for row in snapshot.rows().tolist())
+        prices_now = ((name, prices.of(node.metadata.labels)) for name, node in rows)
+        self._today = {name: price for name, price in prices_now if price}
+        self._shares = self._shares_of(self._today)
+
+    def run(self, most: int) -> Frontier:
+        """Return what there is to choose from; the first is chosen."""
+        offers, today = self._offers, sum(self._today.values())
+        shapes = [(new_node(self._snapshot, one, 0), one.price) for one in offers]
+        facts = self._packer.read(move=TO_EMPTY, shapes=shapes)
+        if facts is None:
+            return Frontier([self._proved(None, None, [])], 0, today, self._shares, 0.0)
+        # Shapes are rows of the snapshot like other nodes: here they come last.
+        last = {node.metadata.name for node, _ in shapes}
+        order = [at for at, name in enumerate(facts.nodes) if name not in last]
+        here = len(order)
+        order += [facts.nodes.index(node.metadata.name) for node, _ in shapes]
+        problem = exchange.columns_of(facts.problem, order)
+        names = [facts.nodes[at] for at in order]
+        asked = [self._today.get(name, 0.0) for name in names[:here]] + [o.price for o in offers]
+        floats = np.where(problem.prices > 0, np.array(asked), 0.0)
+        many = np.array([min(one.most, most) for one in offers], np.int64)
+        found = exchange.explore(problem, floats, many, most, buy=self._buy, pack=self._pack)
+        others = today - float(floats[:here].sum())
+        nodes = self._nodes(found, names, here)
+        wide = Facts(found.problem, [name for name, _, _ in nodes], facts.classes)
+        proved = []
+        for x in found.placements:
+            try:
+                proved.append(self._proved(wide, x, nodes))
+            except MoverRefused:
+                continue
+            finally:
+                self._packer.take_back(wide)
+        return Frontier(proved, 0, today, self._shares, others + found.least)
+
+    def _nodes(
+        self, found: Exchanges, names: Sequence[str], here: int
+    ) -> list[tuple[str, Node | None, int]]:
+        """Return name, node and offer of each column; of a node that is there the name alone."""
+        nodes: list[tuple[str, Node | None, int]] = []
+        made = [0] * len(self._offers)
+        for column in found.columns:
+            if column < here:
+                nodes.append((names[column], None, -1))
+                continue
+            number = column - here
+            node = new_node(self._snapshot, self._offers[number], made[number])
+            made[number] += 1
+            nodes.append((node.metadata.name, node, number))
+        return nodes
+
+    def _proved(
+        self, facts: Facts | None, x: Int64 | None, nodes: Sequence[tuple[str, Node | None, int]]
+    ) -> Exchange:
+        """Return a proposal that the scheduler's cycle confirms.
+
+        Raises:
+            MoverRefused: it does not.
+        """
+        used = set() if x is None else set(np.flatnonzero(x.any(0)).tolist())
+        bought = [
+            (node, number)
+            for at, (_, node, number) in enumerate(nodes)
+            if node is not None and at in used
+        ]
+        try:
+            for node, _ in bought:
+                self._snapshot.set_node(node)
+            packing = self._packer.settled(facts, x)
+            remove = tuple(name for name in self._today if not self._packer.has_others(name))
+            stays = [name for name in self._today if name not in remove]
+            shares = self._shares_of([*stays, *(node.metadata.name for node, _ in bought)])
+        finally:
+            for node, _ in bought:
+                self._snapshot.remove_node(node.metadata.name)
+        after = {name: price for name, price in self._today.items() if name not in remove}
+        return Exchange(
+            remove=remove,
+            buy=tuple(bought),
+            after=sum(after.values()) + sum(self._offers[number].price for _, number in bought),
+            moves_cost=sum(self._packer.price_of_move(one.key) for one in packing.moves),
+            shares=shares,
+            packing=packing,
+        )
+
+    def _shares_of(self, names: Iterable[str]) -> dict[str, float]:
+        snapshot, found = self._snapshot, {}
+        for name in names:
+            row = snapshot.row_of(name)
+            offered = snapshot.allocatable[row]
+            has = offered > 0
+            found[name] = float((snapshot.requested[row][has] / offered[has]).max(initial=0.0))
+        return found
+
+    def _buy(self, needs: Needs) -> Bought:
+        return process.buy(needs, work=_BUYING, seconds=_SECONDS, go_on=self._go_on)
+
+    def _pack(self, problem: Problem) -> Packed:
+        return process.ask(problem, work=_PACKING, seconds=_SECONDS, go_on=self._go_on)
