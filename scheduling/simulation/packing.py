@@ -39,7 +39,7 @@ from scheduling.packing.problem import Packed, Problem
 from scheduling.simulation.document import API_VERSION, GROUP, Simulation, read_world, without
 from scheduling.simulation.preparing import Preparer, Ready, UnplacedStatus
 from scheduling.simulation.running import frameworks_of, world_of
-from scheduling.simulation.world import Base
+from scheduling.simulation.world import Base, World
 
 KIND: Final = "Packing"
 NEVER, TO_FIT, TO_EMPTY = "Never", "ToFit", "ToEmptyNodes"
@@ -216,25 +216,17 @@ def _is_price(given: object) -> bool:
     return isinstance(given, int | float) and given is not True and 0 <= given <= _LARGEST_PRICE
 
 
-def run_packing(
-    question: Question,
+def gathered(
+    simulation: Simulation,
     base: Base,
     waiting: Sequence[PodToPlace] = (),
     title: Callable[[Hashable], str | None] = lambda key: None,
-) -> Manifest:
-    """Return the answer: ``status`` with where each pod goes, what is left, and the bound.
-
-    Args:
-        question: the pods to pack and the nodes to pack them onto.
-        base: the world before the document's changes.
-        waiting: pods of the base that wait for a node.
-        title: gives ``namespace/name`` of these.
+) -> tuple[World, Mapping[str, Framework], list[Seeker], list[Manifest]]:
+    """Return the world with the pods that run, profiles by name, pods to place, those left out.
 
     Raises:
         Invalid: the world is wrong, with every wrong field.
-        ServiceUnavailable: there is no solver.
     """
-    simulation = question.simulation
     world = world_of(simulation, base)
     frameworks = frameworks_of(simulation, base)
     preparer = Preparer(world, frameworks)
@@ -262,6 +254,29 @@ def run_packing(
             refused.append({"pod": found.title, "message": found.message})
         else:
             world.place(found.manifest, found.title, found.info)
+    return world, frameworks, pods, refused
+
+
+def run_packing(
+    question: Question,
+    base: Base,
+    waiting: Sequence[PodToPlace] = (),
+    title: Callable[[Hashable], str | None] = lambda key: None,
+) -> Manifest:
+    """Return the answer: ``status`` with where each pod goes, what is left, and the bound.
+
+    Args:
+        question: the pods to pack and the nodes to pack them onto.
+        base: the world before the document's changes.
+        waiting: pods of the base that wait for a node.
+        title: gives ``namespace/name`` of these.
+
+    Raises:
+        Invalid: the world is wrong, with every wrong field.
+        ServiceUnavailable: there is no solver.
+    """
+    simulation = question.simulation
+    world, frameworks, pods, refused = gathered(simulation, base, waiting, title)
     try:
         found_packing = pack(
             world.snapshot,

@@ -12,12 +12,15 @@ from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_pod
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.copying import copy_snapshot
 from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.management.commands.pack import table
 from scheduling.packing import process, purchase, search
 from scheduling.packing.facts import Seeker
 from scheduling.packing.problem import Bought, Needs, Packed, Problem
+from scheduling.simulation import Base
 from scheduling.simulation.node_advice import Offer
+from scheduling.simulation.node_advice_document import run_node_advice
 from scheduling.simulation.node_exchange import Exchange, Frontier, frontier
-from scheduling.simulation.packing import Prices
+from scheduling.simulation.packing import Prices, read_packing
 from tests import harness
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.forms import many
@@ -116,6 +119,34 @@ def test_without_pods_that_may_move_empty_nodes_are_removed() -> None:
     _, answer = found(nodes, {"own": make_pod().asks(cpu="1").on("b")})
     (only,) = answer.exchanges
     assert (only.remove, only.after, answer.today) == (("a",), 1.0, 6.0)
+
+
+def test_files_are_asked_as_the_live_cluster_is() -> None:
+    nodes = [sized(name, 16, "large") for name in "ab"]
+    pods = [owned(make_pod(f"p{name}").asks(cpu="1").on(name)) for name in "ab"]
+    spec = {
+        "base": "empty",
+        "objects": [one.manifest for one in (*nodes, *pods)],
+        "pods": [
+            make_pod("waits").asks(cpu="1").manifest,
+            make_pod("huge").asks(cpu="99").manifest,
+        ],
+    }
+    world = read_packing({"apiVersion": "stowage.dev/v1", "kind": "Packing", "spec": spec})
+    small = {"name": "small", "price": 1, "node": {"status": {"capacity": {"cpu": "2"}}}}
+    asked = {"catalogue": [small], "prices": [{"selector": "size=large", "price": 5}]}
+    answer = run_node_advice({"spec": asked}, world, Base())
+    status = answer["status"]
+    assert (status["remove"], status["nodes"]) == (
+        ["a", "b"], [{"name": "small", "count": 2, "price": 2}]
+    )  # fmt: skip
+    assert sorted(one["pod"] for one in status["moves"]) == ["default/pa", "default/pb"]
+    assert [one["pod"] for one in status["left"]] == ["default/huge"]
+    shown = table(answer)
+    assert shown.startswith("Nodes cost 10 today and 2 after; no set costs less than 2.")
+    assert "Buy: 2 small. Remove: a, b." in shown
+    status = run_node_advice({"spec": {"catalogue": [small]}}, world, Base())["status"]
+    assert (status["moves"], status["remove"], status["fitAnyway"]) == ([], [], 1)
 
 
 @pytest.mark.drawn

@@ -163,7 +163,7 @@ def _plan(question: Manifest, status: Manifest) -> Manifest | None:
 
 def _curve(frontier: Sequence[Manifest], least: float | None) -> SafeString:
     """Return the price of all nodes against the pods that move, as SVG, with the bound below."""
-    right = max(max(one["moves"] for one in frontier), 1)
+    right = max(1, *(one["moves"] for one in frontier))
     top = max(one["after"] for one in frontier) or 1.0
 
     def across(moves: float) -> str:

@@ -22,6 +22,8 @@ from scheduling import simulation
 from scheduling.management import files, workloads
 from scheduling.scenarios.manifests import is_on_a_node
 from scheduling.simulation import packing
+from scheduling.simulation.node_advice_document import KIND as NODE_ADVICE
+from scheduling.simulation.node_advice_document import run_node_advice
 
 _CONFIGURATIONS = frozenset({"KubeSchedulerConfiguration", "Policy"})
 
@@ -51,6 +53,10 @@ class Command(BaseCommand):
             "--seconds", type=float, default=packing.DEFAULT_SECONDS,
             help="how long the solver may search (default: %(default)s)",
         )  # fmt: skip
+        parser.add_argument(
+            "--catalogue", metavar="FILE",
+            help="a NodeAdvice document: which nodes to buy, and with prices which to remove",
+        )  # fmt: skip
         parser.add_argument("--seed", type=int, default=0, help="of the search")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -66,7 +72,13 @@ class Command(BaseCommand):
             self.stderr.write(text)
         document = self._document(given, options)
         try:
-            answer = answer_to(document)
+            if options["catalogue"]:
+                asked = files.single(iter(files.documents(options["catalogue"])))
+                answer = run_node_advice(
+                    next(iter(asked)), packing.read_packing(document), simulation.Base()
+                )
+            else:
+                answer = answer_to(document)
         except StatusError as error:
             raise CommandError(error.message) from error
         except OperationalError as error:
@@ -126,6 +138,8 @@ def answer_to(document: Manifest) -> Manifest:
 def table(answer: Manifest) -> str:
     """Return the answer as lines for people: the sum, then pods that move, go and are left."""
     status = answer["status"]
+    if answer["kind"] == NODE_ADVICE:
+        return advice_table(status)
     fit = f"{status['placed']} of {status['of']} pods fit"
     told = [f"{fit} ({status['schedulerAlone']} one by one): {status['bound']['message']}."]
     if emptied := status.get("emptied"):
@@ -141,8 +155,49 @@ def table(answer: Manifest) -> str:
     rows += [[one["pod"], "-", one["nodeName"], ""] for one in status["pods"]]
     rows += [[one["pod"], "-", "-", one["message"]] for one in status["left"]]
     rows += [[one["pod"], "-", "-", one["message"]] for one in status.get("skipped", ())]
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        told.append("   ".join([*cells, row[3]]).rstrip())
+    told += _lines(rows)
     return "\n".join([*told, *(f"Warning: {text}" for text in status.get("warnings", ()))])
+
+
+def advice_table(status: Manifest) -> str:
+    """Return which nodes to buy and remove as lines: prices, the choices, pods that move and go."""
+    cost, bound = status["cost"], status["bound"]
+    bought = ", ".join(f"{one['count']} {one['name']}" for one in status["nodes"])
+    costs = (
+        f"Nodes cost {cost['today']:g} today and {cost['after']:g} after; no set costs less than"
+        f" {bound['atLeast']:g}."
+    )
+    told = [
+        costs,
+        f"Buy: {bought or 'none'}. Remove: {', '.join(status['remove']) or 'none'}.",
+    ]
+    rows = [["PRICE", "MOVES", "REMOVE", "BUY"]]
+    rows += [
+        [
+            f"{one['after']:g}",
+            str(one["moves"]),
+            str(one["remove"]),
+            f"{one['buy']}   chosen" if one["chosen"] else str(one["buy"]),
+        ]  # fmt: skip
+        for one in status["frontier"]
+    ]
+    told += [*_lines(rows), ""]
+    rows = [["POD", "FROM", "TO", "WHY"]]
+    rows += [[one["pod"], one["from"], one["to"], ""] for one in status["moves"]]
+    rows += [[one["pod"], "-", one["nodeName"], ""] for one in status["places"]]
+    rows += [
+        [one["pod"], "-", "-", one["message"]]
+        for one in (*status.get("left", ()), *status.get("skipped", ()))
+    ]
+    return "\n".join([*told, *_lines(rows)])
+
+
+def _lines(rows: list[list[str]]) -> list[str]:
+    """Return rows of four cells as lines in columns."""
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    return [
+        "   ".join(
+            [*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]
+        ).rstrip()
+        for row in rows
+    ]
