@@ -86,6 +86,7 @@ PAGES = {
     "evictions": "/console/evictions/",
     "brake": "/console/evictions/brakes/zone.a/",
     "policies": "/console/policies/",
+    "node-advice": "/console/nodes/advice",
     "plugins": "/console/policies/plugins?old=0",
     "comparisons": "/console/policies/comparisons",
     "compared": "/console/policies/comparisons?hours=1&policy=packing&policy=least",

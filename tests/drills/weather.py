@@ -244,6 +244,7 @@ class _Cluster:
             "what-if": "/console/what-if/",
             "pod-group": "/console/groups/shop/trainer/",
             "create": "/console/new?kind=ResourceQuota",
+            "node-advice": "/console/nodes/advice",
             "comparisons": "/console/policies/comparisons?hours=1&policy=packing&policy=least",
         }
 

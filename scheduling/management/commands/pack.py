@@ -178,7 +178,7 @@ def advice_table(status: Manifest) -> str:
             str(one["moves"]),
             str(one["remove"]),
             f"{one['buy']}   chosen" if one["chosen"] else str(one["buy"]),
-        ]  # fmt: skip
+        ]
         for one in status["frontier"]
     ]
     told += [*_lines(rows), ""]
