@@ -139,16 +139,13 @@ def _packed_anew(problem: Problem, prices: Float64, many: Int64, buy: Buy) -> tu
 
 def _nearest(problem: Problem, nodes: Sequence[int], filled: Sequence[Int64]) -> _Set:
     """Give nodes that are alike their pods so that many stay where they are."""
-    staying = [
-        (-int(problem.move_costs @ np.minimum(pods, problem.stays[:, n])), at, n)
-        for at, pods in enumerate(filled)
-        for n in nodes
-    ]
-    found: dict[int, int] = {}
-    for _, at, n in sorted(staying):
-        if at not in found and n not in found.values():
-            found[at] = n
-    return [(n, filled[at]) for at, n in found.items()]
+    left, found = np.array(nodes, np.int64), []
+    for pods in sorted(filled, key=lambda one: -int(one.sum())):
+        staying = problem.move_costs @ np.minimum(pods[:, None], problem.stays[:, left])
+        best = int(staying.argmax())
+        found.append((int(left[best]), pods))
+        left = np.delete(left, best)
+    return found
 
 
 def _added(problem: Problem, prices: Float64, many: Int64, buy: Buy) -> _Set:

@@ -162,7 +162,9 @@ class _Exchanging:
                 continue
             finally:
                 self._packer.take_back(wide)
-        return Frontier(proved, 0, today, self._shares, others + found.least)
+        if not proved:  # nobody moves; who waits is placed as far as the scheduler does it
+            proved.append(self._proved(wide, found.problem.start, nodes))
+        return Frontier(_cheaper(proved), 0, today, self._shares, others + found.least)
 
     def _nodes(
         self, found: Exchanges, names: Sequence[str], here: int
@@ -228,3 +230,14 @@ class _Exchanging:
 
     def _pack(self, problem: Problem) -> Packed:
         return process.ask(problem, work=_PACKING, seconds=_SECONDS, go_on=self._go_on)
+
+
+def _cheaper(proved: Sequence[Exchange]) -> list[Exchange]:
+    """Return those that place the most pods, the cheapest moves first, each cheaper than before."""
+    most = max(len(one.packing.placed) for one in proved)
+    able = [one for one in proved if len(one.packing.placed) == most]
+    kept: list[Exchange] = []
+    for one in sorted(able, key=lambda one: (one.moves_cost, len(one.packing.moves), one.after)):
+        if not kept or one.after < kept[-1].after - 1e-9:
+            kept.append(one)
+    return kept
