@@ -71,8 +71,6 @@ def read(document: object) -> tuple[Spec, list[Offer], Prices | None]:
         detail = f"must have at most {MOST_SHAPES} entries"
         errors.append(FieldError(INVALID, "spec.catalogue", len(spec.catalogue), detail))
     prices = read_prices(given, errors)
-    if prices is not None and not spec.prices:
-        errors.append(FieldError(REQUIRED, "spec.prices"))
     if prices is not None and not spec.nominate:
         detail = "must be true where nodes are removed"
         errors.append(FieldError(INVALID, "spec.nominate", spec.nominate, detail))

@@ -16,6 +16,7 @@ import numpy as np
 from clusterstate.objects.values.errors import (
     INVALID,
     NOT_SUPPORTED,
+    REQUIRED,
     TYPE_INVALID,
     FieldError,
     Invalid,
@@ -180,6 +181,8 @@ def read_prices(spec: Manifest, errors: list[FieldError]) -> Prices | None:
     """
     if not spec.keys() & {"prices", "movePrice", "movePrices"}:
         return None
+    if "prices" not in spec:
+        errors.append(FieldError(REQUIRED, "spec.prices"))
     move = spec.get("movePrice", 0)
     if not _is_price(move):
         errors.append(FieldError(INVALID, "spec.movePrice", move, "must be at least 0"))
