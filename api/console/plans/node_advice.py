@@ -172,7 +172,8 @@ def _curve(frontier: Sequence[Manifest], least: float | None) -> SafeString:
     def down(price: float) -> str:
         return f"{_HIGH - _EDGE - (_HIGH - 2 * _EDGE) * price / top:.1f}"
 
-    path = f"M{across(0)} {down(frontier[0]['after'])}"
+    first = frontier[0]["after"]
+    path = f"M{across(0)} {down(first)}"
     path += "".join(f"H{across(one['moves'])}V{down(one['after'])}" for one in frontier)
     path += f"H{across(right)}"
     dots = format_html_join(
@@ -183,7 +184,7 @@ def _curve(frontier: Sequence[Manifest], least: float | None) -> SafeString:
                 across(one["moves"]),
                 down(one["after"]),
                 6 if one["chosen"] else 3,
-                one["after"],
+                f"{one['after']:g}",
                 one["moves"],
             )
             for one in frontier
@@ -195,7 +196,7 @@ def _curve(frontier: Sequence[Manifest], least: float | None) -> SafeString:
             '<line x1="{}" x2="{}" y1="{}" y2="{}" class="grid" stroke-dasharray="4 3"/>'
             '<text x="{}" y="{}" text-anchor="end">no set costs less than {}</text>',
             across(0), across(right), down(least), down(least), across(right),
-            f"{float(down(least)) + 13:.1f}", least,
+            f"{float(down(least)) + 13:.1f}", f"{least:g}",
         )  # fmt: skip
     return format_html(
         '<svg viewBox="0 0 {} {}" role="img" aria-label="Price of all nodes by moves of pods">'
@@ -204,7 +205,7 @@ def _curve(frontier: Sequence[Manifest], least: float | None) -> SafeString:
         '<text x="{}" y="{}">{}</text><text x="{}" y="{}">0 pods move</text>'
         '<text x="{}" y="{}" text-anchor="end">{} pods move</text></svg>',
         _WIDE, _HIGH, across(0), across(right), down(0), down(0), bound, path, dots,
-        across(0), f"{float(down(frontier[0]['after'])) - 10:.1f}", f"price {frontier[0]['after']}",
+        across(0), f"{float(down(first)) - 10:.1f}", f"price {first:g}",
         across(0), _HIGH - 12, across(right), _HIGH - 12, right,
     )  # fmt: skip
 
