@@ -17,6 +17,8 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     groups           waiting pods by what stands in their way
     gangs            what a PodGroup lacks; how many more gangs of a shape fit
     node_advice      which nodes to add for the pods that wait
+    node_exchange    which nodes to remove, and which to add in their place: several choices
+    node_advice_document  the question about both, read, and the answer
     packing          all pods looked at together, with what the best possible is at most
     making_room      which pods must go elsewhere so that a waiting one finds room
     checks           whether what a plugin says about itself is true, for tests of plugins
