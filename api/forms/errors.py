@@ -131,12 +131,17 @@ def failure(
     }
 
 
-def success(code: int = 200, details: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a success as a ``Status`` manifest; ``code`` is written only when it is not 200."""
+def success(
+    code: int = 200, details: dict[str, Any] | None = None, revision: int | None = None
+) -> dict[str, Any]:
+    """Return a success as a ``Status`` manifest; ``code`` is written only when it is not 200.
+
+    ``revision``: that of what was written (pods/binding and pods/eviction, v1.38).
+    """
     status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
-        "metadata": {},
+        "metadata": {} if revision is None else {"resourceVersion": str(revision)},
         "status": "Success",
     }
     if details:

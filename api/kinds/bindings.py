@@ -44,7 +44,7 @@ def bind(value: Any, namespace: str, name: str, user: User) -> Response:
         raise BadRequest("target.name: Required value")
     if target.get("kind") not in (None, "", "Node"):
         raise BadRequest('target.kind: Unsupported value: supported values: "Node", "<empty>"')
-    bind_pod(
+    revision = bind_pod(
         namespace,
         name,
         target["name"],
@@ -55,4 +55,4 @@ def bind(value: Any, namespace: str, name: str, user: User) -> Response:
         now=clock.now(),
         user=user,
     )
-    return replies.reply(errors.success(201), status=201)
+    return replies.reply(errors.success(201, revision=revision), status=201)

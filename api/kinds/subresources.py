@@ -101,8 +101,10 @@ class KindViewSet(ObjectViewSet):
     def eviction(self, request: Request) -> Response:
         """Evict a pod, if its budgets allow that."""
         target, wanted = self.target, self._eviction(request)
-        evict_on_request(target.namespace, target.name, wanted, now=clock.now(), user=self.user)
-        return replies.reply(errors.success(201), status=201)
+        gone = evict_on_request(
+            target.namespace, target.name, wanted, now=clock.now(), user=self.user
+        )
+        return replies.reply(errors.success(201, revision=gone.revision), status=201)
 
     @action(detail=True, methods=["get"])
     def scale(self, request: Request) -> Response:

@@ -64,6 +64,8 @@ def warnings_for(
         ]
     if not_done := KINDS[kind].not_done:
         warnings.insert(0, f"{kind} is stored and not acted upon: {not_done}")
+    if kind == "DeviceTaintRule" and spec.get("deviceSelector") == {}:
+        warnings.append("spec.deviceSelector: an empty selector taints every device of all drivers")
     if kind == "Job":
         warnings += _without_group(manifest, "spec.scheduling", compatibility)
     if kind == "CronJob":

@@ -40,8 +40,8 @@ TAKEN: Final = "DynamicResources/claims"
 """The note with the claims that a pod was given: plain data, written with its binding."""
 RELEASED: Final = "DynamicResources/released"
 """The note with the claim that PostFilter gives back (``Release``)."""
-GATES: Final = Gates(allocator=Features(list_attributes=True))
-"""What acts here: the defaults of 1.36, and lists of attributes."""
+GATES: Final = Gates(allocator=Features(list_attributes=True, unready_on_node=True))
+"""What acts here: the defaults of 1.36, lists of attributes, and what v1.38 mended."""
 _MOST_STEPS: Final = 50_000
 """Steps of the search for devices on one node, some 0.2 s; kube-scheduler ends it after 10 s. A
 number, and no time: equal inputs give equal decisions."""

@@ -1,7 +1,8 @@
 """Which events may make a pod schedulable that DynamicResources rejected.
 
 Source: dynamicresources.go ``EventsToRegister``, ``isSchedulableAfterClaimChange`` and
-``isSchedulableAfterPodChange``, v1.36.
+``isSchedulableAfterPodChange``, v1.36. What goes may help as well: a claim that held devices, a
+class (an older one serves its extended resource then), a slice (its pool may be whole then).
 """
 
 import msgspec
@@ -38,15 +39,14 @@ def _names(pod: Pod, devices: DeviceWorld | None) -> set[str] | None:
 def _claim_changed(pod: Pod, event: ClusterEvent) -> bool:
     """A claim of the pod came or has another status, or any claim gave its devices back."""
     old, new = event.old, event.new
-    if not isinstance(new, dict):
-        return True
     names = _names(pod, event.devices)
     if names is None:
         return False
-    before = old.get("status") or {} if isinstance(old, dict) else {}
-    after = new.get("status") or {}
+    before, after = (one.get("status") or {} if isinstance(one, dict) else {} for one in (old, new))
     if before.get("allocation") and not after.get("allocation"):
         return True
+    if not isinstance(new, dict):
+        return False
     meta = new["metadata"]
     if meta.get("namespace", "") != (pod.metadata.namespace or "default"):
         return False
@@ -66,13 +66,15 @@ DYNAMIC_RESOURCES = (
         resource=Resource.NODE,
         actions=Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE,
     ),
-    Registration(resource=Resource.RESOURCE_CLAIM, actions=_CHANGES, hint=_claim_changed),
+    Registration(
+        resource=Resource.RESOURCE_CLAIM, actions=_CHANGES | Action.DELETE, hint=_claim_changed
+    ),
     Registration(
         resource=Resource.PENDING_POD,
         actions=Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM,
         hint=_claims_made,
     ),
     Registration(resource=Resource.UNASSIGNED_POD, actions=Action.ADD, hint=_claims_made),
-    Registration(resource=Resource.DEVICE_CLASS, actions=_CHANGES),
-    Registration(resource=Resource.RESOURCE_SLICE, actions=_CHANGES),
+    Registration(resource=Resource.DEVICE_CLASS, actions=_CHANGES | Action.DELETE),
+    Registration(resource=Resource.RESOURCE_SLICE, actions=_CHANGES | Action.DELETE),
 )

@@ -426,6 +426,22 @@ def test_what_a_device_had_before_may_stay():
     assert len(told("DeviceClass", other, known)) == 4
 
 
+def test_the_selector_of_a_device_has_one_term_as_that_of_its_slice_has():
+    term = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+    selector = {"nodeSelector": {"nodeSelectorTerms": [term, term]}}
+    found = told("ResourceSlice", a_slice(nodeName=None, **selector))
+    assert found.keys() == {"spec.nodeSelector.nodeSelectorTerms"}
+    fields = {
+        "nodeName": None,
+        "perDeviceNodeSelection": True,
+        "devices": [{"name": "a", **selector}],
+    }
+    found = told("ResourceSlice", a_slice(**fields))
+    assert found.keys() == {"spec.devices[0].nodeSelector.nodeSelectorTerms"}
+    stored = a_slice(**fields)
+    assert told("ResourceSlice", a_slice(**fields), stored) == {}, "which was taken by 0.1.0"
+
+
 def test_the_pool_and_the_node_of_a_slice_do_not_change():
     pool = {"name": "other", "generation": 1, "resourceSliceCount": 1}
     found = told("ResourceSlice", a_slice(pool=pool, nodeName="m"), a_slice())

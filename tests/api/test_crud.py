@@ -353,8 +353,10 @@ def test_status_changes_the_status_only(api):
 def test_binding_sets_the_node_and_a_second_one_conflicts(api):
     api.post(NODES, node()).ok(201)
     api.post(PODS, pod()).ok(201)
-    assert api.post(f"{PODS}/p/binding", binding("p", "n")).ok(201)["status"] == "Success"
+    told = api.post(f"{PODS}/p/binding", binding("p", "n")).ok(201)
     after = api.get(f"{PODS}/p").ok()
+    version = after["metadata"]["resourceVersion"]
+    assert (told["status"], told["metadata"]) == ("Success", {"resourceVersion": version})
     assert after["spec"]["nodeName"] == "n"
     assert [c["status"] for c in after["status"]["conditions"] if c["type"] == "PodScheduled"] == [
         "True"

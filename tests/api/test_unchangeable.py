@@ -19,7 +19,7 @@ ANOTHER_NODE = {"required": {"nodeSelectorTerms": [TERM]}}
 REQUEST = {"name": "q", "exactly": {"deviceClassName": "x"}}
 
 FIXED = [
-    ("CSIDriver", {"spec": {"attachRequired": True}}, "spec.attachedRequired"),
+    ("CSIDriver", {"spec": {"attachRequired": True}}, "spec.attachRequired"),
     ("CSINode", {"spec": {"drivers": [{"name": "csi.example.org", "nodeID": "m"}]}},
      "spec.drivers"),
     ("CSIStorageCapacity", {"storageClassName": "slow"}, "storageClassName"),

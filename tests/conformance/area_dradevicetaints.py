@@ -1,4 +1,8 @@
-"""What the scheduler sees of slices under DeviceTaintRules."""
+"""What the scheduler sees of slices under DeviceTaintRules.
+
+Until v1.37 Kubernetes reads a rule without a selector as one with an empty selector, and so do the
+recorded cases.
+"""
 
 from clusterstate.objects.dra.slicetracker import patched_slices
 
@@ -10,6 +14,8 @@ def check(case):
         if event["op"] == "delete":
             objects[event["kind"]].pop(one["metadata"]["name"], None)
         else:
+            if event["kind"] == "DeviceTaintRule":
+                one["spec"].setdefault("deviceSelector", {})
             objects[event["kind"]][one["metadata"]["name"]] = one
     found = patched_slices(objects["ResourceSlice"].values(), objects["DeviceTaintRule"].values())
     found.sort(key=lambda one: one["metadata"]["name"])

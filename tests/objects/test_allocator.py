@@ -3,13 +3,15 @@
 from collections import Counter
 from itertools import combinations, product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterstate.objects.dra.allocated import AllocatedState, allocated_state
-from clusterstate.objects.dra.allocator import Allocator
+from clusterstate.objects.dra.allocator import Allocator, FailedOnNode
 from clusterstate.objects.dra.slices import NodeView, SliceView
 from clusterstate.objects.values.quantity import Quantity
+from scheduling.framework.device_claims import GATES
 
 NODE = NodeView("node-1", {})
 CLASSES = {"any": {"metadata": {"name": "any"}, "spec": {}}}
@@ -144,3 +146,58 @@ def test_what_shares_of_one_device_take_never_exceeds_its_capacity(sizes):
             claims.append({**one, "status": {"allocation": found[0]}})
     taken = allocated_state(claims).consumed.get(("nic", "pool", "nic"), Counter())
     assert taken.get("bandwidth", Quantity.of(0)).value() == total
+
+
+def of_pool(*made, count=1, **fields):
+    pool = {"name": "pool", "generation": 1, "resourceSliceCount": count}
+    spec = {"driver": "nic", "pool": pool, "nodeName": "node-1", "devices": list(made), **fields}
+    return SliceView({"metadata": {"name": "s"}, "spec": spec})
+
+
+def asking(name, **exactly):
+    wanted = {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1, **exactly}
+    if wanted["allocationMode"] == "All":
+        del wanted["count"]
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": wanted}]}},
+    }
+
+
+@pytest.mark.parametrize("published", ["size", "nic/size"])
+@pytest.mark.parametrize("asked", ["size", "nic/size"])
+@pytest.mark.parametrize("before", ["size", "nic/size"])
+def test_a_capacity_has_its_name_with_the_prefix_of_its_driver_and_without(
+    published, asked, before
+):
+    """Of a device, of a request, and in what was allocated when the device called it otherwise."""
+    shared = {
+        "name": "a", "allowMultipleAllocations": True, "capacity": {published: {"value": "10"}},
+    }  # fmt: skip
+    held = {
+        "driver": "nic", "pool": "pool", "device": "a", "shareID": "1", "request": "r",
+        "consumedCapacity": {before: "4"},
+    }  # fmt: skip
+    state = allocated_state([{"status": {"allocation": {"devices": {"results": [held]}}}}])
+    allocator = Allocator([of_pool(shared)], CLASSES, state, share_id=lambda: "2")
+    fits = asking("c", capacity={"requests": {asked: "6"}})
+    (found,) = allocator.allocate(NODE, [fits])
+    assert found["devices"]["results"][0]["consumedCapacity"] == {published: "6"}
+    more = asking("c", capacity={"requests": {asked: "7"}})
+    assert allocator.allocate(NODE, [more]) is None
+
+
+def test_a_device_of_which_shares_are_taken_is_given_to_nobody_as_a_whole():
+    """Its slice said that it may be shared when they were taken, and says so no more."""
+    held = {"driver": "nic", "pool": "pool", "device": "a", "shareID": "1", "request": "r"}
+    state = allocated_state([{"status": {"allocation": {"devices": {"results": [held]}}}}])
+    assert Allocator([of_pool({"name": "a"})], CLASSES, state).allocate(NODE, [asking("c")]) is None
+    both = of_pool({"name": "a"}, {"name": "b"})
+    (found,) = Allocator([both], CLASSES, state).allocate(NODE, [asking("c")])
+    assert [one["device"] for one in found["devices"]["results"]] == ["b"]
+
+
+def test_who_asks_for_all_devices_of_an_unready_pool_may_find_them_on_another_node():
+    allocator = Allocator([of_pool(count=2)], CLASSES, AllocatedState(), GATES.allocator)
+    with pytest.raises(FailedOnNode, match="pool nic/pool is currently being updated"):
+        allocator.allocate(NODE, [asking("c", allocationMode="All")])

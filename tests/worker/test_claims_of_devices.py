@@ -232,6 +232,19 @@ def go_on(scheduler: Scheduler, seconds: float, cycles: int = 9) -> dict[str, st
     return nodes_of()
 
 
+def test_who_waits_for_devices_is_woken_when_an_older_class_serves_them_again():
+    scheduler = begun()
+    offer("n1", "a")
+    nothing = {"cel": {"expression": "false"}}
+    make("DeviceClass", "", "g", spec={"selectors": [nothing], "extendedResourceName": "e.io/g"})
+    asked = {"requests": {"e.io/g": "1"}, "limits": {"e.io/g": "1"}}
+    containers = [{"name": "main", "image": "i", "resources": asked}]
+    create_pods([pod_manifest("p", containers=containers)], now=NOW)
+    assert go_on(scheduler, 1) == {"p": ""}
+    objects.delete("DeviceClass", "", "g", now=after(60))
+    assert go_on(scheduler, 120) == {"p": "n1"}
+
+
 def bind_to(name: str, node: str) -> None:
     binding = Binding(find_pod_id("default", name), node)
     assert bind_pods([binding], snapshot_revision=changes.watermark(), now=NOW).bound
@@ -515,6 +528,21 @@ def test_pods_leave_devices_with_taints_when_their_tolerations_end():
     assert leaving() == {"p-none", "p-soon"}
     device_taints.follow(after(9999))
     assert leaving() == {"p-none", "p-soon"}
+
+
+def test_a_pod_leaves_a_device_that_serves_its_extended_resource():
+    offer("n1", "a")
+    asked = {"requests": {"e.io/g": "1"}, "limits": {"e.io/g": "1"}}
+    containers = [{"name": "main", "image": "i", "resources": asked}]
+    create_pods([pod_manifest("p", containers=containers)], now=NOW)
+    schedule(NOW)
+    assert nodes_of() == {"p": "n1"}
+    make("DeviceTaintRule", "", "of-none", spec={"taint": {"key": "e.io/x", "effect": "NoExecute"}})
+    device_taints.follow(after(1))
+    assert leaving() == set(), "a rule without a selector taints no device"
+    taint_rule("r", "NoExecute", device="a")
+    device_taints.follow(after(2))
+    assert leaving() == {"p"}
 
 
 def test_a_rule_that_goes_in_time_keeps_the_pod():

@@ -34,12 +34,19 @@ from clusterstate.admission.validation.core.options import CURRENT_TEMPLATE
 from clusterstate.admission.validation.core.quotas import (
     validate_limit_range,
     validate_resource_quota,
+    validate_resource_quota_status,
 )
 from clusterstate.admission.validation.core.resources import validate_resource_requirements
 from clusterstate.admission.validation.core.scheduling import validate_tolerations
 from clusterstate.admission.validation.pods import validate_pod_template
 from clusterstate.admission.validation.policy import access, certificates, flow_control
-from clusterstate.admission.validation.workloads import configuration, jobs, networking, pod_groups
+from clusterstate.admission.validation.workloads import (
+    configuration,
+    jobs,
+    networking,
+    pod_groups,
+    statuses,
+)
 from clusterstate.admission.validation.workloads.services import (
     validate_service,
     validate_service_status,
@@ -64,6 +71,8 @@ def validate(kind: str, new: Manifest, old: Manifest | None, subresource: str) -
     if old is not None:
         errors = validate_object_meta_update(meta, old.get("metadata") or {})
         if subresource == "status":
+            if kind in statuses.KINDS:
+                errors += statuses.validate_counts(kind, new, old)
             status_rule = _STATUS_RULES.get(kind)
             return errors + (status_rule(new, old) if status_rule else [])
     else:
@@ -491,8 +500,10 @@ _RULES: Final[dict[str, _Rule]] = {
 _STATUS_RULES: Final[dict[str, _Rule]] = {
     "CertificateSigningRequest": certificates.validate_status,
     "DeviceTaintRule": devices.validate_taint_rule_status,
+    "PersistentVolumeClaim": storage.validate_claim_status,
     "PodGroup": pod_groups.validate_pod_group_status,
     "ResourceClaim": devices.validate_claim_status,
+    "ResourceQuota": validate_resource_quota_status,
     "Service": validate_service_status,
 }
 """What is asked of a status that is written by itself."""

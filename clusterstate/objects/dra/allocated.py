@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from clusterstate.objects.dra.capacity import Consumed, add, subtract
+from clusterstate.objects.dra.capacity import Consumed, add, subtract, unqualified
 from clusterstate.objects.dra.slices import DeviceId
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.quantity import Quantity
@@ -32,8 +32,9 @@ class AllocatedState(msgspec.Struct):
         """Return whether any claim holds the device or a share of it."""
         if device in self.devices or device in self.consumed:
             return True
-        told_apart = not self.sharers  # shares that were not taken here
-        return told_apart and any(share[:3] == device for share in self.shares)
+        if self.sharers or not self.shares:
+            return False
+        return any(share[:3] == device for share in self.shares)  # they were not taken here
 
     def take(self, claim: Manifest, *, consumable: bool = True) -> None:
         """Count what a claim's allocation holds."""
@@ -46,11 +47,7 @@ class AllocatedState(msgspec.Struct):
             else:
                 self.shares.add((*device, share))
                 self.sharers[device] = self.sharers.get(device, 0) + 1
-                amounts = result.get("consumedCapacity") or {}
-                add(
-                    self.consumed.setdefault(device, {}),
-                    {name: Quantity.parse(value) for name, value in amounts.items()},
-                )
+                add(self.consumed.setdefault(device, {}), _amounts(result))
 
     def give_back(self, claim: Manifest) -> None:
         """Take back what ``take`` counted of a claim, shares included."""
@@ -67,9 +64,12 @@ class AllocatedState(msgspec.Struct):
             if not self.sharers[device]:
                 del self.sharers[device], self.consumed[device]
                 continue
-            amounts = result.get("consumedCapacity") or {}
-            parsed = {name: Quantity.parse(value) for name, value in amounts.items()}
-            subtract(self.consumed[device], parsed)
+            subtract(self.consumed[device], _amounts(result))
+
+
+def _amounts(result: Manifest) -> Consumed:
+    stated = unqualified(result.get("consumedCapacity") or {}, result["driver"])
+    return {name: Quantity.parse(value) for name, value in stated.items()}
 
 
 def device_id(result: Any) -> DeviceId:

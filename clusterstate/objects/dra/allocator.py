@@ -40,6 +40,8 @@ class Features(msgspec.Struct, frozen=True):
     binding_conditions: bool = True
     consumable_capacity: bool = True
     list_attributes: bool = False
+    unready_on_node: bool = False
+    """v1.38: who asks for all devices tries other nodes where one has an unready pool."""
 
 
 class AllocationError(ValueError):
@@ -47,7 +49,7 @@ class AllocationError(ValueError):
 
 
 class FailedOnNode(AllocationError):
-    """Nothing fits on this node, and its pools are invalid; other nodes may fit."""
+    """Nothing fits on this node, and its pools are invalid or change; other nodes may fit."""
 
 
 class _TooMany(Exception):
@@ -130,9 +132,9 @@ class _Request:
         """The names under which constraints can speak of it."""
         return (self.parent, self.full_name) if self.parent else (self.name,)
 
-    @property
-    def capacities(self) -> Mapping[str, Any]:
-        return (self.spec.get("capacity") or {}).get("requests") or {}
+    def capacities_of(self, device: DeviceView) -> Mapping[str, Any]:
+        asked = (self.spec.get("capacity") or {}).get("requests") or {}
+        return capacity.unqualified(asked, device.id[0])
 
 
 class _Result(msgspec.Struct):
@@ -418,7 +420,8 @@ class _Search:
         for pool in self.pools:
             if pool.incomplete or pool.invalid:
                 state = "being updated" if pool.incomplete else "invalid"
-                raise AllocationError(
+                kind = FailedOnNode if self.features.unready_on_node else AllocationError
+                raise kind(
                     f"{where}: asks for all devices, but resource pool {pool} is currently {state}"
                 )
             for one in pool.slices:
@@ -503,7 +506,9 @@ class _Search:
     def _is_in_use(self, claim: int, request: _Request, device: DeviceView) -> bool:
         if request.admin:
             return claim in self.taking.get(device.id, ())
-        return device.id in self.state.devices or bool(self.taking.get(device.id))
+        state = self.state
+        taken = device.id in state.devices if device.shared else state.holds(device.id)
+        return taken or bool(self.taking.get(device.id))
 
     def _is_suitable(
         self, claim: Manifest, request: _Request, device: DeviceView, one: SliceView
@@ -541,12 +546,12 @@ class _Search:
         if not self.features.consumable_capacity:
             return True
         _, taking = self.sharing.get(device.id, (0, {}))
-        capacities = device.manifest.get("capacity") or {}
+        asked, capacities = request.capacities_of(device), device.capacities
         if not device.shared:
             # An exclusive device is taken as a whole; the request still has to be a sound one.
-            return capacity.fits(request.capacities, capacities)
+            return capacity.fits(asked, capacities)
         held = self.state.consumed.get(device.id, {})
-        return capacity.fits(request.capacities, capacities, held, taking)
+        return capacity.fits(asked, capacities, held, taking)
 
     def _take(
         self, claim: int, request: _Request, device: DeviceView, one: SliceView, pool: Pool, *,
@@ -581,7 +586,7 @@ class _Search:
         consumed = None
         if shared:
             consumed = capacity.consumed_by_request(
-                request.capacities, device.manifest.get("capacity") or {}
+                request.capacities_of(device), device.capacities
             )
             users, total = self.sharing.get(device.id, (0, {}))
             total = dict(total)
@@ -658,8 +663,12 @@ class _Search:
                     made[field] = conditions
         if result.consumed is not None:
             made["shareID"] = self.allocator.share_id()
-            if result.consumed:
-                made["consumedCapacity"] = {n: str(v) for n, v in result.consumed.items()}
+            published = result.device.manifest.get("capacity") or {}
+            if amounts := {
+                name: str(amount)
+                for name, amount in zip(published, result.consumed.values(), strict=True)
+            }:
+                made["consumedCapacity"] = amounts
         return made
 
     def _config(self, index: int, claim: Manifest) -> list[Manifest]:

@@ -1,17 +1,27 @@
 """Capacity that a request consumes of a device that may be shared (KEP-5075).
 
 Rules: k8s.io/dynamic-resource-allocation ``structured/internal/incubating/consumable_capacity.go``,
-v1.36. Capacities are maps of names to quantities.
+v1.36, and v1.38 for names. Capacities are maps of names to quantities; a driver's capacity has one
+name with the driver's prefix and without, so all maps here are ``unqualified``.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from clusterstate.objects.values.quantity import BINARY_SI, Quantity
 
 Consumed = dict[str, Quantity]
 Capacities = Mapping[str, Mapping[str, Any]]
 """A device's ``capacity``: by name, ``value`` and perhaps ``requestPolicy``."""
+T = TypeVar("T")
+
+
+def unqualified(named: Mapping[str, T], driver: str) -> Mapping[str, T]:
+    """Return a map of capacities by their names without the prefix of their driver."""
+    prefix = f"{driver}/"
+    if not any(name.startswith(prefix) for name in named):
+        return named
+    return {name.removeprefix(prefix): value for name, value in named.items()}
 
 
 def consumed_capacity(requested: Quantity | None, capacity: Mapping[str, Any]) -> Quantity:

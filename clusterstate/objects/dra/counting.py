@@ -166,8 +166,8 @@ def pick(
     of_class = (allocator.classes[kind.asked["deviceClassName"]].get("spec") or {}).get("config")
     if of_class or any(asked_devices(claim).get("config") for claim in claims):
         return None
-    taken = allocator.state.devices
-    free = (one for one in countable(allocator, node, kind) or () if one not in taken)
+    holds = allocator.state.holds
+    free = (one for one in countable(allocator, node, kind) or () if not holds(one))
     made: list[Manifest] = []
     picked: list[DeviceId] = []
     wanted = 0

@@ -18,6 +18,7 @@ from clusterstate.objects.cel.devices import (
     compile_selector,
     device_value,
 )
+from clusterstate.objects.dra.capacity import unqualified
 from clusterstate.objects.rules.matching import NodeSelectorMatcher, node_fields
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import NodeSelector
@@ -120,13 +121,16 @@ def _content(driver: str, manifest: Manifest) -> Content:
 class DeviceView:
     """One device of a slice."""
 
-    __slots__ = ("consumes", "content", "id", "manifest", "place", "shared", "taints")
+    __slots__ = (
+        "capacities", "consumes", "content", "id", "manifest", "place", "shared", "taints",
+    )  # fmt: skip
 
     def __init__(self, driver: str, pool: str, manifest: Manifest) -> None:
         self.id: DeviceId = (driver, pool, manifest["name"])
         self.manifest = manifest
         self.place = NodeAccess(manifest)
         self.shared = bool(manifest.get("allowMultipleAllocations"))
+        self.capacities = unqualified(manifest.get("capacity") or {}, driver)
         self.taints: Sequence[Manifest] = manifest.get("taints") or ()
         self.consumes: Counters = _counters(
             manifest.get("consumesCounters") or (), name="counterSet"

@@ -1,7 +1,8 @@
 """Slices with the taints of DeviceTaintRules: what the scheduler and the eviction see.
 
-Rule: k8s.io/dynamic-resource-allocation ``resourceslice/tracker/tracker.go``, v1.36. The taints of
-rules come after a device's own, rules in the order of their names.
+Rule: k8s.io/dynamic-resource-allocation ``resourceslice/tracker/tracker.go``, v1.36; which devices
+a rule without a selector means as of v1.38. The taints of rules come after a device's own, rules in
+the order of their names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,13 +14,14 @@ from clusterstate.objects.values.meta import Manifest
 def rule_applies(rule: Manifest, driver: str, pool: str, device: str) -> bool:
     """Return whether a rule taints a device; what its selector leaves open matches all.
 
-    A rule with an effect of None, or without, taints all the same; nothing acts on it.
+    Without a selector it taints none (resource/v1 ``DeviceTaintRuleSpec.deviceSelector``). A rule
+    with an effect of None, or without, taints all the same; nothing acts on it.
     """
     selector: Mapping[str, Any] | None = (rule.get("spec") or {}).get("deviceSelector")
-    for field, value in (("driver", driver), ("pool", pool), ("device", device)):
-        if selector and selector.get(field) is not None and selector[field] != value:
-            return False
-    return True
+    return selector is not None and all(
+        selector.get(field) in (None, value)
+        for field, value in (("driver", driver), ("pool", pool), ("device", device))
+    )
 
 
 def patched_slice(manifest: Manifest, rules: Sequence[Manifest]) -> Manifest:

@@ -1,6 +1,7 @@
 """When pods have to leave because their devices have NoExecute taints.
 
-Rules: pkg/controller/devicetainteviction/device_taint_eviction.go, v1.36. A pod on a node leaves
+Rules: pkg/controller/devicetainteviction/device_taint_eviction.go, v1.36, and v1.38 for the claims
+that the scheduler makes for extended resources. A pod on a node leaves
 when a device that is allocated for it has a NoExecute taint that the allocation does not tolerate,
 or as soon as the shortest toleration ends; it counts from the time that the taint was added.
 """
@@ -97,9 +98,12 @@ def pod_leaves(
     if not pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
         return None
     first: dt.datetime | None = None
-    for entry in pod_claims(pod):
+    extended = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    for entry in (*pod_claims(pod), None):
         try:
-            name, must_own = claim_name(pod, entry)
+            name, must_own = (
+                claim_name(pod, entry) if entry else (extended.get("resourceClaimName"), True)
+            )
             claim = claims[name or ""]
             if must_own:
                 is_for(claim, pod, "Pod", or_group=workload_claims)

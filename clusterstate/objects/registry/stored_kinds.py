@@ -64,6 +64,7 @@ STORED_KINDS: Final = (
         short_names=("hpa",),
         categories=("all",),
         subresources=("status",),
+        counts_generation=True,
         not_done="nothing here measures the use of pods: the target is kept between minReplicas and"
         " maxReplicas, and no more",
     ),

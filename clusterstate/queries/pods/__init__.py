@@ -222,12 +222,15 @@ def claim_users(namespace: str) -> dict[str, int]:
     }
 
 
-def claiming_pods(namespace: str) -> dict[int, bytes]:
-    """Return the pods of a namespace that claim devices, as JSON by id. Queries twice."""
+def claiming_pods(namespace: str, names: Sequence[str] = ()) -> dict[int, bytes]:
+    """Return the pods of a namespace that claim devices, as JSON by id. Queries twice.
+
+    ``names``: pods that are returned as well, such as those with extended resources.
+    """
     rows = sql.fetch(
-        "SELECT p.id FROM pod p JOIN scheduling_class c ON c.id = p.class_id"
-        " WHERE p.namespace = %s AND strpos(c.spec, '\"resourceClaims\"') > 0 ORDER BY p.id",
-        (namespace,),
+        "SELECT p.id FROM pod p JOIN scheduling_class c ON c.id = p.class_id WHERE p.namespace = %s"
+        " AND (strpos(c.spec, '\"resourceClaims\"') > 0 OR p.name = ANY(%s)) ORDER BY p.id",
+        (namespace, list(names)),
     )
     return pod_manifests([row[0] for row in rows]) if rows else {}
 

@@ -98,11 +98,16 @@ def _as_json(tainted: _Tainted) -> object:
 
 def _sync(namespace: str, tainted: _Tainted, now: datetime) -> datetime | None:
     """Evict the pods of a namespace whose time has come; return when the next one's does."""
-    pods = {pod_id: decode_object(item) for pod_id, item in claiming_pods(namespace).items()}
-    if not pods:
-        return None
     found = map(decode_object, list_page("ResourceClaim", namespace).items)
     claims = {claim["metadata"]["name"]: claim for claim in found}
+    owners = [
+        owner["name"]
+        for claim in claims.values()
+        for owner in claim["metadata"].get("ownerReferences") or ()
+    ]
+    pods = {
+        pod_id: decode_object(item) for pod_id, item in claiming_pods(namespace, owners).items()
+    }
     next_due: datetime | None = None
     for pod_id, pod in pods.items():
         leaves = pod_leaves(pod, claims, tainted.devices, tainted.rules)

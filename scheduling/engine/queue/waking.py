@@ -103,18 +103,21 @@ class Waking:
 
     def set_device(self, kind: str, new: Manifest) -> ClusterEvent:
         """Take over a claim, class, slice or rule of devices; return what it means."""
-        old = self.snapshot.devices.set(kind, new)
-        if kind == "DeviceTaintRule":
-            return self.slices_tainted()
-        action = Action.ADD if old is None else Action.UPDATE
+        return self._device_changed(kind, self.snapshot.devices.set(kind, new), new)
+
+    def remove_device(self, kind: str, namespace: str, name: str) -> ClusterEvent:
+        """Forget a claim, class, slice or rule of devices; return what it means."""
+        old = self.snapshot.devices.remove(kind, namespace, name)
+        return self._device_changed(kind, old, None)
+
+    def _device_changed(
+        self, kind: str, old: Manifest | None, new: Manifest | None
+    ) -> ClusterEvent:
+        action = Action.DELETE if new is None else Action.ADD if old is None else Action.UPDATE
+        if kind == "DeviceTaintRule":  # slices say something else
+            kind, action, old, new = "ResourceSlice", Action.UPDATE, None, None
         return ClusterEvent(
             resource=Resource(kind), action=action, old=old, new=new, devices=self.snapshot.devices
-        )
-
-    def slices_tainted(self) -> ClusterEvent:
-        """Return what it means that a rule came, changed or went: slices say something else."""
-        return ClusterEvent(
-            resource=Resource.RESOURCE_SLICE, action=Action.UPDATE, devices=self.snapshot.devices
         )
 
     def something_changed(self, resource: Resource, action: Action, now: float) -> None:

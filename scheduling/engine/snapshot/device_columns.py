@@ -145,13 +145,13 @@ class DeviceColumns:
         touch: Callable[[int], None],
     ) -> bool:
         """Write what rows have of a kind; False where one has some that cannot be counted."""
-        taken = snapshot.devices.allocator(GATES.allocator).state.devices
+        holds = snapshot.devices.allocator(GATES.allocator).state.holds
         allocatable, requested = snapshot.allocatable, snapshot.requested
         for row in rows:
             found = _devices(snapshot, kind, row)
             if found is None:
                 return False
-            used = sum([one in taken for one in found])
+            used = sum(map(holds, found))
             if allocatable.item(row, column) != len(found) or requested.item(row, column) != used:
                 allocatable[row, column], requested[row, column] = len(found), used
                 touch(row)

@@ -126,14 +126,14 @@ class SingleChanges(WarmState):
 
     def _apply_device(self, change: Change, now: float) -> None:
         if change.verb == changes.DELETED:
-            self._remove_other(change)
-            if change.kind == "DeviceTaintRule" and len(self.queue):
-                self._wake(self.slices_tainted(), now)
+            event = self.remove_device(change.kind, change.namespace, change.name)
         elif change.text is not None:
             new = msgspec.json.decode(change.text.replace(SLOT, ""))
             event = self.set_device(change.kind, new)
-            if len(self.queue):
-                self._wake(event, now)
+        else:
+            return
+        if len(self.queue):
+            self._wake(event, now)
 
     def _apply_node(self, change: Change, now: float) -> None:
         row = self.snapshot.row_of(change.name)

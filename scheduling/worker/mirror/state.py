@@ -391,9 +391,7 @@ class WarmState(Waking):
 
     def _remove_other(self, change: Change) -> msgspec.Struct | None:
         """Remove an object; return the one for volumes that it was."""
-        if change.kind in DEVICE_KINDS:
-            self.snapshot.devices.remove(change.kind, change.namespace, change.name)
-        elif change.kind == "Namespace":
+        if change.kind == "Namespace":
             self.snapshot.remove_namespace(change.name)
         elif change.kind == "PodDisruptionBudget":
             self.snapshot.remove_budget(change.namespace, change.name)

@@ -450,15 +450,15 @@ def _resource_slice(new: Manifest, old: Manifest | None) -> Errors:
         for field in ("driver", "nodeName"):
             errors += validate_immutable(spec.get(field), before.get(field), f"spec.{field}")
     errors += _where(spec, "spec", _PLACES, "")
-    selector = spec.get("nodeSelector")
-    if selector is not None and len(terms := selector.get("nodeSelectorTerms") or []) != 1:
-        detail = "must have exactly one node selector term"
-        errors.append(invalid("spec.nodeSelector.nodeSelectorTerms", terms, detail))
+    apart = bool(spec.get("perDeviceNodeSelection"))
+    errors += _one_term(spec, "spec")
     found = spec.get("devices")
+    if apart and found != ((old or {}).get("spec") or {}).get("devices"):  # since v1.38
+        for index, one in enumerate(found or ()):
+            errors += _one_term(one, f"spec.devices[{index}]")
     if spec.get("sharedCounters") is not None and found is not None:
         errors.append(invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
     most = _MOST_SPECIAL_DEVICES if any(map(_is_special, found or ())) else _MOST_DEVICES
-    apart = bool(spec.get("perDeviceNodeSelection"))
     known = {_name(one): one for one in ((old or {}).get("spec") or {}).get("devices") or ()}
 
     def device(one: Manifest, path: str) -> Errors:
@@ -544,6 +544,14 @@ def _where(owner: Manifest, path: str, fields: tuple[str, ...], why: str) -> Err
         more = "" if why else ", but multiple fields are set"
         errors.append(invalid(path, "{" + ", ".join(given) + "}", detail + more))
     return errors
+
+
+def _one_term(owner: Manifest, path: str) -> Errors:
+    selector = owner.get("nodeSelector")
+    if selector is None or len(terms := selector.get("nodeSelectorTerms") or []) == 1:
+        return []
+    detail = "must have exactly one node selector term"
+    return [invalid(f"{path}.nodeSelector.nodeSelectorTerms", terms, detail)]
 
 
 def _is_special(device: Manifest) -> bool:

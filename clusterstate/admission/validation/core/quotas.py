@@ -176,6 +176,17 @@ def validate_resource_quota(quota: Manifest, old: Manifest | None = None) -> Err
     return errors
 
 
+def validate_resource_quota_status(quota: Manifest, old: Manifest | None) -> Errors:
+    """Return the errors in the amounts of a quota's status that a write changes."""
+    status, before = quota.get("status") or {}, (old or {}).get("status") or {}
+    errors: Errors = []
+    for field in ("hard", "used"):
+        kept = before.get(field) or {}
+        amounts = {n: v for n, v in (status.get(field) or {}).items() if kept.get(n) != v}
+        errors += _amounts(amounts, f"status.{field}")
+    return errors
+
+
 def _amounts(amounts: Manifest, path: str) -> Errors:
     errors: Errors = []
     for name, value in amounts.items():

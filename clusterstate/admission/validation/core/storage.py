@@ -29,7 +29,7 @@ from clusterstate.admission.validation.core.metadata import (
     validate_immutable,
     validate_label_selector,
 )
-from clusterstate.admission.validation.core.resources import parse
+from clusterstate.admission.validation.core.resources import parse, validate_quantity
 from clusterstate.admission.validation.core.scheduling import validate_node_selector
 from clusterstate.objects.rules.csi_migration import HOLLOW_PROVISIONER
 from clusterstate.objects.values import durations
@@ -187,6 +187,18 @@ def _claim(new: Manifest, old: Manifest | None) -> Errors:
     return errors + _shrinks(spec, before, (old.get("status") or {}).get("capacity") or {})
 
 
+def validate_claim_status(new: Manifest, old: Manifest | None) -> Errors:
+    """Return the errors in the amounts of a claim's status that a write changes."""
+    status, before = new.get("status") or {}, (old or {}).get("status") or {}
+    return [
+        error
+        for field in ("capacity", "allocatedResources")
+        for name, amount in (status.get(field) or {}).items()
+        if amount != (before.get(field) or {}).get(name)
+        for error in validate_quantity(name, amount, f"status.{field}[{name}]")
+    ]
+
+
 def _shrinks(spec: Manifest, before: Manifest, capacity: Manifest) -> Errors:
     """Return the error of a claim that asks for less than it has."""
     new, old, has = (
@@ -327,18 +339,13 @@ def _driver_name(name: str, path: str) -> Errors:
     return errors + invalid_each(path, name, formats.dns_subdomain(name.lower()))
 
 
-_STATED: Final = (
-    ("attachRequired", "attachedRequired"),
-    ("podInfoOnMount", "podInfoOnMount"),
-    ("storageCapacity", "storageCapacity"),
-    ("seLinuxMount", "seLinuxMount"),
-)
-"""What a driver has to say, and the names by which Kubernetes' errors call it."""
+_STATED: Final = ("attachRequired", "podInfoOnMount", "storageCapacity", "seLinuxMount")
+"""What a driver has to say."""
 
 
 def _csi_driver(new: Manifest, old: Manifest | None) -> Errors:
     spec = new.get("spec") or {}
-    errors = [required(f"spec.{told}") for name, told in _STATED if spec.get(name) is None]
+    errors = [required(f"spec.{name}") for name in _STATED if spec.get(name) is None]
     errors += one_of(spec.get("fsGroupPolicy"), "spec.fsGroupPolicy", _FS_GROUP)
     for mode in spec.get("volumeLifecycleModes") or ():
         errors += one_of(mode, "spec.volumeLifecycleModes", _LIFECYCLES)
@@ -363,9 +370,8 @@ def _csi_driver(new: Manifest, old: Manifest | None) -> Errors:
         errors.append(invalid("spec.serviceAccountTokenInSecrets", secrets, detail))
     if old is not None:
         before = old.get("spec") or {}
-        for name, told in (("attachRequired", "attachedRequired"),
-                           ("volumeLifecycleModes", "volumeLifecycleModes")):  # fmt: skip
-            errors += validate_immutable(spec.get(name), before.get(name), f"spec.{told}")
+        for name in ("attachRequired", "volumeLifecycleModes"):
+            errors += validate_immutable(spec.get(name), before.get(name), f"spec.{name}")
     return errors
 
 

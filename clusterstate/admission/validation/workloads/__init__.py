@@ -4,6 +4,7 @@
 
     jobs, job_policies      Jobs, CronJobs, HorizontalPodAutoscalers
     pod_groups              PodGroups and Workloads
+    statuses                counts in a status that is written by itself
     services, networking    Services; Endpoints, Ingresses, NetworkPolicies, addresses
     configuration           ConfigMaps, Secrets, PodTemplates, ControllerRevisions
 """
