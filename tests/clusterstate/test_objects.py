@@ -387,8 +387,7 @@ def test_a_renewal_writes_one_document_and_waits_for_no_disk() -> None:
     assert not are_renewed(lease, "kube-system", ""), "by these leaders are elected"
 
 
-@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
-def test_who_waits_for_a_renewal_changes_what_it_wrote(together: bool) -> None:
+def test_who_waits_for_a_renewal_changes_what_it_wrote() -> None:
     """The document is written over: the row alone would tell of a newer one."""
     lease = KINDS["Lease"]
 
@@ -405,10 +404,7 @@ def test_who_waits_for_a_renewal_changes_what_it_wrote(together: bool) -> None:
 
     def held() -> None:
         holds = update(lambda old: {**old, "spec": {**old["spec"], "holderIdentity": "n1"}})
-        if together:
-            objects.renew_each(lease, [holds], now=NOW)
-        else:
-            objects.carry_out(lease, holds, now=NOW)
+        objects.carry_out(lease, holds, now=NOW)
 
     body = {"metadata": {"name": "n1"}, "spec": {"renewTime": "2026-11-21T12:00:00.000000Z"}}
     objects.create("Lease", "kube-node-lease", body, now=NOW)
