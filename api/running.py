@@ -5,7 +5,8 @@ request (``make_ready``) and closes when it ends (``hang_up``).
 """
 
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
@@ -18,18 +19,22 @@ from django.http.response import HttpResponseBase
 
 from api import resources, routes
 from api.access import auth
-from api.forms import errors, failures, protobuf
+from api.forms import errors, failures, options, parsers, protobuf, replies, wire
+from api.forms.bodies import metadata_of, put_namespace
+from api.kinds.viewsets import MAX_OBJECT_BYTES
 from api.requests import WholeRequest
-from api.server import audit, connections
+from api.server import audit, connections, room
 from api.server.audit_events import AuditedRequest
 from api.server.batches import KEY, Batch
 from api.server.scopes import Scope, environment_of
 from api.server.sending import Answer, Headers, answer_of
 from api.server.sessions import Sessions
-from clusterstate import catalogue
+from clusterstate import advice, catalogue
+from clusterstate.actions.writing.stored import Stored
 from clusterstate.admission.request import User
 from clusterstate.middleware import AUDIT_ID, SESSION_USER
 from clusterstate.objects.values.actor import APISERVER, acting
+from clusterstate.objects.wire import managed_fields
 from clusterstate.objects.wire.protobuf import encode_text
 from clusterstate.queries.pods import find_pods
 from clusterstate.telemetry import tracing
@@ -74,9 +79,7 @@ def _read_plainly(works: Sequence[Work]) -> dict[int, Answer]:
         scope, user = work.scope, work.user
         if user is None or scope["method"] != "GET" or scope["query_string"]:
             continue
-        target = routes.of(scope).target
-        accepts = [value for name, value in scope["headers"] if name == b"accept"] or [b""]
-        form = _FORMS.get(accepts[0]) if len(accepts) == 1 else None
+        target, form = routes.of(scope).target, _form_of(scope)
         if form is None or target is None or not _is_pod(target) or tracing.is_on():
             continue
         with suppress(Exception):  # the view raises it again, and says what it is
@@ -93,10 +96,7 @@ def _read_plainly(works: Sequence[Work]) -> dict[int, Answer]:
     answers: dict[int, Answer] = {}
     for (place, form), body in zip(forms.items(), found, strict=True):
         if body is not None:
-            written = encode_text(body) if form == protobuf.MEDIA_TYPE else body
-            kind = b"content-type", form.encode()
-            length = b"content-length", b"%d" % len(written)
-            answers[place] = 200, [_NO_CACHE, kind, length], written
+            answers[place] = _answer(200, body, form)
     return answers
 
 
@@ -104,7 +104,81 @@ def _is_pod(target: routes.Target) -> bool:
     return target.kind.name == "Pod" and bool(target.name) and not target.subresource
 
 
-_FORMS: Final = {
+def _form_of(scope: Scope) -> str | None:
+    """Return the form of an object that a program accepts, ``None`` if the view shall find it."""
+    return _FORMS.get(_only(scope, b"accept"))
+
+
+def _only(scope: Scope, header: bytes) -> bytes | None:
+    """Return the value of a header, empty if there is none, ``None`` if there are several."""
+    found = [value for name, value in scope["headers"] if name == header] or [b""]
+    return found[0] if len(found) == 1 else None
+
+
+def _answer(status: int, body: bytes, form: str, warnings: Sequence[str] = ()) -> Answer:
+    written = encode_text(body) if form == protobuf.MEDIA_TYPE else body
+    headers = [_NO_CACHE, (b"content-type", form.encode())]
+    if warnings:
+        headers.append((b"warning", replies.warning_header(warnings).encode("latin-1")))
+    return status, [*headers, (b"content-length", b"%d" % len(written))], written
+
+
+class _Created:
+    """The place of the answer to a plain creation."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self.answer: Answer | None = None
+
+    def finish(self, make: Callable[[Stored], Answer], result: Stored) -> None:
+        try:
+            self.answer = make(result)
+        except Exception as error:  # noqa: BLE001  # it becomes an answer
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        self.answer = answer_of(failures.of_scope(self._scope, error))
+
+
+def _create_plainly(work: Work, batch: Batch) -> _Created | None:
+    """Have a batch create the pod or node of a plain request; ``None``: that is for the view.
+
+    Saves a third of the time of such a request. What is wrong with the request the view finds
+    again, and says what it is.
+    """
+    scope, user, body = work.scope, work.user, work.body
+    if scope["method"] != "POST" or user is None or scope["query_string"] or tracing.is_on():
+        return None
+    route, form, agent = routes.of(scope), _form_of(scope), _only(scope, b"user-agent")
+    target, is_json = route.target, _only(scope, b"content-type") == _JSON
+    if target is None or form is None or agent is None or not is_json:
+        return None
+    kind, namespace = target.kind, target.namespace
+    is_of_many = kind.name in ("Pod", "Node") and not kind.group and route.version == "v1"
+    names_one = target.name or target.subresource or kind.namespaced != bool(namespace)
+    if not is_of_many or names_one or len(body) > MAX_OBJECT_BYTES:
+        return None
+    with suppress(Exception):  # the view raises it again
+        if auth.MASTERS not in user.groups:
+            auth.require(user, auth.asked("POST", target, ""))
+        room.require()
+        value = _READER.read(body)
+        if value["kind"] != kind.name:
+            return None
+        manifest, warnings = wire.manifest(value, kind)
+        put_namespace(metadata_of(manifest), namespace)
+        warnings += advice.about(kind.name, manifest, time.monotonic())
+        if kind.names_creators:
+            managed_fields.claim(kind, manifest, options.program(agent.decode("latin-1")))
+
+        def finish(done: Stored) -> Answer:
+            return _answer(201, done.manifest, form, [*warnings, *done.warnings])
+
+        return batch.create(kind, namespace, manifest, user, finish, _Created(scope))
+    return None
+
+
+_FORMS: Final[Mapping[bytes | None, str]] = {
     **dict.fromkeys(
         (b"", b"*/*", b"application/json", b"application/json, */*"), "application/json"
     ),
@@ -118,7 +192,16 @@ _FORMS: Final = {
     ),
 }
 """What programs accept, and the form in which they get an object."""
+_JSON: Final = parsers.JSON.encode()
+_READER: Final = parsers.JSONParser()
 _NO_CACHE: Final = b"cache-control", errors.NO_CACHE.encode()
+
+
+def _answer_of(response: HttpResponseBase | _Created) -> Answer:
+    if not isinstance(response, _Created):
+        return answer_of(response)
+    assert response.answer is not None
+    return response.answer
 
 
 class Runner:
@@ -159,9 +242,12 @@ class Runner:
         connections.check()
         read = _read_plainly(works)
         batch = Batch()
-        responses: list[HttpResponseBase] = []
+        responses: list[HttpResponseBase | _Created] = []
         for place, work in enumerate(works):
             if place in read:
+                continue
+            if (created := _create_plainly(work, batch)) is not None:
+                responses.append(created)
                 continue
             try:
                 environ = environment_of(work.scope, work.body, work.user)
@@ -175,7 +261,7 @@ class Runner:
             batch.execute()
         connections.release()
         others = iter(responses)
-        return [read.get(n) or answer_of(next(others)) for n in range(len(works))]
+        return [read.get(n) or _answer_of(next(others)) for n in range(len(works))]
 
     def _respond(self, request: WholeRequest) -> HttpResponseBase:
         """Return Django's response, without the signals around a request.

@@ -170,7 +170,7 @@ def field_manager(request: Request) -> str:
     Rule: managerOrUserAgent, apiserver ``endpoints/handlers/create.go``.
     """
     given: str = request.query_params.get("fieldManager", "")
-    return given or _program(request.META.get("HTTP_USER_AGENT", ""))
+    return given or program(request.META.get("HTTP_USER_AGENT", ""))
 
 
 def _manager_causes(manager: str) -> list[FieldError]:
@@ -194,7 +194,7 @@ def is_forced(request: Request) -> bool:
 
 
 @remembered(1024)
-def _program(agent: str) -> str:
+def program(agent: str) -> str:
     """Return the program that a User-Agent names first."""
     name = "".join(one for one in agent.partition("/")[0] if one.isprintable())
     return name.encode()[:_MANAGER_BYTES].decode(errors="ignore") or "unknown"

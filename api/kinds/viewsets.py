@@ -248,7 +248,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
 
         batch = batches.of(request)
         if batch is not None and objects.is_batched(kind):
-            return batch.create(kind, target.namespace, manifest, self.user, created)
+            place = batches.Deferred()
+            return batch.create(kind, target.namespace, manifest, self.user, created, place)
         stored = objects.create(kind, target.namespace, manifest, now=clock.now(), user=self.user)
         if kind.name == "Pod" and self.is_dry_run(request):
             return Afterwards(foretold)

@@ -36,6 +36,19 @@ Wanted = TypeVar("Wanted")
 Result = TypeVar("Result")
 
 
+class Place(Protocol):
+    """Where a batch leaves the answer to one request."""
+
+    def finish(self, make: Callable[[Any], Any], result: Any) -> None:
+        """Answer with what ``make`` makes of a result; if that fails, the write stays."""
+
+    def fail(self, error: Exception) -> None:
+        """Take a failure for the answer."""
+
+
+AnyPlace = TypeVar("AnyPlace", bound=Place)
+
+
 class _Completes(Protocol):
     """A view."""
 
@@ -57,11 +70,11 @@ class Deferred(HttpResponseBase):
         self.answer: HttpResponseBase | None = None
 
     def finish(self, make: Callable[[Any], HttpResponseBase], result: Any) -> None:
-        """Answer with what ``make`` makes of a result; if that fails, the write stays."""
+        """Have the view complete what ``make`` makes of a result."""
         self.answer = self.view.complete(self.request, lambda: make(result))
 
     def fail(self, error: Exception) -> None:
-        """Take a failure for the answer."""
+        """Have the view complete a failure."""
 
         def failed() -> HttpResponseBase:
             raise error
@@ -74,37 +87,34 @@ class _Group(Generic[Wanted, Result]):
 
     def __init__(self, do: Callable[[Sequence[Wanted]], Sequence[Result | StatusError]]) -> None:
         self._do = do
-        self._wanted: list[tuple[Deferred, Wanted, Callable[[Result], HttpResponseBase]]] = []
+        self._wanted: list[tuple[Place, Wanted, Callable[[Result], Any]]] = []
 
-    def add(self, wanted: Wanted, finish: Callable[[Result], HttpResponseBase]) -> Deferred:
-        """Take one request's wish; the answer is what ``finish`` makes of the result."""
-        deferred = Deferred()
-        self._wanted.append((deferred, wanted, finish))
-        return deferred
+    def add(self, wanted: Wanted, finish: Callable[[Result], Any], place: AnyPlace) -> AnyPlace:
+        """Take one request's wish; its place gets what ``finish`` makes of the result."""
+        self._wanted.append((place, wanted, finish))
+        return place
 
     def execute(self) -> None:
-        """Do all of it; every ``Deferred`` has its answer afterwards."""
+        """Do all of it; every place has its answer afterwards."""
         self._execute(self._wanted)
 
-    def _execute(
-        self, wanted: list[tuple[Deferred, Wanted, Callable[[Result], HttpResponseBase]]]
-    ) -> None:
+    def _execute(self, wanted: list[tuple[Place, Wanted, Callable[[Result], Any]]]) -> None:
         try:
             results = self._do([one for _, one, _ in wanted])
         except Exception as error:  # noqa: BLE001  # it becomes an answer
             if len(wanted) == 1 or sql.is_away(error):
-                for deferred, _, _ in wanted:  # the database failed, none of the requests
-                    deferred.fail(error)
+                for place, _, _ in wanted:  # the database failed, none of the requests
+                    place.fail(error)
                 return
             # One request that nothing foresaw must not fail the others; nothing was stored.
             for one in wanted:
                 self._execute([one])
             return
-        for (deferred, _, finish), result in zip(wanted, results, strict=True):
+        for (place, _, finish), result in zip(wanted, results, strict=True):
             if isinstance(result, StatusError):
-                deferred.fail(result)
+                place.fail(result)
             else:
-                deferred.finish(finish, result)
+                place.finish(finish, result)
 
 
 class Batch:
@@ -119,14 +129,16 @@ class Batch:
         namespace: str,
         manifest: Manifest,
         user: User,
-        finish: Callable[[Stored], HttpResponseBase],
-    ) -> Deferred:
-        """Create an object and answer what ``finish`` returns."""
+        finish: Callable[[Stored], Any],
+        place: AnyPlace,
+    ) -> AnyPlace:
+        """Create an object; return the place that gets what ``finish`` returns."""
 
         def do(wanted: Sequence[tuple[str, Manifest, User]]) -> Sequence[Stored | StatusError]:
             return objects.create_each(kind, wanted, now=clock.now())
 
-        return self._group(f"create {kind.name}", do).add((namespace, manifest, user), finish)
+        group = self._group(f"create {kind.name}", do)
+        return group.add((namespace, manifest, user), finish, place)
 
     def delete(
         self, kind: Kind, wanted: Deletion, finish: Callable[[Deleted], HttpResponseBase]
@@ -136,7 +148,7 @@ class Batch:
         def do(wanted: Sequence[Deletion]) -> Sequence[Deleted | StatusError]:
             return objects.delete_each(kind, wanted, now=clock.now())
 
-        return self._group(f"delete {kind.name}", do).add(wanted, finish)
+        return self._group(f"delete {kind.name}", do).add(wanted, finish, Deferred())
 
     def renew(
         self, kind: Kind, wanted: objects.Update, finish: Callable[[Stored], HttpResponseBase]
@@ -146,16 +158,16 @@ class Batch:
         def do(wanted: Sequence[objects.Update]) -> Sequence[Stored | StatusError]:
             return objects.renew_each(kind, wanted, now=clock.now())
 
-        return self._group(f"renew {kind.name}", do).add(wanted, finish)
+        return self._group(f"renew {kind.name}", do).add(wanted, finish, Deferred())
 
     def read_pod(
         self, namespace: str, name: str, finish: Callable[[bytes], HttpResponseBase]
     ) -> Deferred:
         """Read a pod and answer what ``finish`` returns."""
-        return self._group("read Pod", _read_pods).add((namespace, name), finish)
+        return self._group("read Pod", _read_pods).add((namespace, name), finish, Deferred())
 
     def execute(self) -> None:
-        """Do all of it; every ``Deferred`` has its answer afterwards.
+        """Do all of it; every place has its answer afterwards.
 
         The batch forgets what it did. Each request's environment holds the batch, so that a batch
         that held the requests would leave them all, with bodies and answers, to the garbage

@@ -9,6 +9,8 @@ import pytest
 from django.core.wsgi import get_wsgi_application
 from django.db import connection
 
+from api import resources
+from api.forms import protobuf, wire
 from api.running import Runner, Work
 from api.server import audit
 from api.server.lanes import Lane
@@ -64,6 +66,68 @@ def test_a_pod_is_read_without_the_view_as_the_view_reads_it(api, runner, accept
     assert quickly[0] == plainly[0]
     assert sorted(quickly[1]) == sorted(plainly[1])
     assert quickly[2] == plainly[2]
+
+
+PROTOBUF = b"application/vnd.kubernetes.protobuf"
+JSON = b"application/json"
+CREATIONS = {
+    "a pod": (PODS, pod("new"), True),
+    "a pod that has a label": (PODS, pod("new", labels={"a": "b"}), True),
+    "a node": (NODES, node("new"), True),
+    "an unknown field": (PODS, pod("new", flurb=1), True),
+    "a name that is none": (PODS, pod("NO_name"), True),
+    "a name that is taken": (PODS, pod("there"), True),
+    "a class that is not there": (PODS, pod("new", priorityClassName="no"), True),
+    "a field of another type": (PODS, pod("new", nodeName=7), False),
+    "another namespace": (PODS, {**pod("new"), "metadata": {"namespace": "b"}}, False),
+    "a list": (PODS, {"kind": "PodList", "items": [pod("new")]}, False),
+    "no kind": (PODS, {key: one for key, one in pod("new").items() if key != "kind"}, False),
+    "nothing": (PODS, None, False),
+    "a parameter": (f"{PODS}?fieldManager=me", pod("new"), False),
+}
+
+
+def bare(value):
+    """A value without what differs between two objects that are created alike."""
+    if isinstance(value, list):
+        return [bare(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    own = ("uid", "resourceVersion", "creationTimestamp", "time")
+    return {key: key in own or bare(one) for key, one in value.items()}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("what", CREATIONS)
+def test_what_is_created_without_the_view_is_as_the_view_creates_it(api, runner, monkeypatch, what):
+    path, body, is_plain = CREATIONS[what]
+    api.post(PODS, pod("there"))
+    asked = work(api, "POST", path, body)
+    table = b"application/json;as=Table;v=v1;g=meta.k8s.io"
+    for accept in (JSON, PROTOBUF, table) if what == "a pod" else (JSON,):
+        for who in ("system:masters", "nobody"):
+            headers = [one for one in asked.scope["headers"] if one[0] != b"accept"]
+            headers += [(b"accept", accept), (b"user-agent", b"kubectl/v1.36")]
+
+            def run(do, headers=headers, who=who):
+                user = User(name="u", groups=(who,))
+                scope = {**asked.scope, "headers": headers}
+                ((status, told, sent),) = do([Work(scope, asked.body, asked.entry, user)])
+                lengths = [one for name, one in told if name == b"content-length"]
+                assert lengths == [str(len(sent)).encode()]
+                others = sorted(one for one in told if one[0] != b"content-length")
+                is_json = (b"content-type", PROTOBUF) not in told
+                value = json.loads(sent if is_json else wire.encode(protobuf.decode(sent)))
+                return status, others, bare(value)
+
+            plainly = run(runner.one_by_one)
+            api.delete(f"{path.partition('?')[0]}/new?gracePeriodSeconds=0")
+            with monkeypatch.context() as patch:
+                if is_plain and accept != table and who == "system:masters":
+                    patch.setattr(resources.objects, "view", None)
+                quickly = run(runner.together)
+            api.delete(f"{path.partition('?')[0]}/new?gracePeriodSeconds=0")
+            assert quickly == plainly
 
 
 def together(runner, *works):
