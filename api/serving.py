@@ -218,7 +218,12 @@ class Application:
         run = Runner(django, self._sessions)
         shares = Shares()
         self._calls = Calls("watch", threads=threads, finish=hang_up, shares=shares)
-        ready: dict[str, Any] = {"prepare": make_ready, "finish": hang_up, "shares": shares}
+        of_console = settings.PROCESS == "console"
+        ready: dict[str, Any] = {
+            "prepare": None if of_console else make_ready,
+            "finish": hang_up,
+            "shares": shares,
+        }
         self._general = Lane("request", run.one_by_one, threads=threads, limit=1, **ready)
         self._creations = Lane("create", run.together, threads=2, limit=BATCH, **ready)
         # Apart from creations, since a row may be locked by somebody whom only time ends.
@@ -243,14 +248,15 @@ class Application:
         )
         # Pages are long to make: they shall not take the threads of the API. Those of the console
         # may wait for an advisor: nobody's shall take all threads.
-        of_console = settings.PROCESS == "console"
         self._pages = Lane(
             "page",
             run.one_by_one,
             threads=4 if of_console else 2,
             limit=1,
+            prepare=make_ready if of_console else None,
+            finish=hang_up,
+            shares=shares,
             keeps_room=of_console,
-            **ready,
         )
         self._logins = Lane(
             "login",

@@ -51,7 +51,7 @@ _TEXT = "text/plain; charset=utf-8"
 ANSWER_SECONDS: Final = 1.0
 """How long ``problems`` waits for the thread that looks."""
 _EVERY_SECONDS = 1.0
-_SELDOM_SECONDS = 5.0
+_SELDOM_SECONDS = 10.0
 _ASKED_LATELY_SECONDS = 30.0
 """Seconds without a request after which the thread looks only seldom."""
 _STATEMENT_SECONDS = 2.0

@@ -19,7 +19,7 @@ another makes the connection of a subscription and asks Redis every few seconds 
 answers. While it does not, ``Subscription.wait`` returns after ``POLL_SECONDS``.
 
 Waiting happens on the client side of a subscription: a blocking list pop with a time-out is served
-by the server's 10 Hz cron and would be up to 100 ms late.
+by the server's clock, which ticks twice a second while it is idle.
 """
 
 import math

@@ -324,6 +324,7 @@ class Redis:
             "appendonly": "yes" if self._durable else "no",
             "appendfsync": "everysec",
             "loglevel": "warning",
+            "hz": "2",  # how often an idle server wakes; a wait with a time-out ends as much late
         }
         command = [str(binary)]
         for key, value in options.items():

@@ -176,7 +176,7 @@ class _Asking:
     def run(self) -> bytes:
         alone_since = None if self._pose() else time.monotonic()
         while (left := self._until + _MARGIN_SECONDS - time.monotonic()) > 0:
-            # The server looks at such time-outs ten times a second; an answer comes at once.
+            # An idle server looks at such time-outs twice a second; an answer comes at once.
             got: Any = client().blpop([_ANSWER + self._id], min(max(left, 0.05), LOOK_SECONDS))
             if got is not None:
                 return _read(got[1])
