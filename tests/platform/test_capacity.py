@@ -44,6 +44,7 @@ STARTED = {
     "scheduling/controllers/webhooks/client.py": 0,
     "scheduling/framework/http_calls.py": 0,
     "scheduling/packing/gangs.py": 0,  # waits for the solver's process
+    "scheduling/processes/broker.py": 0,
     "scheduling/processes/duties.py": "worker",
     "scheduling/processes/loop.py": "loops",
     "scheduling/processes/loops.py": "loops",
