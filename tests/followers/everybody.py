@@ -184,16 +184,17 @@ def filled(names: Iterable[str]) -> Iterator[dict[str, Any]]:
         frozenset({"namespace", "name", "number"}): [
             {"namespace": a, "name": b, "number": c} for a, b, c in decided()
         ],
-        frozenset({"kind_name", "namespace", "name"}): [
+        # Every list is asked for these: not before a path wants them.
+        frozenset({"kind_name", "namespace", "name"}): (
             {"kind_name": kind, "namespace": namespace or "-", "name": name}
             for kind, namespace, name in stored()
-        ],
-        frozenset({"kind_name", "namespace", "name", "revision"}): [
+        ),
+        frozenset({"kind_name", "namespace", "name", "revision"}): (
             {"kind_name": kind, "namespace": namespace or "-", "name": name, "revision": revision}
             for kind, namespace, name, revision in changed()
-        ],
+        ),
     }
-    yield from known[frozenset(wanted)]
+    yield from list(known[frozenset(wanted)])
 
 
 def own_paths() -> Iterator[str]:
