@@ -67,10 +67,10 @@ Creating, deleting and reading single objects is what clients do thousands of ti
 requests that wait together run through the same view one after another, and each leaves its wish in
 the ``server.batches.Batch`` of its thread instead of carrying it out; then one statement does the
 wishes of all. Nothing else differs: authentication, permissions, parsers, validation, renderers and
-the form of failures are the same objects, since the view is the same. A ``batches.Deferred`` stands
-for the answer meanwhile, and the view's own ``finalize_response`` completes it. The batch lanes
-call the view without Django's URL resolver and middleware, which have nothing to say about these
-paths.
+the form of failures are the same objects, since the view is the same. A
+``batches.DeferredAnswer`` stands for the answer meanwhile, and the view's own ``finalize_response``
+completes it. The batch lanes call the view without Django's URL resolver and middleware, which have
+nothing to say about these paths.
 ``tests/api/test_both_ways.py`` holds both ways equal for every status.
 
 Objects of our own (``stowage.dev``)

@@ -13,7 +13,7 @@ DIFFERENCE_SECONDS: Final = 1.0
 """A smaller difference does not count: it may be the time that the database took to answer."""
 
 
-class _Seen:
+class _ClockOffset:
     """By how much the host's clock was ahead of the database's at the last look."""
 
     ahead = timedelta(0)
@@ -21,7 +21,7 @@ class _Seen:
 
 def now() -> datetime:
     """Return the time, aware, in UTC."""
-    return datetime.now(UTC) - _Seen.ahead  # noqa: TID251  # the edge
+    return datetime.now(UTC) - _ClockOffset.ahead  # noqa: TID251  # the edge
 
 
 def compare(*, database: float, before: float, after: float) -> float:
@@ -33,5 +33,5 @@ def compare(*, database: float, before: float, after: float) -> float:
     """
     if 0 <= after - before <= DIFFERENCE_SECONDS:
         ahead = before - database if before > database else min(0.0, after - database)
-        _Seen.ahead = timedelta(seconds=ahead if abs(ahead) >= DIFFERENCE_SECONDS else 0.0)
-    return _Seen.ahead.total_seconds()
+        _ClockOffset.ahead = timedelta(seconds=ahead if abs(ahead) >= DIFFERENCE_SECONDS else 0.0)
+    return _ClockOffset.ahead.total_seconds()

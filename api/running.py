@@ -30,7 +30,7 @@ from api.server.scopes import Scope, environment_of
 from api.server.sending import Answer, Headers, answer_of
 from api.server.sessions import Sessions
 from clusterstate import advice, catalogue
-from clusterstate.actions.writing.stored import Stored
+from clusterstate.actions.writing.stored import StoredObject
 from clusterstate.admission.request import User
 from clusterstate.middleware import AUDIT_ID, SESSION_USER
 from clusterstate.objects.values.actor import APISERVER, acting
@@ -84,7 +84,7 @@ def _read_plainly(works: Sequence[Work]) -> dict[int, Answer]:
             continue
         with suppress(Exception):  # the view raises it again, and says what it is
             if auth.MASTERS not in user.groups:
-                auth.require(user, auth.asked("GET", target, ""))
+                auth.require(user, auth.attributes_of("GET", target, ""))
             auth.require_own_pod(user, target.namespace, target.name)
             wanted[place], forms[place] = (target.namespace, target.name), form
     if not wanted:
@@ -130,7 +130,7 @@ class _Created:
         self._scope = scope
         self.answer: Answer | None = None
 
-    def finish(self, make: Callable[[Stored], Answer], result: Stored) -> None:
+    def finish(self, make: Callable[[StoredObject], Answer], result: StoredObject) -> None:
         try:
             self.answer = make(result)
         except Exception as error:  # noqa: BLE001  # it becomes an answer
@@ -160,7 +160,7 @@ def _create_plainly(work: Work, batch: Batch) -> _Created | None:
         return None
     with suppress(Exception):  # the view raises it again
         if auth.MASTERS not in user.groups:
-            auth.require(user, auth.asked("POST", target, ""))
+            auth.require(user, auth.attributes_of("POST", target, ""))
         room.require()
         value = _READER.read(body)
         if value["kind"] != kind.name:
@@ -171,7 +171,7 @@ def _create_plainly(work: Work, batch: Batch) -> _Created | None:
         if kind.names_creators:
             managed_fields.claim(kind, manifest, options.program(agent.decode("latin-1")))
 
-        def finish(done: Stored) -> Answer:
+        def finish(done: StoredObject) -> Answer:
             return _answer(201, done.manifest, form, [*warnings, *done.warnings])
 
         return batch.create(kind, namespace, manifest, user, finish, _Created(scope))

@@ -169,7 +169,7 @@ def _may_send(user: User, scope: Scope, target: Target | None, policy: Policy | 
         return MAX_OBJECT_BYTES if auth.NODES in user.groups else SMALL_BYTES
     query = scope["query_string"]
     selector = parameters(scope).get("fieldSelector", "") if b"fieldSelector" in query else ""
-    wants = auth.asked(method, target, selector)
+    wants = auth.attributes_of(method, target, selector)
     if authorizer.depends_on_references(user, wants):
         return MAX_OBJECT_BYTES  # the view judges it: on the event loop nothing is queried
     auth.require(user, wants, policy)
@@ -309,10 +309,10 @@ class Application:
             return
         query = scope["query_string"]
         if query and scope["method"] == "GET" and not routes.of(scope).is_page:
-            if b"watch=" in query and watch.asked_for(scope):
+            if b"watch=" in query and watch.is_watch(scope):
                 await self._long(watch.serve, scope, receive, send)
                 return
-            if b"waitFor=" in query and waiting.asked_for(scope):
+            if b"waitFor=" in query and waiting.waits_for_objects(scope):
                 await self._long(waiting.serve, scope, receive, send)
                 return
         metrics.begin(scope["method"])
@@ -373,7 +373,7 @@ class Application:
         user = auth.acting(sender, claim, policy)
         if scope["method"] not in ("GET", "HEAD"):
             user = auth.identified(user, UUID(entry.id))
-        audit.known(entry, user, policy)
+        audit.record_user(entry, user, policy)
         # Whoever acts for others takes turns as themselves.
         return Caller(user, sender.name, _may_send(user, scope, route.target, policy))
 
@@ -394,7 +394,7 @@ class Application:
             raise TooLarge(f"the request body is larger than the limit of {limit} bytes")
         if counted > SMALL_BYTES:
             budget.require(caller.flow, counted)
-            held.enter_context(budget.held(caller.flow, counted))
+            held.enter_context(budget.reserved(caller.flow, counted))
         else:
             counted = SMALL_BYTES
         parts: list[bytes] = []
@@ -411,7 +411,7 @@ class Application:
                 raise TooLarge(f"the request body is larger than the limit of {limit} bytes")
             if size > counted:  # in chunks, of which nobody knew how many
                 budget.require(caller.flow, size)
-                held.enter_context(budget.held(caller.flow, size))
+                held.enter_context(budget.reserved(caller.flow, size))
                 counted = 2 * size
             parts.append(part)
         scope[COMPLETE] = True
@@ -477,7 +477,7 @@ class Application:
                     traces.begin(scope)
                 on_thread = partial(self._calls.run, caller.flow)
                 wanted = None
-                if b"waitFor=" in scope["query_string"] and waiting.asked_at_creation(scope):
+                if b"waitFor=" in scope["query_string"] and waiting.waits_for_created(scope):
                     wanted = await on_thread(waiting.check, scope, caller.user)
                 answer = await lane.run(Work(scope, body, entry, caller.user), caller.flow)
                 if wanted is not None:
@@ -503,12 +503,12 @@ class Application:
         if len(answer[2]) <= SMALL_BYTES:
             await reply(scope, send, *answer)
         else:
-            with self._budget.held(caller.flow, len(answer[2])):
+            with self._budget.reserved(caller.flow, len(answer[2])):
                 await reply_in_parts(send, *answer)
 
     async def _compressed(self, answer: Answer, flow: str) -> Answer:
         """Return an answer in gzip, as it is while too much waits for threads already."""
-        with self._budget.held(flow, len(answer[2])):
+        with self._budget.reserved(flow, len(answer[2])):
             try:
                 return await self._calls.run(flow, compression.compressed, answer)
             except TooManyRequests:

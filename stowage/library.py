@@ -95,8 +95,8 @@ class Cluster:
         except reading.FileError as error:
             raise Invalid(str(error)) from error
         left_out: dict[str, int] = {}
-        kept = [reading.of_placement(one) for one in _known(found, left_out)]
-        cluster = cls(workloads.Placed(kept).documents)
+        kept = [reading.of_placement(one) for one in _known_objects(found, left_out)]
+        cluster = cls(workloads.ExpandedDocuments(kept).documents)
         cluster.left_out = left_out
         return cluster
 
@@ -118,7 +118,7 @@ class Cluster:
 
     def add(self, *objects: Manifest) -> Self:
         """Add manifests; a pod without ``spec.nodeName`` waits."""
-        for one in _known(objects, self.left_out) if objects else ():
+        for one in _known_objects(objects, self.left_out) if objects else ():
             kind = one.get("kind")
             if kind == "KubeSchedulerConfiguration":
                 self.configuration = one
@@ -176,13 +176,13 @@ class Cluster:
         return self
 
 
-def _known(documents: Iterable[Any], left_out: dict[str, int]) -> Iterator[Manifest]:
+def _known_objects(documents: Iterable[Any], left_out: dict[str, int]) -> Iterator[Manifest]:
     """Yield objects that scheduling knows, those of lists one by one; count the others."""
     from collections import Counter
 
     reading = _product.module("scheduling.management.files")
     others: Counter[str] = Counter()
-    yield from reading.known(reading.single(documents), others)
+    yield from reading.of_known_kinds(reading.single(documents), others)
     for kind, count in others.items():
         left_out[kind] = left_out.get(kind, 0) + count
 

@@ -124,7 +124,7 @@ class _Tools:
         self._connection = connection
         self._by_token = by_token
 
-    async def _asked(self, ask: Callable[[AsyncClient], Any], link: str, pick: Any = None) -> str:
+    async def _answer(self, ask: Callable[[AsyncClient], Any], link: str, pick: Any = None) -> str:
         """Return a question's answer as bounded JSON, or what is wrong with the question."""
         connection = self._connection
         if self._by_token:
@@ -151,7 +151,7 @@ class _Tools:
         many nodes, `remedies` what would let the pod in, `choice` why its node won.
         """
         path = f"{OWN}/namespaces/{self._in(namespace)}/pods/{quote(pod, safe='')}/why"
-        return await self._asked(lambda client: client.get(path, limit=10), path)
+        return await self._answer(lambda client: client.get(path, limit=10), path)
 
     async def waiting(self, namespace: str = "", remedies: bool = False) -> str:  # noqa: FBT001
         """Which pods wait? Grouped by what stands in their way, the largest group first.
@@ -160,7 +160,7 @@ class _Tools:
         """
         scope = f"/namespaces/{self._in(namespace)}" if namespace else ""
         path = f"{OWN}{scope}/waitinggroups"
-        return await self._asked(
+        return await self._answer(
             lambda client: client.get(path, remedies=remedies or None), path, lambda f: f["items"]
         )
 
@@ -174,9 +174,9 @@ class _Tools:
         """
         path = f"{OWN}/headroom"
         if not (cpu or memory or pod):
-            return await self._asked(lambda client: client.get(path), path, lambda f: f["items"])
+            return await self._answer(lambda client: client.get(path), path, lambda f: f["items"])
         asked = pod or stowage.pod("headroom", cpu=cpu, memory=memory)
-        return await self._asked(lambda client: client.headroom(asked), path, _status)
+        return await self._answer(lambda client: client.headroom(asked), path, _status)
 
     async def what_if(
         self,
@@ -195,7 +195,7 @@ class _Tools:
         if configuration:
             spec["configuration"] = configuration
         spec["explain"] = "summary" if len(pods) <= 5 else "none"
-        return await self._asked(
+        return await self._answer(
             lambda client: client.simulate(spec), f"{OWN}/simulations", _status
         )
 
@@ -210,7 +210,7 @@ class _Tools:
         {"delete": {"nodes": ["a"]}}, {"configuration": {...}}. Nothing is changed.
         """
         whole = [*([{"drain": {"nodes": drain}}] if drain else []), *(changes or [])]
-        return await self._asked(lambda client: client.plan(*whole), f"{OWN}/plans", _status)
+        return await self._answer(lambda client: client.plan(*whole), f"{OWN}/plans", _status)
 
     async def decisions(
         self,
@@ -232,7 +232,7 @@ class _Tools:
             "reason": reason, "since": since, "limit": max(1, min(limit, 100)),
         }  # fmt: skip
         kept = {name: value for name, value in asked.items() if value}
-        return await self._asked(
+        return await self._answer(
             lambda client: client.get(f"{OWN}/decisions", **kept),
             f"{OWN}/decisions?{urlencode(kept)}",
             lambda found: found["items"],
@@ -248,12 +248,12 @@ class _Tools:
             plural = plurals.get(kind.lower().removesuffix("s"), kind.lower())
             scope = f"/namespaces/{self._in(namespace)}" if plural == "pods" else ""
             path = f"/api/v1{scope}/{quote(plural, safe='')}/{quote(name, safe='')}"
-            return await self._asked(lambda client: client.get(path, at=at), f"{path}?at={at}")
+            return await self._answer(lambda client: client.get(path, at=at), f"{path}?at={at}")
         asked = {"kind": kind, "name": name, "limit": 20}
         if namespace or kind.lower() == "pod":
             asked["namespace"] = namespace or self._connection.namespace
         path = f"{OWN}/changes"
-        return await self._asked(
+        return await self._answer(
             lambda client: client.get(path, **asked), f"{path}?{urlencode(asked)}"
         )
 
@@ -284,7 +284,7 @@ class _Tools:
                 async for one in client.place(pods, timeout=max(0.0, min(seconds, 120.0)))
             ]
 
-        return await self._asked(placing, "/api/v1/pods")
+        return await self._answer(placing, "/api/v1/pods")
 
     async def apply_plan(self, changes: list[dict[str, Any]]) -> str:
         """Carry changes out, as `plan` predicts them. This changes the cluster.
@@ -301,7 +301,7 @@ class _Tools:
             applied = await client.request("POST", f"{OWN}/plans/{name}/apply")
             return {"name": name, "operation": (applied.get("status") or {}).get("operation")}
 
-        return await self._asked(applying, f"{OWN}/plans")
+        return await self._answer(applying, f"{OWN}/plans")
 
 
 def _status(found: Answer) -> Any:

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from clusterstate.actions.pods.create import create_pods
-from clusterstate.actions.writing.stored import Stored
+from clusterstate.actions.writing.stored import StoredObject
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects.values.meta import Manifest
 
@@ -14,8 +14,8 @@ def create_pod(
     now: datetime,
     user: User = NOBODY,
     namespace: str = "",
-) -> Stored:
+) -> StoredObject:
     """Create one pod; see ``create_pods``."""
     (stored,) = create_pods([manifest], now=now, user=user, namespace=namespace)
-    assert isinstance(stored, Stored)
+    assert isinstance(stored, StoredObject)
     return stored

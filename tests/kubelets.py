@@ -94,7 +94,7 @@ class Kubelets(threading.Thread):
                 {
                     "name": one["name"], "image": one["image"], "imageID": one["image"],
                     "ready": ready == "True", "restartCount": 0, "state": state,
-                    **({} if ends else resizing.told_of(one.get("resources") or {})),
+                    **({} if ends else resizing.reported_resources(one.get("resources") or {})),
                 }
                 for one in pod["spec"]["containers"]
             ]  # fmt: skip

@@ -275,7 +275,7 @@ def require(user: User, wants: Attributes, policy: Policy | None = None) -> None
         raise AccessDenied(user, wants, decision.reason)
 
 
-def asked(method: str, target: Target, selector: str) -> Attributes:
+def attributes_of(method: str, target: Target, selector: str) -> Attributes:
     """Return what a request with that method, path and field selector wants to do.
 
     A namespace is judged as an object in itself, so that a RoleBinding there gives rights to it.

@@ -40,7 +40,7 @@ def named(titles: Iterable[str], may_read: MayRead) -> tuple[list[str], int]:
     return found, len(every) - len(found)
 
 
-def told(titles: Iterable[str], may_read: MayRead) -> str:
+def as_text(titles: Iterable[str], may_read: MayRead) -> str:
     """Return pods as text, those that may not be named as a number."""
     found, others = named(titles, may_read)
     if others:

@@ -103,7 +103,7 @@ def _may_create(user: User, namespace: str) -> bool:
     return authorizer.decide(user, wants).allowed
 
 
-def told_results(user: User, answer: Manifest) -> Manifest:
+def visible_results(user: User, answer: Manifest) -> Manifest:
     """Return a simulation's answer; hide admission's errors from who may not create the pods."""
     for result in answer["status"]["results"]:
         namespace = result["pod"].partition("/")[0]
@@ -118,7 +118,7 @@ def told_results(user: User, answer: Manifest) -> Manifest:
     return answer
 
 
-def told_refusal(user: User, document: object, error: StatusError) -> StatusError:
+def visible_refusal(user: User, document: object, error: StatusError) -> StatusError:
     """Return why the pod of a question about headroom is not admitted, or that it is not."""
     spec = document.get("spec") if isinstance(document, dict) else None
     pod = spec.get("pod") if isinstance(spec, dict) else None
@@ -132,7 +132,7 @@ def told_refusal(user: User, document: object, error: StatusError) -> StatusErro
 # What a plan asked --------------------------------------------------------------------------------
 
 
-def told_spec(user: User, spec: Manifest) -> Manifest:
+def visible_spec(user: User, spec: Manifest) -> Manifest:
     """Return the spec of a plan without names and objects that the user may not get.
 
     They are counted: ``otherPods``, ``otherNodes``, ``otherObjects``; a workload has no name. The

@@ -100,7 +100,7 @@ AUTOSCALERS: Final = Form(
     first_autoscalers.API_VERSION,
     _stored_autoscaler,
     first_autoscalers.shown,
-    kept=first_autoscalers.kept,
+    kept=first_autoscalers.with_unknown_fields,
     patches_shown=True,
 )
 
@@ -118,7 +118,9 @@ def _group_form(name: str, version: str) -> Form:
         older_pod_groups.api_version(version),
         stored,
         lambda manifest: older_pod_groups.shown(manifest, version),
-        kept=older_pod_groups.kept if version == "v1alpha2" else lambda new, old: new,
+        kept=older_pod_groups.with_unknown_fields
+        if version == "v1alpha2"
+        else lambda new, old: new,
         patches_shown=True,
     )
 

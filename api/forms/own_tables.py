@@ -23,7 +23,7 @@ from clusterstate.objects.values.meta import Manifest
 PRINTERS: Final = Printers()
 
 
-def _left(text: str | None, now: datetime) -> str:
+def _time_left(text: str | None, now: datetime) -> str:
     """Return how long it is until a moment, 0s where that is over."""
     moment = parse_time(text)
     return UNKNOWN if moment is None else human_duration(max(0.0, (moment - now).total_seconds()))
@@ -67,7 +67,7 @@ def _brake(item: Manifest, now: datetime) -> Cells:
         f"{status['leaving']}/{status['total']}",
         f"{spec['limitPercent']:g}%",
         status.get("approvedBy") or NONE,
-        _left(status["until"], now) if "until" in status else NONE,
+        _time_left(status["until"], now) if "until" in status else NONE,
     ]
 
 
@@ -76,7 +76,7 @@ def _canary(item: Manifest, now: datetime) -> Cells:
     status = item["status"]
     return [
         status["state"],
-        _left(status["guardedUntil"], now) if status["state"] == "Switched" else NONE,
+        _time_left(status["guardedUntil"], now) if status["state"] == "Switched" else NONE,
         status.get("message") or NONE,
     ]
 
@@ -96,7 +96,7 @@ def _webhook(item: Manifest, now: datetime) -> Cells:
         bool(spec.get("suspended", False)),
         status["delivered"],
         status["refused"],
-        _left(status["nextTry"], now) if "nextTry" in status else NONE,
+        _time_left(status["nextTry"], now) if "nextTry" in status else NONE,
         status["failures"],
         status["gaps"],
     ]

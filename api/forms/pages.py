@@ -15,7 +15,7 @@ from django.template.loader import render_to_string
 
 from api.forms import replies
 from api.forms.cells import NONE
-from api.forms.replies import Content, MadeManifests, Stored
+from api.forms.replies import Content, MadeManifests, StoredAnswer
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.values.meta import Manifest
@@ -102,7 +102,7 @@ def _has_page(parts: list[str]) -> bool:
 
 
 def _of_content(data: Content, query: Any) -> dict[str, Any]:
-    if isinstance(data, Stored) or (isinstance(data, MadeManifests) and data.alone):
+    if isinstance(data, StoredAnswer) or (isinstance(data, MadeManifests) and data.alone):
         return _of_object(data.kind, data.manifests()[0], query)
     table = data.table("Metadata")
     columns = [one.name for one in table["columnDefinitions"]]

@@ -54,7 +54,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
         raise NotImplementedError
 
 
-class Stored(Content, frozen=True, gc=False):
+class StoredAnswer(Content, frozen=True, gc=False):
     """One object as it is stored; ``moment`` is when it was like that, None for now."""
 
     body: bytes

@@ -30,18 +30,18 @@ class ComponentStatusesViewSet(OwnViewSet):
 
     def list(self, request: Request) -> Response:
         """Return all of them."""
-        return replies.reply(replies.MadeManifests(KIND, _found(), {}))
+        return replies.reply(replies.MadeManifests(KIND, _statuses(), {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
         """Return the ComponentStatus called ``name``."""
-        found = next((one for one in _found() if one["metadata"]["name"] == name), None)
+        found = next((one for one in _statuses() if one["metadata"]["name"] == name), None)
         if found is None:
             details = {"name": name, "kind": "componentstatuses"}
             raise NotFound(f'componentstatuses "{name}" not found', details)
         return replies.reply(replies.MadeManifests(KIND, [found], {}, alone=True))
 
 
-def _found() -> list[Manifest]:
+def _statuses() -> list[Manifest]:
     known = {part.name: part.problem for part in health.latest()}
     return [
         _status(name, known.get(part, "unknown: the service has just started"))

@@ -5,13 +5,13 @@ from typing import Any
 from rest_framework.response import Response
 
 from api.forms import errors, replies
-from clusterstate.actions.writing.stored import Deleted
+from clusterstate.actions.writing.stored import DeletedObject
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.rules.ownership import ORPHANED_UNASKED
 from clusterstate.objects.values.meta import Manifest
 
 
-def answer(kind: Kind, name: str, deleted: Deleted, wanted: Manifest) -> Response:
+def answer(kind: Kind, name: str, deleted: DeletedObject, wanted: Manifest) -> Response:
     """Return the object, where it stays or is a pod; otherwise that it is gone.
 
     The code is 202 where it stays and the client says ``orphanDependents=false``; old clients know
@@ -22,7 +22,7 @@ def answer(kind: Kind, name: str, deleted: Deleted, wanted: Manifest) -> Respons
     accepted = not deleted.gone and wanted.get("orphanDependents") is False
     status = 202 if accepted else 200
     if kind.returns_deleted or not deleted.gone:
-        stored = replies.Stored(kind, deleted.manifest)
+        stored = replies.StoredAnswer(kind, deleted.manifest)
         return replies.reply(stored, status=status, warnings=warnings)
     details = _details(kind, name)
     if deleted.uid:

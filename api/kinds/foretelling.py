@@ -39,7 +39,7 @@ def placed(text: bytes, warnings: list[str], *, may_read: naming.MayRead) -> byt
         return msgspec.json.encode({**pod, "spec": {**spec, "nodeName": result["nodeName"]}})
     room = result.get("preemption") or {}
     if room.get("victims"):
-        victims = naming.told(room["victims"], may_read)
+        victims = naming.as_text(room["victims"], may_read)
         node = room["nominatedNode"]
         warnings.append(f"dry run: the pod would make room on node {node}: {victims} would leave")
     elif result.get("message"):

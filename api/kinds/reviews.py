@@ -122,7 +122,7 @@ class SelfSubjectRulesReviewViewSet(ReviewViewSet):
         place = spec.get("namespace") or ""
         if not place:
             raise BadRequest("no namespace on request")
-        held = [rule.manifest() for rule in dict.fromkeys(authorizer.held(self.user, place))]
+        held = [rule.manifest() for rule in dict.fromkeys(authorizer.rules_for(self.user, place))]
         paths = [rule for rule in held if "nonResourceURLs" in rule]
         status: Manifest = {
             "resourceRules": [rule for rule in held if "nonResourceURLs" not in rule],

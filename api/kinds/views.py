@@ -68,7 +68,7 @@ class ActionsMixin(ViewSetMixin):
         return None if name is None else getattr(self, name)
 
 
-class Afterwards(HttpResponseBase):
+class DryRunAnswer(HttpResponseBase):
     """The answer to a dry run that is made when what was written has been rolled back."""
 
     def __init__(self, make: Callable[[], HttpResponseBase]) -> None:
@@ -83,7 +83,7 @@ class StatusView(APIView):
 
     Nobody waits for another process in that transaction, which all followers of the change log
     would wait for: what an advisor has to say is asked before (``inquire``), or after what was
-    written was rolled back (``Afterwards``).
+    written was rolled back (``DryRunAnswer``).
     """
 
     http_method_names = ["get", "post", "put", "patch", "delete"]
@@ -139,7 +139,7 @@ class StatusView(APIView):
     # --------------------------------------------------------------------- the way of a request
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Return the finished answer, or a ``Deferred`` that the request's batch fills in."""
+        """Return the finished answer, or a ``DeferredAnswer`` that the request's batch fills in."""
         self.args, self.kwargs = args, kwargs
         wrapped = self.request = self.initialize_request(request, *args, **kwargs)
         return self.complete(wrapped, lambda: self.carry_out(wrapped, *args, **kwargs))
@@ -225,7 +225,7 @@ class StatusView(APIView):
             request.META.pop(batches.KEY, None)  # a batch commits for all its requests
             with transactions.rehearsal():
                 answer = handler(request, *args, **kwargs)
-        return answer.make() if isinstance(answer, Afterwards) else answer
+        return answer.make() if isinstance(answer, DryRunAnswer) else answer
 
     def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Do nothing: the hook for what a handler that writes must ask others before it begins."""
@@ -268,7 +268,7 @@ class StatusView(APIView):
         self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
         """Return the answer, written in the form that the client asks for."""
-        if isinstance(response, batches.Deferred):
+        if isinstance(response, batches.DeferredAnswer):
             response.view, response.request = self, request
             return response
         if response.status_code == 401 and is_browser(request._request):

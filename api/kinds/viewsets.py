@@ -22,10 +22,9 @@ from api.forms import errors, options, other_forms, parsers, renderers, replies,
 from api.forms.bodies import items_of, metadata_of, put_namespace
 from api.forms.negotiation import PAGE
 from api.forms.pagination import ContinuePagination, Page
-from api.forms.replies import Stored as StoredObject
-from api.forms.replies import StoredList
+from api.forms.replies import StoredAnswer, StoredList
 from api.kinds import deletions, foretelling
-from api.kinds.views import ActionsMixin, Afterwards, StatusView
+from api.kinds.views import ActionsMixin, DryRunAnswer, StatusView
 from api.requests import Request
 from api.server import batches
 from clusterstate import advice
@@ -35,7 +34,7 @@ from clusterstate.actions import objects
 from clusterstate.actions.cluster.collection import delete_collection
 from clusterstate.actions.writing.deletion import DeleteOptions
 from clusterstate.actions.writing.object_meta import conflict
-from clusterstate.actions.writing.stored import Deleted, Stored
+from clusterstate.actions.writing.stored import DeletedObject, StoredObject
 from clusterstate.change_log import changes, lineage
 from clusterstate.objects.values.errors import AlreadyExists, BadRequest, NotFound, TooLarge
 from clusterstate.objects.values.meta import Manifest, strip_nulls
@@ -98,7 +97,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return what the method does with what the path names."""
         selector = request.query_params.get("fieldSelector", "")
-        return (auth.asked(request.method, self.target, selector),)
+        return (auth.attributes_of(request.method, self.target, selector),)
 
     def finalize_response(  # type: ignore[override]  # as above
         self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
@@ -106,7 +105,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         """Return the answer in the API version and format that the client asks for."""
         if self.form is not None and isinstance(response, Response):
             self.form.change_answer(request, response)
-        if self.deprecated and not isinstance(response, batches.Deferred):
+        if self.deprecated and not isinstance(response, batches.DeferredAnswer):
             replies.warn(response, self.deprecated)
         return super().finalize_response(request, response, *args, **kwargs)
 
@@ -177,11 +176,11 @@ class ObjectViewSet(ActionsMixin, StatusView):
                 return batch.read_pod(
                     target.namespace,
                     target.name,
-                    lambda body: replies.reply(StoredObject(kind, body)),
+                    lambda body: replies.reply(StoredAnswer(kind, body)),
                 )
-        return replies.reply(StoredObject(kind, get_object(kind, target.namespace, target.name)))
+        return replies.reply(StoredAnswer(kind, get_object(kind, target.namespace, target.name)))
 
-    def _former(self, request: Request) -> StoredObject:
+    def _former(self, request: Request) -> StoredAnswer:
         """Return an object as it was at the moment or the revision that the parameters name.
 
         As it is now, where they name none.
@@ -208,7 +207,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
             auth.require_own_node(self.user, namespace, name, found)
         if body is None:
             raise not_found(kind, name)
-        return StoredObject(kind, body, moment)
+        return StoredAnswer(kind, body, moment)
 
     # ------------------------------------------------------------------------------ writes
 
@@ -237,7 +236,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         span = request.META.get(tracing.KEY)
         creation = None if span is None else tracing.create(span, manifest)
 
-        def created(stored: Stored) -> Response:
+        def created(stored: StoredObject) -> Response:
             if creation is not None:
                 creation.end()
             return self._object(stored.manifest, 201, [*warnings, *stored.warnings])
@@ -248,11 +247,11 @@ class ObjectViewSet(ActionsMixin, StatusView):
 
         batch = batches.of(request)
         if batch is not None and objects.is_batched(kind):
-            place = batches.Deferred()
+            place = batches.DeferredAnswer()
             return batch.create(kind, target.namespace, manifest, self.user, created, place)
         stored = objects.create(kind, target.namespace, manifest, now=clock.now(), user=self.user)
         if kind.name == "Pod" and self.is_dry_run(request):
-            return Afterwards(foretold)
+            return DryRunAnswer(foretold)
         return created(stored)
 
     def _create_all(self, request: Request, value: Manifest) -> Response:
@@ -387,7 +386,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
             if uid := metadata.get("uid"):
                 why = f"the provided object specified uid {uid}, and no existing object was found"
                 raise conflict(target.kind, target.name, f"uid mismatch: {why}")
-            auth.require(self.user, auth.asked("POST", target, ""))
+            auth.require(self.user, auth.attributes_of("POST", target, ""))
             return self._created(change(None), warnings)
 
         request.META.pop(batches.KEY, None)  # as above
@@ -412,7 +411,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
                 form.require(new, current)
             return new
 
-        def updated(stored: Stored) -> Response:
+        def updated(stored: StoredObject) -> Response:
             if stored.changed and not target.subresource:
                 objects.follow_at_once(target.kind, target.namespace, target.name, clock.now())
             return self._object(stored.manifest, 200, [*warnings, *stored.warnings])
@@ -438,7 +437,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         """Delete an object, or begin to."""
         target, wanted = self.target, self._delete_options(request)
 
-        def finish(deleted: Deleted) -> Response:
+        def finish(deleted: DeletedObject) -> Response:
             return deletions.answer(target.kind, target.name, deleted, wanted)
 
         batch = batches.of(request)
@@ -521,7 +520,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
     def _object(self, body: bytes, status: int = 200, warnings: Iterable[str] = ()) -> Response:
         """Return one stored object."""
         return replies.reply(
-            StoredObject(self.target.kind, body), status=status, warnings=[*warnings]
+            StoredAnswer(self.target.kind, body), status=status, warnings=[*warnings]
         )
 
 

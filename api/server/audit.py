@@ -240,7 +240,7 @@ def is_on() -> bool:
     return bool(settings.AUDIT_KEEP_HOURS or settings.AUDIT_LOG_FILE)
 
 
-def known(entry: AuditedRequest, user: User, roles: Roles | None) -> None:
+def record_user(entry: AuditedRequest, user: User, roles: Roles | None) -> None:
     """Record the user of a request, and decide how much of it is written to the audit log.
 
     Raises:
@@ -250,7 +250,7 @@ def known(entry: AuditedRequest, user: User, roles: Roles | None) -> None:
     sender = entry.sender
     if sender is None or not is_on():
         return
-    verdict = log.policy.verdict(sender.name, sender.groups, entry.wanted())
+    verdict = log.policy.verdict(sender.name, sender.groups, entry.request_attributes())
     if verdict.level == NONE:
         return
     entry.verdict = verdict
@@ -318,7 +318,7 @@ def _answered(entry: AuditedRequest, code: int, request: bytes, response: bytes)
     entry.code = code
     if entry.user is None:  # a page, or nobody who is known
         name = entry.sender.name if entry.sender is not None else ""
-        entry.verdict = log.policy.verdict(name, (), entry.wanted())
+        entry.verdict = log.policy.verdict(name, (), entry.request_attributes())
     if entry.is_page and entry.verdict.level in (REQUEST, REQUEST_RESPONSE):
         entry.verdict = Verdict(METADATA, entry.verdict.omitted)
     if entry.verdict.level == NONE:
@@ -327,7 +327,7 @@ def _answered(entry: AuditedRequest, code: int, request: bytes, response: bytes)
         entry.verdict = _AT_LEAST
     if COMPLETE in entry.verdict.omitted:
         return
-    if entry.wanted().resource and not entry.is_page:
+    if entry.request_attributes().resource and not entry.is_page:
         if entry.verdict.level in (REQUEST, REQUEST_RESPONSE):
             entry.request = request
         # What an object is called stands in the answer; at least that is looked at.

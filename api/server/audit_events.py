@@ -59,7 +59,7 @@ class AuditedRequest(msgspec.Struct, gc=False):
     at: float = 0.0
     _wanted: RequestAttributes | None = None
 
-    def wanted(self) -> RequestAttributes:
+    def request_attributes(self) -> RequestAttributes:
         """Return what the request asks for."""
         if self._wanted is None:
             self._wanted = wanted_of(self.scope)
@@ -181,7 +181,7 @@ def _person(user: User) -> dict[str, Any]:
 
 def line_of(entry: AuditedRequest) -> AuditLine:
     """Return the line of an entry."""
-    scope, wanted = entry.scope, entry.wanted()
+    scope, wanted = entry.scope, entry.request_attributes()
     client = scope.get("client")
     path = blanking.text(scope["path"])
     query = blanking.query(scope["query_string"].decode("latin-1"))
@@ -326,7 +326,7 @@ def _annotations(entry: AuditedRequest) -> dict[str, str]:
     found: dict[str, str] = {}
     if entry.sign_in is not None:
         found["stowage.dev/sign-in"], found["stowage.dev/username"] = entry.sign_in
-    wanted = entry.wanted()
+    wanted = entry.request_attributes()
     if entry.user is None or not wanted.path.startswith("/api"):
         return found
     asked = Attributes(

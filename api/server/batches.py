@@ -7,7 +7,7 @@ takes them all: one statement inserts all their nodes, one reads all the pods th
 request that comes alone is a batch of one and does not wait for others.
 
 A view that runs in a batch finds it in its request (``of``) and returns what the batch hands out
-in place of an answer: a ``Deferred``, which the view itself completes when the batch has been
+in place of an answer: a ``DeferredAnswer``, which the view itself completes when the batch has been
 executed (``StatusView.complete``). Views work the same without one.
 """
 
@@ -20,7 +20,7 @@ from api import clock
 from api.requests import Request
 from clusterstate.actions import objects
 from clusterstate.actions.writing.deletion import Deletion
-from clusterstate.actions.writing.stored import Deleted, Stored
+from clusterstate.actions.writing.stored import DeletedObject, StoredObject
 from clusterstate.admission.request import User
 from clusterstate.database import sql
 from clusterstate.objects.registry.kind import Kind
@@ -56,7 +56,7 @@ class _Completes(Protocol):
         """Return the finished answer that ``make`` returns, or the failure that it raises."""
 
 
-class Deferred(HttpResponseBase):
+class DeferredAnswer(HttpResponseBase):
     """The place of an answer that the batch will give; ``answer`` holds it then.
 
     It goes through a view like any response and is never sent, so it has no content and no headers.
@@ -129,42 +129,44 @@ class Batch:
         namespace: str,
         manifest: Manifest,
         user: User,
-        finish: Callable[[Stored], Any],
+        finish: Callable[[StoredObject], Any],
         place: AnyPlace,
     ) -> AnyPlace:
         """Create an object; return the place that gets what ``finish`` returns."""
 
-        def do(wanted: Sequence[tuple[str, Manifest, User]]) -> Sequence[Stored | StatusError]:
+        def do(
+            wanted: Sequence[tuple[str, Manifest, User]],
+        ) -> Sequence[StoredObject | StatusError]:
             return objects.create_each(kind, wanted, now=clock.now())
 
         group = self._group(f"create {kind.name}", do)
         return group.add((namespace, manifest, user), finish, place)
 
     def delete(
-        self, kind: Kind, wanted: Deletion, finish: Callable[[Deleted], HttpResponseBase]
-    ) -> Deferred:
+        self, kind: Kind, wanted: Deletion, finish: Callable[[DeletedObject], HttpResponseBase]
+    ) -> DeferredAnswer:
         """Delete an object, or begin to, and answer what ``finish`` returns."""
 
-        def do(wanted: Sequence[Deletion]) -> Sequence[Deleted | StatusError]:
+        def do(wanted: Sequence[Deletion]) -> Sequence[DeletedObject | StatusError]:
             return objects.delete_each(kind, wanted, now=clock.now())
 
-        return self._group(f"delete {kind.name}", do).add(wanted, finish, Deferred())
+        return self._group(f"delete {kind.name}", do).add(wanted, finish, DeferredAnswer())
 
     def renew(
-        self, kind: Kind, wanted: objects.Update, finish: Callable[[Stored], HttpResponseBase]
-    ) -> Deferred:
+        self, kind: Kind, wanted: objects.Update, finish: Callable[[StoredObject], HttpResponseBase]
+    ) -> DeferredAnswer:
         """Update an object that says that its holder lives, and answer what ``finish`` returns."""
 
-        def do(wanted: Sequence[objects.Update]) -> Sequence[Stored | StatusError]:
+        def do(wanted: Sequence[objects.Update]) -> Sequence[StoredObject | StatusError]:
             return objects.renew_each(kind, wanted, now=clock.now())
 
-        return self._group(f"renew {kind.name}", do).add(wanted, finish, Deferred())
+        return self._group(f"renew {kind.name}", do).add(wanted, finish, DeferredAnswer())
 
     def read_pod(
         self, namespace: str, name: str, finish: Callable[[bytes], HttpResponseBase]
-    ) -> Deferred:
+    ) -> DeferredAnswer:
         """Read a pod and answer what ``finish`` returns."""
-        return self._group("read Pod", _read_pods).add((namespace, name), finish, Deferred())
+        return self._group("read Pod", _read_pods).add((namespace, name), finish, DeferredAnswer())
 
     def execute(self) -> None:
         """Do all of it; every place has its answer afterwards.

@@ -51,7 +51,7 @@ class Budget:
             del self._flows[flow]
 
     @contextmanager
-    def held(self, flow: str, size: int) -> Iterator[None]:
+    def reserved(self, flow: str, size: int) -> Iterator[None]:
         """Count bytes of a flow while the context is open, whatever the limit."""
         self.take(flow, size)
         try:

@@ -87,7 +87,7 @@ class _Begun(asyncio.Protocol):
         self._handshakes = handshakes
         self._make = make
         self._context = context
-        self._waiting = _Waiting()
+        self._waiting = _HandshakeBuffer()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin at once: a task would start later and miss the client's first bytes."""
@@ -113,7 +113,7 @@ class _Begun(asyncio.Protocol):
             self._waiting.hand_over(protocol)
 
 
-class _Waiting(asyncio.Protocol):
+class _HandshakeBuffer(asyncio.Protocol):
     """Buffers bytes after the handshake until the HTTP protocol is attached."""
 
     def __init__(self) -> None:

@@ -179,7 +179,7 @@ def _followers() -> Iterator[Part]:
 
     Queries once.
     """
-    found = _found(partial(aside.standing, clock.now()))
+    found = _or_none(partial(aside.standing, clock.now()))
     if found is None:
         return
     told = [
@@ -202,7 +202,7 @@ def _redis_client(url: str) -> "redis.Redis":
     )
 
 
-def _found(ask: Callable[..., _T]) -> _T | None:
+def _or_none(ask: Callable[..., _T]) -> _T | None:
     """Return what a query finds; ``None`` if the database fails, which its own part tells."""
     try:
         return ask(patience=_STATEMENT_SECONDS)
@@ -216,10 +216,10 @@ def _configuration() -> Iterator[Part]:
 
     Queries once.
     """
-    use = _found(progress.configuration_use)
+    use = _or_none(progress.configuration_use)
     if use is None:
         return
-    yield Part("configuration", use.told, needed=not use.is_usable)
+    yield Part("configuration", use.in_words, needed=not use.is_usable)
 
 
 def _decisions() -> Iterator[Part]:
@@ -227,7 +227,7 @@ def _decisions() -> Iterator[Part]:
 
     Queries once.
     """
-    problem = _found(decision_checks.problem)
+    problem = _or_none(decision_checks.problem)
     if problem is None:
         return
     yield Part("decisions", problem, needed=False)
@@ -267,7 +267,7 @@ def _advisor() -> Iterator[Part]:
     """
     if settings.SERVES:  # another process answers its own questions
         problem = advisor.problem()
-        if problem == advisor.NOT_RUNNING and _found(decision_checks.problem) is None:
+        if problem == advisor.NOT_RUNNING and _or_none(decision_checks.problem) is None:
             problem = health_texts.UNREAD
         yield Part("advisor", problem, needed=False)
 
@@ -283,12 +283,8 @@ CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [
 ]
 
 
-def look() -> list[Part]:
-    """Return every part as it is now. Queries, and asks Redis."""
-    return [Part("web"), *(part for check in CHECKS for part in _found_by(check))]
-
-
-def _found_by(check: Callable[[], Iterator[Part]]) -> list[Part]:
+def run_check(check: Callable[[], Iterator[Part]]) -> list[Part]:
+    """Return the parts that a check looks at, as they are now. May query, or ask Redis."""
     try:
         return list(check())
     except Exception as error:
@@ -338,11 +334,11 @@ class _Lookout:
                 if self._thread is not threading.current_thread():
                     break
             began = self._waits_since = time.monotonic()
-            needed = _found_by(CHECKS[0])
+            needed = run_check(CHECKS[0])
             with self._changed:
                 self._needed_at, self._waits_since = began, None
                 self._parts = [Part("web"), *needed, *others]
-            others = [part for check in CHECKS[1:] for part in _found_by(check)]
+            others = [part for check in CHECKS[1:] for part in run_check(check)]
             if self._every is None:
                 connection.close()
             with self._changed:

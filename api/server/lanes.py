@@ -74,7 +74,7 @@ class _Flow(Generic[Work, Answer]):
         self.yields_since: float | None = None  # when it first gave way before the next one
 
 
-class _Taken(NamedTuple, Generic[Work, Answer]):
+class _Batch(NamedTuple, Generic[Work, Answer]):
     """A batch, its flows with how many pieces each has in it, and when to look again, if ever."""
 
     batch: "list[tuple[Work, asyncio.Future[Answer], float]]"
@@ -216,7 +216,7 @@ class Lane(Generic[Work, Answer]):
         if not flow.waiting and not flow.running:
             self._flows.pop(name, None)
 
-    def _take(self) -> "_Taken[Work, Answer]":
+    def _take(self) -> "_Batch[Work, Answer]":
         """Return the next batch, empty when no flow may run now."""
         batch: list[tuple[Work, asyncio.Future[Answer], float]] = []
         taken: dict[_Flow[Work, Answer], int] = {}
@@ -261,7 +261,7 @@ class Lane(Generic[Work, Answer]):
             self._drop_tokens(len(batch) - 1, left=left)
             turns.extendleft(reversed(passed))
             turns.extend(again)
-        return _Taken(batch, taken, min(pauses) if pauses else None)
+        return _Batch(batch, taken, min(pauses) if pauses else None)
 
     def _drop_tokens(self, number: int, *, left: bool) -> None:
         """Take the tokens of a batch but the first; ``left``: another thread may run as well.
@@ -288,7 +288,7 @@ class Lane(Generic[Work, Answer]):
             return max(0.0, flow.yields_since + YIELD_SECONDS - now)
         return 0.0
 
-    def _release(self, taken: "_Taken[Work, Answer]", computed: float, lasted: float) -> None:
+    def _release(self, taken: "_Batch[Work, Answer]", computed: float, lasted: float) -> None:
         """Note that a batch is done: how long its thread computed, and how long it lasted."""
         with self._lock:
             for flow, number in taken.flows.items():

@@ -143,7 +143,7 @@ def _series(
     )
 
 
-class Watching:
+class OpenAnswer:
     """A watch, or another answer that stays open: counted while it is, and when it ends."""
 
     def __init__(self, path: str, route: Route, reported: str = "WATCH") -> None:

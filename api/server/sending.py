@@ -7,7 +7,7 @@ from functools import lru_cache
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
-from api.server.batches import Deferred
+from api.server.batches import DeferredAnswer
 from api.server.budget import SMALL_BYTES
 from api.server.protocol import CONNECTION
 from api.server.scopes import COMPLETE, Receive, Scope, Send, announced, raw_header
@@ -101,7 +101,7 @@ def _pair(key: str, value: str) -> tuple[bytes, bytes]:
 
 def answer_of(response: HttpResponseBase) -> Answer:
     """Return a Django response as status, headers and body."""
-    if isinstance(response, Deferred):
+    if isinstance(response, DeferredAnswer):
         assert response.answer is not None
         response = response.answer
     headers = [_pair(key, value) for key, value in response.items()]

@@ -106,7 +106,7 @@ class CanariesViewSet(OwnViewSet):
 
     def create(self, request: Request) -> Response:
         """Check a configuration and keep it on trial; advice comes as warnings."""
-        made_now, warnings = made(request.data, by=self.user)
+        made_now, warnings = create_canary(request.data, by=self.user)
         return replies.reply(manifest(made_now), status=201, warnings=warnings)
 
     @action(detail=True, methods=["get"])
@@ -134,7 +134,7 @@ class CanariesViewSet(OwnViewSet):
         return replies.reply(manifest(actions.cancel(name, now=clock.now())), status=201)
 
 
-def made(document: object, *, by: User) -> tuple[StoredCanary, list[str]]:
+def create_canary(document: object, *, by: User) -> tuple[StoredCanary, list[str]]:
     """Check a ``Canary`` as a client sends it, and keep it on trial; return it and advice.
 
     Raises:

@@ -208,7 +208,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         return
     client = Client()
     listener = asyncio.ensure_future(client.listen(receive))
-    counted = metrics.Watching(scope["path"], routes.of(scope), "LIST")
+    counted = metrics.OpenAnswer(scope["path"], routes.of(scope), "LIST")
     headers = [
         (b"content-type", export.form.media_type.encode()),
         (b"cache-control", errors.NO_CACHE.encode()),
@@ -223,7 +223,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
 
     try:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await rights.kept(
+        await rights.run_while_allowed(
             sending(body, before),
             claim_of_headers(scope["headers"]),
             _needs(export.chosen.wanted.namespace),

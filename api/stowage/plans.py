@@ -127,7 +127,7 @@ class PlansViewSet(OwnViewSet):
         elif self.action == "apply" and _holding(request) != NOTHING:
             plan = find_plan(kwargs["name"])
             actions.check_unapplied(plan)
-            self.foretold = advisor.ask("plan", plan.asked())
+            self.foretold = advisor.ask("plan", plan.posted_document())
         elif self.action == "undo":
             self.foretold = advisor.ask("plan", _undone(find_plan(kwargs["name"])))
 
@@ -136,7 +136,7 @@ class PlansViewSet(OwnViewSet):
         document = request.data
         if request.query_params.get("dryRun"):
             return replies.reply(_with_spec(self.answer, document.get("spec")), status=201)
-        stored = made(document, by=self.user, foretold=replies.decode(self.answer))
+        stored = predicted_plan(document, by=self.user, foretold=replies.decode(self.answer))
         return replies.reply(manifest(stored), status=201)
 
     @action(detail=True, methods=["post"])
@@ -193,7 +193,7 @@ def _holding(request: Request) -> str:
     return holding
 
 
-def made(
+def predicted_plan(
     document: Manifest, *, by: User, foretold: Manifest | None = None, is_preview: bool = False
 ) -> StoredPlan:
     """Predict the plan of a document and store it. Asks an advisor if ``foretold`` is missing.
@@ -207,10 +207,10 @@ def made(
     naming_objects.require(by, document)
     outgoing.require_extenders(by, document)
     found: Manifest = foretold or advisor.ask("plan", document)
-    return _kept(document, found["status"], by=by, is_preview=is_preview)
+    return _store(document, found["status"], by=by, is_preview=is_preview)
 
 
-def _kept(
+def _store(
     document: Manifest, status: Manifest, *, by: User, is_preview: bool = False
 ) -> StoredPlan:
     """Keep a plan; in place of its ``rebalance`` the changes that this comes to, if any."""
@@ -232,11 +232,11 @@ def begin(
     """
     actions.check_unapplied(plan)
     if holding != NOTHING:
-        again: Manifest = foretold or advisor.ask("plan", plan.asked())
-        before = {**plan.foretold(), "steps": plan.to_do()}
+        again: Manifest = foretold or advisor.ask("plan", plan.posted_document())
+        before = {**plan.prediction(), "steps": plan.to_do()}
         found = list(differences(before, again["status"], holding))
         if found:
-            stored = _kept(plan.asked(), again["status"], by=by)
+            stored = _store(plan.posted_document(), again["status"], by=by)
             raise _changed(plan, stored, found, by=by)
     return actions.begin(plan.name, by=by.name, impersonator=by.impersonator, now=clock.now())
 
@@ -249,7 +249,7 @@ def undoing(plan: StoredPlan, *, by: User, foretold: Manifest | None = None) -> 
     Raises:
         Conflict: it did nothing that can be taken back.
     """
-    return made(_undone(plan), by=by, foretold=foretold)
+    return predicted_plan(_undone(plan), by=by, foretold=foretold)
 
 
 def _undone(plan: StoredPlan) -> Manifest:
@@ -400,7 +400,7 @@ def manifest(
     ``brief``: without who leaves and where each lands; not ``named``: without messages as well,
     which name pods, too.
     """
-    asked, outcome = plan.asked(), plan.foretold()
+    asked, outcome = plan.posted_document(), plan.prediction()
     spec: Manifest = asked.get("spec") or {}
     metadata: Manifest = {
         "name": plan.name,
@@ -435,7 +435,7 @@ def manifest(
         "apiVersion": own.API_VERSION,
         "kind": "Plan",
         "metadata": metadata,
-        "spec": spec if reader is None else naming_objects.told_spec(reader, spec),
+        "spec": spec if reader is None else naming_objects.visible_spec(reader, spec),
         "status": {**status, "operation": operation},
     }
 

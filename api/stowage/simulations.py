@@ -57,7 +57,7 @@ class SimulationsViewSet(QuestionViewSet):
         creates_all = authorizer.decide(self.user, Attributes("create", resource="pods")).allowed
         if naming.reads_all(self.user) and (creates_all or b'"invalid"' not in text):
             return text
-        answer = naming_objects.told_results(self.user, replies.decode(text))
+        answer = naming_objects.visible_results(self.user, replies.decode(text))
         if naming.reads_all(self.user):
             return answer
         return naming.of_simulation(answer, naming.reader(self.user))
@@ -84,7 +84,7 @@ class HeadroomViewSet(QuestionViewSet):
         try:
             return advisor.ask_text("headroom", document)
         except StatusError as error:
-            raise naming_objects.told_refusal(self.user, document, error) from None
+            raise naming_objects.visible_refusal(self.user, document, error) from None
 
 
 class NodeAdviceViewSet(QuestionViewSet):

@@ -30,7 +30,7 @@ from clusterstate.change_log import lineage
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules import webhook_targets
-from clusterstate.objects.rules.webhook_targets import Allowed
+from clusterstate.objects.rules.webhook_targets import AllowedTargets
 from clusterstate.objects.values import labels
 from clusterstate.objects.values.document import format_time
 from clusterstate.objects.values.errors import BadRequest, Expired
@@ -222,7 +222,7 @@ def _check_receiver(url: str) -> None:
         target = webhook_targets.parse(url)
     except ValueError as error:
         raise BadRequest(f"spec.url: Invalid value: {error}") from None
-    allowed = Allowed(settings.WEBHOOK_TARGETS)
+    allowed = AllowedTargets(settings.WEBHOOK_TARGETS)
     if allowed.nothing():
         raise BadRequest(
             "spec.url: Forbidden: nothing may be sent anywhere: an administrator says where to with"

@@ -28,7 +28,7 @@ from api.server import connections, metrics
 from api.server.scopes import Receive, Scope, Send, header, parameters
 from api.streaming import rights, streams
 from api.streaming.hub import Event
-from api.streaming.streams import Following, Message, Outlet
+from api.streaming.streams import ChangeStream, Message, Outlet
 from api.streaming.watch import Client, OnThread
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
@@ -165,7 +165,7 @@ class Teller:
         chosen = [event for event in events if self._concerns(event)]
         if self._wanted.only_latest:
             chosen = streams.latest(chosen)
-        return [message for event in chosen for message in self._told(event)]
+        return [message for event in chosen for message in self._messages(event)]
 
     def _concerns(self, event: Event) -> bool:
         if event.change.kind == "Event" and not self._wanted.types.isdisjoint(OF_EVENTS):
@@ -191,7 +191,7 @@ class Teller:
             return True
         return wanted.selector.matches(event.new["metadata"].get("labels") or {})
 
-    def _told(self, event: Event) -> list[Message]:
+    def _messages(self, event: Event) -> list[Message]:
         wanted = self._wanted
         types = wanted.types
         if CHANGE in types and event.change.kind not in wanted.kinds:
@@ -223,9 +223,9 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         return
     client = Client()
     listener = asyncio.ensure_future(client.listen(receive))
-    counted = metrics.Watching(scope["path"], routes.of(scope))
+    counted = metrics.OpenAnswer(scope["path"], routes.of(scope))
     selecting = {"Pod"} if not OF_PODS.isdisjoint(request.wanted.types) else ()
-    following = Following(request.wanted.followed(), selecting=selecting)
+    following = ChangeStream(request.wanted.followed(), selecting=selecting)
     outlet = Outlet(scope, send)
     teller = Teller(request.wanted, request.source)
 
@@ -241,7 +241,9 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         )
         failure = None
         try:
-            await rights.kept(streaming, claim_of_headers(scope["headers"]), *request.needs)
+            await rights.run_while_allowed(
+                streaming, claim_of_headers(scope["headers"]), *request.needs
+            )
         except Exception as error:  # noqa: BLE001  # the headers are sent: a message tells it
             failure = errors.translate(error)
         if not client.gone:

@@ -117,7 +117,7 @@ class Event:
         return self._old
 
     @property
-    def left(self) -> Manifest:
+    def as_deleted(self) -> Manifest:
         """Return the object before the change, with the revision of the change.
 
         What a watch is told of an object that ceased to match. Rule: ``convertToWatchEvent``,
@@ -174,7 +174,7 @@ def digested(items: Sequence[Change]) -> list[Event]:
         "watch",
         items,
         events_of,
-        which=lambda change: aside.Which(change.kind, change.object_id),
+        which=lambda change: aside.ObjectRef(change.kind, change.object_id),
         now=clock.now(),
     )
     return parts[0] if len(parts) == 1 else [event for part in parts for event in part]
@@ -318,14 +318,14 @@ class Hub:
     def close(self) -> None:
         """End the threads."""
         self._closed = True
-        self._look()
+        self._request_read()
 
     def _publish_wanted(self) -> None:
         kinds = frozenset(self._kinds)
         wanted = (kinds, frozenset(k for k in kinds if self._selecting[k]))
         if wanted != self._wanted:
             self._wanted = wanted
-            self._look()
+            self._request_read()
 
     def _wake_all(self, kind: str) -> None:
         for subscription in self._subscriptions.get(kind, ()):
@@ -384,7 +384,7 @@ class Hub:
 
     # ---------------------------------------------------------------------- on its threads
 
-    def _look(self) -> None:
+    def _request_read(self) -> None:
         """Have the reader look, whether or not there is news."""
         self._looks = True
         self._wake.set()
@@ -509,7 +509,7 @@ class Hub:
             except Exception:  # as above; the poll is quicker meanwhile
                 logger.exception("watch_listener_failed")
             self._listening = False
-            self._look()
+            self._request_read()
             if not self._closed:
                 time.sleep(0.5)
 

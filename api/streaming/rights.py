@@ -97,7 +97,7 @@ def _lost(claims: list[_Claim]) -> dict[_Claim, StatusError]:
 _keepers: dict[asyncio.AbstractEventLoop, _Keeper] = {}
 
 
-async def kept(work: Coroutine[Any, Any, T], sender: Claim, *wants: Attributes) -> T:
+async def run_while_allowed(work: Coroutine[Any, Any, T], sender: Claim, *wants: Attributes) -> T:
     """Return what ``work`` returns, and end it when its client may not have all that any more.
 
     Raises:

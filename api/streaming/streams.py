@@ -2,9 +2,9 @@
 
 ::
 
-    hub's rings --Following--> events by revision --the stream's own--> Messages --Outlet-->
+    hub's rings --ChangeStream--> events by revision --the stream's own--> Messages --Outlet-->
 
-``Following`` makes one stream of several kinds, ordered by revision, complete and without
+``ChangeStream`` makes one stream of several kinds, ordered by revision, complete and without
 repetition, from the rings of this process or, where these do not reach back, from the log.
 ``run`` sends what a stream makes of them: at most ``PER_SECOND`` times a second, so that a burst of
 changes is one write; an ``id:`` with every message, which a browser sends back as ``Last-Event-ID``
@@ -72,7 +72,7 @@ def end_message(error: StatusError) -> bytes:
     return b"event: end\ndata: %s\n\n" % wire.encode(errors.as_status(error))
 
 
-class Following:
+class ChangeStream:
     """Several kinds of the change log as one stream. All methods belong to the event loop.
 
     ``selecting`` are the kinds whose earlier documents are wanted too. ``wake`` is set when there
@@ -186,7 +186,7 @@ class Outlet:
 async def run(
     outlet: Outlet,
     client: Client,
-    following: Following,
+    following: ChangeStream,
     cursor: int,
     tell: Callable[[Sequence[Event]], list[Message]],
     on_thread: OnThread,

@@ -41,18 +41,18 @@ DEFAULT_SECONDS = 30
 MAX_SECONDS = 600
 
 
-def asked_for(scope: Scope) -> bool:
+def waits_for_objects(scope: Scope) -> bool:
     """Return whether a GET with ``waitFor=`` in its query reads objects of a kind."""
     return routes.of(scope).target is not None
 
 
-def asked_at_creation(scope: Scope) -> bool:
+def waits_for_created(scope: Scope) -> bool:
     """Return whether a request with ``waitFor=`` in its query creates objects."""
     target = routes.of(scope).target
     return scope["method"] == "POST" and target is not None and not target.name
 
 
-def _wanted(scope: Scope, target: Target) -> tuple[str, float]:
+def _condition(scope: Scope, target: Target) -> tuple[str, float]:
     """Return what is waited for, and for how many seconds at most.
 
     Raises:
@@ -93,7 +93,7 @@ def _open(scope: Scope) -> tuple[Target, str, float, Attributes]:
         raise BadRequest("waitFor: one pod can be waited for, by its name, and not a list of them")
     wants = _reading(target)
     auth.require(user, wants)
-    condition, seconds = _wanted(scope, target)
+    condition, seconds = _condition(scope, target)
     auth.require_own_pod(user, target.namespace, target.name)
     negotiation.form(header(scope, b"accept"), has_message=True)
     return target, condition, seconds, wants
@@ -181,10 +181,10 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
     try:
         target, condition, seconds, wants = await on_thread(_open, scope)
         waiting = _until(target, condition, seconds, client, on_thread)
-        found = await rights.kept(waiting, claim_of_headers(scope["headers"]), wants)
+        found = await rights.run_while_allowed(waiting, claim_of_headers(scope["headers"]), wants)
         if client.gone:
             return
-        media_type, body = _written(scope, replies.Stored(target.kind, found))
+        media_type, body = _written(scope, replies.StoredAnswer(target.kind, found))
         headers = [
             (b"content-type", media_type),
             (b"cache-control", b"no-cache, private"),
@@ -220,7 +220,7 @@ def check(scope: Scope, user: User) -> tuple[str, float]:
     target = routes.of(scope).target
     assert target is not None
     auth.require(user, _reading(target))
-    return _wanted(scope, target)
+    return _condition(scope, target)
 
 
 async def created(
@@ -256,12 +256,12 @@ async def created(
             waiting = _until(one, condition, left, client, on_thread)
             claim = claim_of_headers(scope["headers"])
             try:
-                found.append(await rights.kept(waiting, claim, _reading(one)))
+                found.append(await rights.run_while_allowed(waiting, claim, _reading(one)))
             except StatusError:  # it is gone by now, or was never stored; it was made all the same
                 found.append(replies.encode(pod))
     finally:
         listener.cancel()
-    content: replies.Content = replies.Stored(target.kind, found[0])
+    content: replies.Content = replies.StoredAnswer(target.kind, found[0])
     if made["kind"] != "Pod":
         content = replies.StoredList(target.kind, found, made.get("metadata") or {})
     media_type, new = _written(scope, content)

@@ -110,7 +110,7 @@ class Request(msgspec.Struct, frozen=True):
         )
 
 
-def asked_for(scope: Scope) -> bool:
+def is_watch(scope: Scope) -> bool:
     """Return whether a GET with ``watch=`` in its query is a watch of a collection.
 
     An unreadable boolean is left to the ordinary view, which ignores it as Kubernetes does.
@@ -268,7 +268,7 @@ class Writer:
 
     def _event(self, event: Event, what: bytes) -> bytes:
         form, in_protobuf = self._request.form, self._request.protobuf
-        verb, item = (b"DELETED", _left) if what == _LEFT else (what, _new)
+        verb, item = (b"DELETED", _as_deleted) if what == _LEFT else (what, _new)
         if form == negotiation.PARTIAL:
             partial = ("partial", self._request.version, what, in_protobuf)
             return event.cached(partial, lambda: self._partial(item(event), verb))
@@ -280,7 +280,7 @@ class Writer:
             return event.cached(("protobuf", what), lambda: protobuf.event(verb, item(event)))
         if form == negotiation.PLAIN:
             if what == _LEFT:
-                return event.cached(what, lambda: self._line(event.left, verb))
+                return event.cached(what, lambda: self._line(event.as_deleted, verb))
             return event.line(verb)
         headed, self._headed = self._headed, False
         key = (what, self._request.include, headed, self._request.version)
@@ -357,8 +357,8 @@ def _new(event: Event) -> Manifest:
     return event.new
 
 
-def _left(event: Event) -> Manifest:
-    return event.left
+def _as_deleted(event: Event) -> Manifest:
+    return event.as_deleted
 
 
 def _joined(lines: Iterable[bytes]) -> list[bytes]:
@@ -475,7 +475,7 @@ class Watch:
         scope: Scope,
         send: Send,
         on_thread: OnThread,
-        counted: metrics.Watching,
+        counted: metrics.OpenAnswer,
     ) -> None:
         self._request = request
         self._send = send
@@ -602,7 +602,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         return
     client = Client()
     listener = asyncio.ensure_future(client.listen(receive))
-    counted = metrics.Watching(scope["path"], routes.of(scope))
+    counted = metrics.OpenAnswer(scope["path"], routes.of(scope))
     try:
         await send({"type": "http.response.start", "status": 200, "headers": _headers(request)})
         await send({"type": "http.response.body", "body": b"", "more_body": True})
@@ -610,7 +610,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
             if request.cursor is not None and wants.namespace:
                 await on_thread(_require_reach, user, wants, request.cursor)
             watching = Watch(request, scope, send, on_thread, counted).run(client)
-            await rights.kept(watching, claim_of_headers(scope["headers"]), wants)
+            await rights.run_while_allowed(watching, claim_of_headers(scope["headers"]), wants)
         except Exception as error:  # noqa: BLE001  # the headers are sent: an event reports the error
             await send(
                 {

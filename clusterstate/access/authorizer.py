@@ -109,11 +109,11 @@ def rights(user: User) -> str:
     return current().rights(user.name, user.groups)
 
 
-def held(user: User, namespace: str) -> list[Rule]:
+def rules_for(user: User, namespace: str) -> list[Rule]:
     """Return the rules that bindings give to a user, in a namespace if it is given."""
     if MASTERS in user.groups:
         return list(_EVERYTHING)
-    return _of_transaction().held(user.name, user.groups, namespace)
+    return _of_transaction().rules_for(user.name, user.groups, namespace)
 
 
 def rules_of_role(kind: str, namespace: str, name: str) -> tuple[Rule, ...] | None:

@@ -221,7 +221,7 @@ class Policy:
             }
         )
 
-    def held(self, user: str, groups: tuple[str, ...], namespace: str) -> list[Rule]:
+    def rules_for(self, user: str, groups: tuple[str, ...], namespace: str) -> list[Rule]:
         """Return the rules that hold for a user everywhere, or in the namespace if one is given."""
         return [
             rule

@@ -42,7 +42,7 @@ from clusterstate.queries.evictions.eviction_timers import (
     Figures,
 )
 from clusterstate.queries.loops.controllers import stored_state
-from clusterstate.queries.pods import Together
+from clusterstate.queries.pods import GroupToDisrupt
 from clusterstate.queries.pods.stays import BOUND_AT, ClassOnNode, Stay
 
 FOLLOWER: Final = "evictions"
@@ -79,7 +79,7 @@ class Departure(msgspec.Struct, frozen=True, kw_only=True):
     taint_effect: str = ""
 
 
-class Restated(msgspec.Struct, frozen=True):
+class TimerChanges(msgspec.Struct, frozen=True):
     """How many timers were dropped and how many set or moved; the earliest due of the latter."""
 
     dropped: int
@@ -87,7 +87,7 @@ class Restated(msgspec.Struct, frozen=True):
     next_due: datetime | None
 
 
-class Fired(msgspec.Struct, frozen=True):
+class FiredTimers(msgspec.Struct, frozen=True):
     """The result of a batch of due timers.
 
     ``evicted`` holds pod ids. ``changed`` counts timers that turned out to be stale, ``busy`` those
@@ -181,7 +181,7 @@ def restate(
     *,
     node_names: Sequence[str] | None = None,
     pod_ids: Sequence[int] | None = None,
-) -> Restated:
+) -> TimerChanges:
     """Make the timers of a cause on these nodes, or of these pods, exactly what the departures say.
 
     One statement; one of ``node_names`` and ``pod_ids`` is given. A pod in no departure has no
@@ -207,7 +207,7 @@ def restate(
         ),
     )
     assert row is not None
-    return Restated(*row)
+    return TimerChanges(*row)
 
 
 def drop_other_nodes(node_names: Sequence[str]) -> int:
@@ -251,7 +251,7 @@ _EVICT = f"""
 _EVICT = " ".join(_EVICT.split())
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-NOTHING: Final = Fired([], 0, 0, [], [])
+NOTHING: Final = FiredTimers([], 0, 0, [], [])
 
 
 def fire_taints(
@@ -259,7 +259,7 @@ def fire_taints(
     *,
     now: datetime,
     judge: Callable[[Sequence[Stay]], Sequence[Departure]],
-) -> Fired:
+) -> FiredTimers:
     """Evict these pods, if taints send them away by now; one transaction of five statements.
 
     ``due`` are their timers as they were when they were looked up. ``judge`` says from the rows as
@@ -303,7 +303,7 @@ def fire_taints(
         first = min((one for one in departures if one.pod_id in group.pods), key=_by_due)
         why = f"{first.taint_key}:{first.taint_effect} of node {first.place.node_name}"
         message = f"{group.pods[first.pod_id]}: taint {why}"
-        news.append(together.told(group, _TAINTED, message))
+        news.append(together.event_of(group, _TAINTED, message))
     news += [
         Occurrence(
             kind="Pod",
@@ -319,7 +319,9 @@ def fire_taints(
     ]
     done = timers.keys() & set(evicted)
     busy = len(timers) - len(done) - len(stale)
-    return Fired(evicted, len(stale), busy, news, [timers[pod_id][0] for pod_id in sorted(done)])
+    return FiredTimers(
+        evicted, len(stale), busy, news, [timers[pod_id][0] for pod_id in sorted(done)]
+    )
 
 
 def _by_due(one: Departure) -> tuple[datetime, int]:
@@ -327,8 +329,8 @@ def _by_due(one: Departure) -> tuple[datetime, int]:
 
 
 def _with_groups(
-    groups: Sequence[Together], late: Collection[int], locked: Collection[int], now: datetime
-) -> tuple[list[Together], set[int]]:
+    groups: Sequence[GroupToDisrupt], late: Collection[int], locked: Collection[int], now: datetime
+) -> tuple[list[GroupToDisrupt], set[int]]:
     """Return the groups that leave with their first pod that is late, and the pods that wait.
 
     A group waits while another transaction holds one of its pods, or a brake does.
@@ -348,9 +350,9 @@ def _with_groups(
     return leaving, {one for group in due if group not in leaving for one in group.pods}
 
 
-def joined(parts: Sequence[Fired]) -> Fired:
+def joined(parts: Sequence[FiredTimers]) -> FiredTimers:
     """Return the results of several batches as one result."""
-    return Fired(
+    return FiredTimers(
         [pod_id for part in parts for pod_id in part.evicted],
         sum(part.changed for part in parts),
         sum(part.busy for part in parts),
@@ -436,7 +438,7 @@ def fire_executions(
     limit: int,
     judge: Callable[[Sequence[ClassOnNode]], Collection[ClassOnNode]],
     held: HeldBack = NOTHING_HELD,
-) -> Fired:
+) -> FiredTimers:
     """Evict up to ``limit`` pods whose node no longer matches, one by one, budgets respected.
 
     ``judge`` says which of the places still break their terms. A pod that its budget holds back
@@ -518,7 +520,7 @@ def fire_executions(
                 component=EXECUTION_COMPONENT,
             )
         )
-    return Fired(evicted, changed, busy, news, due)
+    return FiredTimers(evicted, changed, busy, news, due)
 
 
 def await_landings(*, now: datetime) -> int:

@@ -25,7 +25,7 @@ from clusterstate.actions.pods.resize import ResizingWriter
 from clusterstate.actions.pods.writer import PodWriter
 from clusterstate.actions.writing import Update, Writer, deletion, transactions
 from clusterstate.actions.writing.deletion import DeleteOptions, Deletion
-from clusterstate.actions.writing.stored import Deleted, Stored
+from clusterstate.actions.writing.stored import DeletedObject, StoredObject
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values.errors import AlreadyExists, StatusError
@@ -61,7 +61,7 @@ def create(
     *,
     now: datetime,
     user: User = NOBODY,
-) -> Stored:
+) -> StoredObject:
     """Create an object; ``namespace`` is empty for kinds without. One transaction.
 
     Raises:
@@ -77,7 +77,7 @@ def create_all(
     *,
     now: datetime,
     user: User = NOBODY,
-) -> list[Stored]:
+) -> list[StoredObject]:
     """Create objects of any kinds in order, all or none, in one transaction.
 
     Neighbours of one kind are inserted by one statement, which is a transaction if there are no
@@ -144,7 +144,7 @@ def is_batched(kind: Kind) -> bool:
 
 def create_each(
     kind: Kind, wanted: Sequence[tuple[str, Manifest, User]], *, now: datetime
-) -> list[Stored | StatusError]:
+) -> list[StoredObject | StatusError]:
     """Create objects of a kind that ``is_batched``: namespace, manifest, and who wants it.
 
     Returns each one's result, in order. What fails has its error there and spoils nothing for the
@@ -164,7 +164,7 @@ def update(
     user: User = NOBODY,
     manager: Manager | None = None,
     subresource: str | None = "",
-) -> Stored:
+) -> StoredObject:
     """Replace an object by what ``change`` makes of it; only its part through a subresource.
 
     ``change`` receives the stored manifest and returns the wanted one; it may be called again with
@@ -188,7 +188,7 @@ def update(
     return carry_out(kind_of(kind), wanted, now=now)
 
 
-def carry_out(kind: Kind, wanted: Update, *, now: datetime) -> Stored:
+def carry_out(kind: Kind, wanted: Update, *, now: datetime) -> StoredObject:
     """Do what ``update`` says, and raise what it raises."""
     writer = ResizingWriter() if wanted.subresource == "resize" else _writer(kind)
     return writer.update(kind, wanted, now)
@@ -206,7 +206,7 @@ def are_renewed(kind: Kind, namespace: str, subresource: str) -> bool:
 
 def renew_each(
     kind: Kind, wanted: Sequence[Update], *, now: datetime
-) -> list[Stored | StatusError]:
+) -> list[StoredObject | StatusError]:
     """Update objects that ``are_renewed``, each as ``update`` does; return the results, in order.
 
     What fails has its error there and spoils nothing for the others. Those that say nothing but
@@ -247,7 +247,7 @@ def delete(
     *,
     now: datetime,
     user: User = NOBODY,
-) -> Deleted:
+) -> DeletedObject:
     """Delete an object, or begin to: pods gracefully, namespaces by their content, others at once.
 
     ``options`` may be a checked DeleteOptions manifest; the grace period is for pods only. Objects
@@ -267,7 +267,7 @@ def delete(
 
 def delete_each(
     kind: Kind, wanted: Sequence[Deletion], *, now: datetime
-) -> list[Deleted | StatusError]:
+) -> list[DeletedObject | StatusError]:
     """Delete objects of one kind in one transaction, each as ``delete`` does.
 
     Returns each one's result, in order. What fails has its error there and spoils nothing for the

@@ -58,7 +58,7 @@ class NodeForm(ModelForm[Node]):
         elif "allocatable" in self.fields:
             self.initial.setdefault("allocatable", {"cpu": "4", "memory": "8Gi", "pods": "110"})
 
-    def wanted(self, taints: list[Manifest] | None) -> NodeFormChanges:
+    def changes(self, taints: list[Manifest] | None) -> NodeFormChanges:
         """Return what the fields ask for, with these taints."""
         submitted = self.cleaned_data
         return NodeFormChanges(
@@ -75,7 +75,7 @@ class NodeForm(ModelForm[Node]):
         if not self.errors:
             new = not self.instance.pk
             name = cleaned["name"] if new else self.instance.name
-            found = tried(name, self.wanted(None), new=new, user=self.user)
+            found = tried(name, self.changes(None), new=new, user=self.user)
             # The capacity follows the allocatable; its problems are the same, said twice.
             named = {path for path, _ in found}
             found = [

@@ -31,7 +31,7 @@ where it is present, and remember the verdict on names, labels and quantities th
     warnings                     what is accepted and will not do what its author may expect
 """
 
-from clusterstate.admission.chain import Admitted, admit
+from clusterstate.admission.chain import AdmittedObject, admit
 from clusterstate.admission.request import (
     CREATE,
     DELETE,
@@ -47,7 +47,7 @@ __all__ = [
     "DELETE",
     "UPDATE",
     "AdmissionSettings",
-    "Admitted",
+    "AdmittedObject",
     "Context",
     "Request",
     "User",

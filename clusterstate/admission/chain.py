@@ -34,7 +34,7 @@ from clusterstate.objects.values.meta import Manifest, strip_nulls
 from clusterstate.objects.values.remembered import remembered
 
 
-class Admitted(msgspec.Struct, frozen=True):
+class AdmittedObject(msgspec.Struct, frozen=True):
     """The manifest to store, and warnings for the client (one Warning header each)."""
 
     manifest: Manifest
@@ -49,7 +49,7 @@ def admit(
     subresource: str | None,
     context: Context,
     user: User,
-) -> Admitted:
+) -> AdmittedObject:
     """Return the manifest to store: defaulted, mutated by the plugins, and valid.
 
     ``kind`` is the kind that the path names, ``operation`` CREATE, UPDATE or DELETE,
@@ -85,7 +85,7 @@ def admit(
         namespace_lifecycle.admit(request)
         if context.settings.node_restriction:
             node_restriction.admit(request)
-        return Admitted(old_manifest or {}, request.warnings)
+        return AdmittedObject(old_manifest or {}, request.warnings)
 
     if not new_pod and not (kind == "Pod" and subresource in _OTHER_BODIES):
         set_defaults(kind, new)
@@ -113,7 +113,7 @@ def admit(
     )  # fmt: skip
     if new_pod and (told := unknown_profile(new["spec"], context.settings.profiles)):
         request.warnings.append(f"spec.schedulerName: {told}")
-    return Admitted(new, request.warnings)
+    return AdmittedObject(new, request.warnings)
 
 
 # Subresources of a pod whose body is not a pod.

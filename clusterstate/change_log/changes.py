@@ -339,7 +339,7 @@ def note_atomic() -> None:
     sql.run(_ATOMIC_SINCE)
 
 
-class Settled(msgspec.Struct, frozen=True):
+class LogWatermark(msgspec.Struct, frozen=True):
     """Up to where the log is complete.
 
     ``lacking``: changes beyond ``mark`` were shown to other clients already, and a transaction that
@@ -352,7 +352,7 @@ class Settled(msgspec.Struct, frozen=True):
 
 def settled(
     kinds: Collection[str] | None = None, *, patience: float = _PATIENCE_SECONDS
-) -> Settled:
+) -> LogWatermark:
     """Return a watermark at or above every change that any client was shown before this call.
 
     For questions whose asker may expect to see an own write in the answer. As long as a committed
@@ -371,14 +371,14 @@ def settled(
         if last is not None and last > ceiling:
             lineage.reserve(last, ceiling)
         elif time.monotonic() >= deadline:
-            return Settled(mark, lacking=True)
+            return LogWatermark(mark, lacking=True)
         else:
             time.sleep(pause)
             pause = min(2 * pause, longest)
         row = sql.fetch_one(WATERMARK)
         assert row is not None
         mark, last, ceiling = row
-    return Settled(mark, lacking=False)
+    return LogWatermark(mark, lacking=False)
 
 
 def keep_mark() -> bool:

@@ -70,7 +70,7 @@ class Writer:
         array = library.c_array_from_buffers(self._schema, len(rows), [None], children=children)
         self._writer.write_array(array)
         self._has_begun = True
-        return self._taken()
+        return self._take_bytes()
 
     def _child(self, of: type, values: list[Any]) -> Any:
         library = self._library
@@ -82,9 +82,9 @@ class Writer:
         """Return what ends the stream; without a batch before, the whole of an empty stream."""
         head = b"" if self._has_begun else self.batch([])
         self._writer.close()
-        return head + self._taken()
+        return head + self._take_bytes()
 
-    def _taken(self) -> bytes:
+    def _take_bytes(self) -> bytes:
         text = self._buffer.getvalue()
         self._buffer.seek(0)
         self._buffer.truncate()

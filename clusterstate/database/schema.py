@@ -28,7 +28,7 @@ class NotPrepared(OperationalError):
 
 
 @cache
-def _known() -> frozenset[str]:
+def _migration_names() -> frozenset[str]:
     """Return the names of this version's migrations."""
     folder = Path(settings.BASE_DIR) / settings.MIGRATION_MODULES[_APP]
     return frozenset(one.stem for one in folder.glob("[0-9]*.py"))
@@ -42,7 +42,7 @@ def lacking(*, patience: float) -> str:
     sql.drop_dead_connection()
     with sql.patience(patience):
         found = _applied()
-    missing = sorted(_known() - found)
+    missing = sorted(_migration_names() - found)
     if not missing:
         return ""
     named = ", ".join(missing) if len(missing) <= _FEW else f"{len(missing)} migrations"

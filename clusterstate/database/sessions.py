@@ -148,7 +148,7 @@ class Watch:
             self._kept_at = now
             said = (one.application.partition(sql.KEEPER)[2] for one in keepers)
             self.factor = max(natural(one) or 1 for one in said)
-        state, ticks = slowness.seen(self._token) or ("", -1)
+        state, ticks = slowness.process_state(self._token) or ("", -1)
         if ticks != self._ticks:
             self._ticks, self._worked_at, self._stopped_since = ticks, now, None
         if state not in ("T", "t"):
@@ -214,7 +214,7 @@ class Judge:
         broke has made another by then.
         """
         ended: dict[int, str] = {}
-        watches = self._look(seen, now)
+        watches = self._known_processes(seen, now)
 
         def patience(one: Session) -> float:
             """Return how many seconds the session may be idle."""
@@ -267,7 +267,7 @@ class Judge:
                 ended[pid] = "was given up by its process"
         return ended
 
-    def _look(self, seen: Sequence[Session], now: float) -> Mapping[str, Watch]:
+    def _known_processes(self, seen: Sequence[Session], now: float) -> Mapping[str, Watch]:
         """Return what is known of the other processes that have, or should have, a keeper."""
         keepers: dict[str, list[Session]] = {
             one.sign: []
@@ -319,7 +319,7 @@ class _Since:
         return now - self._at >= seconds and self._looks > _STUCK_LOOKS
 
 
-def look() -> list[Session]:
+def find_sessions() -> list[Session]:
     """Return the other sessions of this database and user that may have to end. Queries once.
 
     These are the sessions of processes with a keeper, and who holds locks or is waited for; none
@@ -433,7 +433,7 @@ class _Keeper:
             self._remember(self._memory.keep)
 
     def _end_stuck(self) -> None:
-        seen, now = look(), time.monotonic()
+        seen, now = find_sessions(), time.monotonic()
         closed_backends([one.pid for one in seen])
         if now - self._judged_at > _STUCK_SECONDS * slowness.own.factor():
             # What was seen then tells of other troubles.

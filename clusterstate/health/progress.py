@@ -114,7 +114,7 @@ class ConfigurationUse(msgspec.Struct, frozen=True):
     at: datetime
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """The problem in words; empty if there is none."""
         why = "; ".join(self.problems.values())
         if self.wanted != self.revision:

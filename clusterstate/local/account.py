@@ -39,7 +39,7 @@ class Account:
         """Return the account to run PostgreSQL as: the present one, unless that is root.
 
         For root: the owner of ``data`` if it exists, else `postgres`, else `stowage`, which may
-        still have to be created (`made`). Data owned by `nobody`, as 0.1.0 had it, gets a new
+        still have to be created (`ensure`). Data owned by `nobody`, as 0.1.0 had it, gets a new
         owner.
         """
         if os.geteuid() != 0:
@@ -57,7 +57,7 @@ class Account:
                 return cls(uid=entry.pw_uid, gid=entry.pw_gid)
         return cls(uid=_NOT_MADE, gid=_NOT_MADE)
 
-    def made(self) -> "Account":
+    def ensure(self) -> "Account":
         """Return the account, after making the system user `stowage` if it is still to be made.
 
         Raises:

@@ -142,7 +142,7 @@ class Postgres:
     def prepare(self) -> None:
         """Make directories, the cluster on first use, and clear what a crash left behind."""
         make_state(self._state)
-        self._account = self._account.made()
+        self._account = self._account.ensure()
         self._bring_home()
         for folder in (self.data, self._sockets):
             self._account.takes_over(folder)
@@ -177,7 +177,7 @@ class Postgres:
         if (data / "PG_VERSION").exists() and not self.data.exists():
             _clear_stale_pid(data)
             self._drop_unfinished()
-            self._account = Account.choose(data).made()
+            self._account = Account.choose(data).ensure()
             reach.bring_home(data, to=self.data, account=self._account)
 
     def _initialise(self) -> None:

@@ -43,7 +43,7 @@ _ARENAS: Final = 2
 _LOOK_SECONDS: Final = 0.01
 
 
-class Forked:
+class ForkedProcess:
     """A forked process, with what the supervisor uses of ``subprocess.Popen``."""
 
     def __init__(self, pid: int) -> None:
@@ -77,7 +77,7 @@ class Forked:
             os.kill(self.pid, number)
 
 
-Process = subprocess.Popen[bytes] | Forked
+Process = subprocess.Popen[bytes] | ForkedProcess
 
 
 def share(modules: Iterable[str], calls: Iterable[str]) -> None:
@@ -127,7 +127,7 @@ def fork(
     output: int,
     forget: Callable[[], object],
     prepare: Callable[[], object],
-) -> Forked:
+) -> ForkedProcess:
     """Start ``python ARGUMENTS``, which are ``-m`` and a module's, as a process of the family.
 
     Args:
@@ -174,13 +174,13 @@ def aside(do: Callable[[], Any]) -> Any:
     return told["found"]
 
 
-def _forked(work: Callable[[], object]) -> Forked:
+def _forked(work: Callable[[], object]) -> ForkedProcess:
     """Have a child do the work and end, whatever it raises."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid:
-        return Forked(pid)
+        return ForkedProcess(pid)
     code: Any = 1
     try:
         work()

@@ -350,13 +350,16 @@ def _timers(progress: Progress) -> Found:
             what = f"it must leave {wanted[0]} and has no timer"
             yield where.get(pod_id) or _pod_named(pod_id), what
         elif cause == TAINT and found != wanted:
-            yield where[pod_id], f"its timer says {_told(found)}, its taints {_told(wanted)}"
+            yield (
+                where[pod_id],
+                f"its timer says {_timer_text(found)}, its taints {_timer_text(wanted)}",
+            )
     for (pod_id, _), found in stated.items():
         yield where[pod_id], f"it has a timer, due {found[-1]}, and need not leave {found[0]}"
     progress("timers", len(where))
 
 
-def _told(timer: Sequence[Any]) -> str:
+def _timer_text(timer: Sequence[Any]) -> str:
     node_name, key, effect, seconds, started_at, due_at = timer
     return f"{key}:{effect} on {node_name}, {seconds} s from {started_at}, due {due_at}"
 

@@ -8,7 +8,7 @@ class MetricTotal(models.Model):
     """One series of a counter or histogram: processes add to it, nobody sets it back.
 
     ``labels`` is as in the exposition format, without braces. ``figures`` is as in
-    ``clusterstate.telemetry.metrics.families.Taken``.
+    ``clusterstate.telemetry.metrics.families.SeriesCounts``.
     """
 
     pk = models.CompositePrimaryKey("name", "labels")

@@ -11,8 +11,8 @@ class DecisionSeal(models.Model):
     their rows, ``digest`` that of the digest before it and this seal. ``id`` counts without gaps.
 
     A seal with ``dropped`` covers no decision: it says what was dropped for its age
-    (`clusterstate.queries.scheduler.seals.Dropped`), and ``rows_digest`` is the digest of that
-    text.
+    (`clusterstate.queries.scheduler.seals.DroppedDecisions`), and ``rows_digest`` is the digest of
+    that text.
     """
 
     id = models.BigIntegerField(primary_key=True)

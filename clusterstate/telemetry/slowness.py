@@ -102,7 +102,7 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-def seen(signed: str) -> tuple[str, int] | None:
+def process_state(signed: str) -> tuple[str, int] | None:
     """Return the state of the process with this ``sign``, and how much processor it has used.
 
     The latter in ticks, of one that is stopped in nanoseconds. ``None``: it is not on this machine,
@@ -128,7 +128,7 @@ def nanoseconds(pid: int) -> int:
     return total
 
 
-class Own:
+class ProcessReport:
     """What this process tells of itself; one for the process, and any thread may ask."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Own:
         with self._lock:
             self._slowness.ask(factor, time.monotonic())
 
-    def asked(self) -> float:
+    def requested_factor(self) -> float:
         """Return the factor that was asked for last."""
         with self._lock:
             return self._slowness.asked
@@ -165,4 +165,4 @@ class Own:
             return self.last
 
 
-own: Final = Own()
+own: Final = ProcessReport()

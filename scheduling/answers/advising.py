@@ -130,7 +130,7 @@ def _answer_all(
     heartbeats.rest(beats)
 
 
-def _answered(posed: advisor.Posed, seconds: float) -> bytes:
+def _answered(posed: advisor.PendingQuestion, seconds: float) -> bytes:
     """Return the answer.
 
     Raises:

@@ -98,7 +98,7 @@ class _Failure(msgspec.Struct):
     details: dict[str, Any]
 
 
-class Posed(msgspec.Struct):
+class PendingQuestion(msgspec.Struct):
     """A question on its way: its name and the document."""
 
     name: str
@@ -351,7 +351,7 @@ class Desk:
         self._turns = turns or Turns(most=1)
         self._asker: str | None = None
 
-    def take(self) -> "tuple[str, Posed, float] | None":
+    def take(self) -> "tuple[str, PendingQuestion, float] | None":
         """Return id, question and seconds left; ``None`` after a while without one.
 
         Raises:
@@ -374,7 +374,7 @@ class Desk:
             client().delete(_ASKED + id_)
             return None
         try:
-            return id_, msgspec.json.decode(posed, type=Posed), left / 1000
+            return id_, msgspec.json.decode(posed, type=PendingQuestion), left / 1000
         except msgspec.MsgspecError:
             self.give(id_, _refuse_unreadable)
             return None

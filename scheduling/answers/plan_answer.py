@@ -11,7 +11,7 @@ from scheduling.answers.plan_leavers import BY_STEPS, Leavers
 from scheduling.answers.plan_nodes import Nodes
 from scheduling.simulation import plan_undo
 from scheduling.simulation.document import API_VERSION
-from scheduling.simulation.foresight import Foresight, Landed, Leaver, LeavingPod
+from scheduling.simulation.foresight import Foresight, LandedPod, Leaver, LeavingPod
 from scheduling.simulation.plan_document import KIND, PlanDocument
 
 
@@ -50,7 +50,9 @@ def with_status(
     leaving: list[Manifest] = []
     anyway: list[Manifest] = []
     for left in future.left:
-        one = _left(left, landings.get(left.leaver.title), _known(left.leaver, leavers), now)
+        one = _leaver_answer(
+            left, landings.get(left.leaver.title), _staying_pod(left.leaver, leavers), now
+        )
         (leaving if left.by or left.leaver.key in leavers.caused else anyway).append(one)
     placed: list[Manifest] = []
     waiting: list[Manifest] = []
@@ -144,12 +146,12 @@ def _counts(leaving: Sequence[Manifest]) -> dict[str, int]:
     }
 
 
-def _known(leaver: Leaver, leavers: Leavers) -> StayingPod | None:
+def _staying_pod(leaver: Leaver, leavers: Leavers) -> StayingPod | None:
     return leavers.pods.get(leaver.key) if isinstance(leaver.key, int) else None
 
 
-def _left(
-    left: LeavingPod, landed: Landed | None, pod: StayingPod | None, now: datetime
+def _leaver_answer(
+    left: LeavingPod, landed: LandedPod | None, pod: StayingPod | None, now: datetime
 ) -> Manifest:
     leaver = left.leaver
     found: Manifest = {
@@ -176,7 +178,7 @@ def _left(
     return found
 
 
-def _landing(landed: Landed) -> Manifest:
+def _landing(landed: LandedPod) -> Manifest:
     found: Manifest = {"nodeName": landed.node_name}
     if landed.node_name:
         found |= {

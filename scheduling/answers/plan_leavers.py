@@ -27,7 +27,7 @@ from clusterstate.queries.scheduler.planning import (
 )
 from scheduling.answers import plan_brakes, plan_scaling, plan_steps
 from scheduling.answers.plan_nodes import Nodes, evicting, labels_of
-from scheduling.answers.plan_scaling import Scaling
+from scheduling.answers.plan_scaling import ScaleEffect
 from scheduling.controllers.evictions import judgement
 from scheduling.framework.types import PodRecord
 from scheduling.simulation import plan_document
@@ -65,7 +65,7 @@ class Leavers:
         self.caused: set[int] = set()
         self.staying: list[Manifest] = []
         self.warnings: list[str] = []
-        self.scalings: dict[str, Scaling] = {}
+        self.scalings: dict[str, ScaleEffect] = {}
         """What changes of replicas do, by the path of the change."""
 
     def leaving(self, nodes: Nodes) -> list[Leaver]:

@@ -44,7 +44,7 @@ def places(
         backoff: of that configuration.
         now: seconds since the epoch.
     """
-    known = [_known(row) for row in rows]
+    known = [_with_last_look(row) for row in rows]
     found = waiting_as_of(
         known,
         snapshot,
@@ -64,7 +64,7 @@ def places(
     return found
 
 
-def _known(row: WaitingPod) -> WaitingPod:
+def _with_last_look(row: WaitingPod) -> WaitingPod:
     """Return the row with the refusal moved to the last look, if nothing had helped it by then."""
     refused, until = _looked_at.get(row.id, (0, 0))
     if refused != row.refused_revision or until <= refused:

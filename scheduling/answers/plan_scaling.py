@@ -23,7 +23,7 @@ from scheduling.simulation.plan_document import KIND, PlanChange
 _REVISION: Final = "deployment.kubernetes.io/revision"
 
 
-class Scaling(msgspec.Struct, frozen=True):
+class ScaleEffect(msgspec.Struct, frozen=True):
     """The effect of a change of replicas.
 
     ``gone``: ids of the pods that leave, in order. ``new``: manifests of the pods that come.
@@ -37,7 +37,7 @@ class Scaling(msgspec.Struct, frozen=True):
     warning: str = ""
 
 
-def scaling(change: PlanChange, now: datetime) -> Scaling:
+def scaling(change: PlanChange, now: datetime) -> ScaleEffect:
     """Return what a change of replicas does. Queries some times, reads one namespace.
 
     Raises:
@@ -61,12 +61,12 @@ def scaling(change: PlanChange, now: datetime) -> Scaling:
     title = f"{kind} {namespace}/{name}"
     if missing >= 0:
         new = _new(owner if kind == "StatefulSet" else maker, pods, missing, kind)
-        return Scaling(title, change.replicas, (), tuple(new), warning)
+        return ScaleEffect(title, change.replicas, (), tuple(new), warning)
     if kind == "StatefulSet":
         gone = sorted(pods, key=lambda pod: -_ordinal(pod))[:-missing]
     else:
         gone = surplus(pods, -missing, related=pods, now=now)
-    return Scaling(title, change.replicas, tuple(pod.id for pod in gone), (), warning)
+    return ScaleEffect(title, change.replicas, tuple(pod.id for pod in gone), (), warning)
 
 
 def _named(owners: Sequence[Manifest], name: str) -> Manifest | None:

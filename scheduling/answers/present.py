@@ -12,7 +12,7 @@ import msgspec
 from clusterstate.objects.values.errors import NotFound
 from clusterstate.queries.loops.loading import load_classes
 from clusterstate.queries.objects.lists import list_page
-from clusterstate.queries.pods.waiting import Waiting, waiting
+from clusterstate.queries.pods.waiting import WaitingPod, waiting
 from scheduling.answers.live import LiveWorld
 from scheduling.engine.queue.pending import aged_sort
 from scheduling.engine.reference.cycle import PodToPlace
@@ -70,7 +70,7 @@ class Present:
         found = ((name, self.framework(name)) for name in names)
         return {name: one for name, one in found if one is not None}
 
-    def to_place(self, pod: Waiting) -> PodToPlace:
+    def to_place(self, pod: WaitingPod) -> PodToPlace:
         """Return a waiting pod as the cycle sees it."""
         nominated = self.snapshot.nominated_node_of(pod.id)
         return PodToPlace(pod.id, self.info(pod.class_id), nominated)
@@ -78,7 +78,7 @@ class Present:
     def queue(
         self,
         scheduler_name: str,
-        pods: Sequence[Waiting] | None = None,
+        pods: Sequence[WaitingPod] | None = None,
         *,
         most: int | None = None,
     ) -> list[PodToPlace]:
@@ -110,7 +110,7 @@ class Present:
         return [self.to_place(pod) for pod in found]
 
 
-def _aged(pod: Waiting, points: int) -> tuple[float, ...]:
+def _aged(pod: WaitingPod, points: int) -> tuple[float, ...]:
     since = pod.since.timestamp()
     return aged_sort(pod.priority, since, since, points)
 

@@ -285,7 +285,7 @@ def configuration_status() -> Manifest:
     condition = {"type": "Usable", "status": "True", "reason": "InForce", "message": ""}
     if use.problems:
         reason = "ProfilesHoldPods" if use.wanted == use.revision else "EarlierInForce"
-        condition |= {"status": "False", "reason": reason, "message": use.told}
+        condition |= {"status": "False", "reason": reason, "message": use.in_words}
     elif use.revision != wanted:
         condition |= {"status": "Unknown", "reason": "NotSeenYet"}
     condition["lastTransitionTime"] = format_time(use.at)

@@ -34,7 +34,7 @@ _AT_ONCE: Final = 5000
 _GPUS: Final = ("stowage.dev/gpu-milli", "nvidia.com/gpu")
 
 
-class _Seen(msgspec.Struct):
+class _PodLife(msgspec.Struct):
     """A pod that came: its creation, and when it was bound and left, in seconds."""
 
     came_at: float
@@ -100,10 +100,10 @@ class _Reader:
     def __init__(self, objects: list[Manifest], began_at: datetime) -> None:
         self._began_at = began_at
         # Pods that wait when it begins come at second 0: what is recorded of them counts, too.
-        self._waiting = {_place(one): _Seen(0.0, one) for one in objects if _waits(one)}
+        self._waiting = {_place(one): _PodLife(0.0, one) for one in objects if _waits(one)}
         self._objects = [one for one in objects if not _is_over(one) and not _waits(one)]
         self._steps: dict[float, list[Step]] = defaultdict(list)
-        self._pods: dict[int, _Seen] = {}
+        self._pods: dict[int, _PodLife] = {}
         self._nodes = {
             one["metadata"]["name"]: msgspec.convert(one, Node)
             for one in objects
@@ -153,7 +153,7 @@ class _Reader:
                 return
             if change.verb != changes.ADDED or change.text is None:
                 return
-            known = _Seen(at, _decoded(change))
+            known = _PodLife(at, _decoded(change))
             if change.node_name:  # its creator named it: the text has no nodeName
                 known.manifest["spec"]["nodeName"] = change.node_name
         self._pods[change.object_id] = known

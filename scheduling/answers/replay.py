@@ -31,7 +31,7 @@ from clusterstate.queries.loops.loading import load_classes
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.objects.lists import list_at
 from clusterstate.queries.scheduler import decisions
-from clusterstate.queries.scheduler.decisions import Placed, Placement, Record
+from clusterstate.queries.scheduler.decisions import Placement, PodPlacement, Record
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_pod
 from scheduling.engine.reference.decision import UNSCHEDULABLE, Decision
 from scheduling.engine.reference.record import unpack, unpack_table
@@ -55,7 +55,7 @@ _CONTROLLERS: tuple[type[ReplicationController | ReplicaSet | StatefulSet], ...]
 )
 
 
-class Replayed(msgspec.Struct, frozen=True):
+class ReplayedDecision(msgspec.Struct, frozen=True):
     """A decision made again, on what, and in which points it differs from the record."""
 
     decision: Decision
@@ -164,7 +164,7 @@ def refused_later(record: Record) -> bool:
     return record.feasible > 0 and record.outcome not in ("scheduled", "stale")
 
 
-def make_again(record: Record, *, full: bool = True) -> Replayed:
+def make_again(record: Record, *, full: bool = True) -> ReplayedDecision:
     """Return the decision made again in the world of that time. Queries some fifteen times.
 
     ``full``: with the table of every node by every plugin.
@@ -184,7 +184,7 @@ def make_again(record: Record, *, full: bool = True) -> Replayed:
         draw=record.draw,
         start=record.start,
     )
-    return Replayed(
+    return ReplayedDecision(
         decision, tuple(_differences(record, decision)), snapshot, infos[record.class_id]
     )
 
@@ -305,7 +305,7 @@ def _set_what_is_claimed(
     snapshot: Snapshot,
     info: PodInfo,
     placements: Sequence[Placement],
-    placed: Mapping[int, Placed],
+    placed: Mapping[int, PodPlacement],
     infos: Mapping[int, PodInfo],
 ) -> set[int]:
     """Put volumes and devices of that time into the snapshot, where a pod of the class claims some.

@@ -9,7 +9,7 @@ from clusterstate.objects.values.document import format_time
 from clusterstate.objects.values.errors import NotFound
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod_group import GroupKey
-from clusterstate.queries.pods.waiting import Waiting, waiting
+from clusterstate.queries.pods.waiting import WaitingPod, waiting
 from scheduling.answers.live import LiveWorld
 from scheduling.answers.present import IN_FLIGHT, Present, priorities
 from scheduling.answers.why import described, moving, stored_pod
@@ -100,7 +100,7 @@ def _lacking(present: Present, pods: Sequence[PodToPlace]) -> dict[int, str]:
 
 
 def _remedies(
-    present: Present, pods: list[Waiting], group: Group, *, patches: bool
+    present: Present, pods: list[WaitingPod], group: Group, *, patches: bool
 ) -> list[Manifest]:
     """Return what would help the largest class of a group."""
     members = group.members[0]
@@ -125,7 +125,9 @@ def _remedies(
     return [described(one, stored) for one in found]
 
 
-def _manifest(group: Group, pods: list[Waiting], namespace: str, *, most: int | None) -> Manifest:
+def _manifest(
+    group: Group, pods: list[WaitingPod], namespace: str, *, most: int | None
+) -> Manifest:
     mine = [pods[number] for number in sorted(n for one in group.members for n in one.pods)]
     oldest = min(mine, key=lambda one: (one.since, one.id))
     metadata: Manifest = {"name": group.name, "creationTimestamp": format_time(oldest.since)}

@@ -40,7 +40,7 @@ from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, group_key
 from scheduling.simulation import explanation, making_room, plan_document
 from scheduling.simulation.document import API_VERSION
-from scheduling.simulation.explanation import Explained
+from scheduling.simulation.explanation import Explanation
 from scheduling.simulation.gangs import Shortfall, shortfall
 from scheduling.simulation.remedies import Question, Remedy, remedies
 from scheduling.simulation.shortages import shortages
@@ -56,7 +56,7 @@ _LOOKED_AT: Final = 5_000
 _MOST_KEPT: Final = 8
 _MOST_MADE_ROOM: Final = 20
 """Nodes on which it is tried whether moving pods lets another one in."""
-_kept: OrderedDict[str, tuple[Manifest, Explained]] = OrderedDict()
+_kept: OrderedDict[str, tuple[Manifest, Explanation]] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -126,7 +126,7 @@ def _named(whole: Manifest) -> tuple[str, str]:
     return whole["metadata"]["namespace"], whole["metadata"]["name"]
 
 
-def _explained(world: LiveWorld, asked: WhyQuestion) -> tuple[Manifest, Explained]:
+def _explained(world: LiveWorld, asked: WhyQuestion) -> tuple[Manifest, Explanation]:
     """Return the explanation without its nodes, and the nodes."""
     namespace, name = asked.namespace, asked.name
     pod = subject(namespace, name)
@@ -138,7 +138,7 @@ def _explained(world: LiveWorld, asked: WhyQuestion) -> tuple[Manifest, Explaine
             record = next(iter(decisions.of_pod(namespace, name, limit=1)), None)
             if record is not None and record.pod_uid == pod.uid:
                 try:
-                    return _then(namespace, name, pod, record)
+                    return _past_explanation(namespace, name, pod, record)
                 except Expired:
                     if asked.world:
                         raise
@@ -151,7 +151,7 @@ def _explained(world: LiveWorld, asked: WhyQuestion) -> tuple[Manifest, Explaine
         raise StatusError(failure.status.message) from failure
 
 
-def _now(present: Present, pod: Subject, asked: WhyQuestion) -> tuple[Manifest, Explained]:
+def _now(present: Present, pod: Subject, asked: WhyQuestion) -> tuple[Manifest, Explanation]:
     snapshot, info = present.snapshot, present.info(pod.class_id)
     framework = present.framework(pod.scheduler_name)
     if framework is None:
@@ -271,7 +271,9 @@ def _them(many: int) -> str:
     return "it" if many == 1 else "them"
 
 
-def _then(namespace: str, name: str, pod: Subject, record: Record) -> tuple[Manifest, Explained]:
+def _past_explanation(
+    namespace: str, name: str, pod: Subject, record: Record
+) -> tuple[Manifest, Explanation]:
     replayed = replay.make_again(record, full=False)
     snapshot, info = replayed.snapshot, replayed.info
     framework = replay.framework_of(record)

@@ -9,26 +9,31 @@ import msgspec
 
 from clusterstate.objects.values.node import Node
 from clusterstate.queries.objects.lists import list_at
-from scheduling.controllers.nodes.lifecycle_rules import ZoneState, awaits_taint, look, zone_rates
+from scheduling.controllers.nodes.lifecycle_rules import (
+    ZoneState,
+    awaits_taint,
+    observe,
+    zone_rates,
+)
 from scheduling.controllers.nodes.limits import limits
 
 _decode_node = msgspec.json.Decoder(Node).decode
 
 
-class ZonesThen(msgspec.Struct, frozen=True):
+class PastZones(msgspec.Struct, frozen=True):
     """State and taints per second by zone; ``waiting``: nodes without the taint that is due."""
 
     zones: dict[str, tuple[ZoneState, float]]
     waiting: list[str]
 
 
-def zones_at(revision: int) -> ZonesThen:
+def zones_at(revision: int) -> PastZones:
     """Return how the zones were at a revision. Queries once.
 
     Raises:
         Expired: that is no longer known.
     """
-    nodes = [look(_decode_node(text)) for text in list_at("Node", revision)]
+    nodes = [observe(_decode_node(text)) for text in list_at("Node", revision)]
     zones, all_disrupted = zone_rates(nodes, limits())
     waiting = [one.node.metadata.name for one in nodes if not all_disrupted and awaits_taint(one)]
-    return ZonesThen(zones, waiting)
+    return PastZones(zones, waiting)

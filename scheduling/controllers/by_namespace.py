@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate.actions.loops import aside, controller_state
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.change_log import changes
 from clusterstate.objects.values import document
 from clusterstate.queries.loops.controllers import PendingWork, stored_state
@@ -90,7 +90,7 @@ def follow(
         else:
             chosen = chosen | around.namespaces()
     for namespace in sorted(chosen):
-        which = Which("Namespace", name=namespace)
+        which = ObjectRef("Namespace", name=namespace)
         work = partial(sync, namespace)
         due_at = aside.one(name, which, work, now=now, instead=lambda: now + AGAIN)
         kept.pop(namespace, None)

@@ -16,7 +16,7 @@ from clusterstate.access import authorizer
 from clusterstate.access.rules import Rule, rules_of
 from clusterstate.actions import objects
 from clusterstate.actions.loops import aside, controller_state
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.change_log import changes
 from clusterstate.objects.values.errors import NotFound
 from clusterstate.objects.values.meta import Manifest
@@ -48,7 +48,11 @@ def _fill_all(now: datetime) -> int:
         return sum(_fill(name, aggregated[name], now) for name in names)
 
     parts = aside.each(
-        NAME, list(aggregated), fill, which=lambda name: Which("ClusterRole", name=name), now=now
+        NAME,
+        list(aggregated),
+        fill,
+        which=lambda name: ObjectRef("ClusterRole", name=name),
+        now=now,
     )
     changed = sum(parts)
     if changed:

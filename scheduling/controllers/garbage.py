@@ -31,7 +31,7 @@ import structlog
 
 from clusterstate.actions import objects
 from clusterstate.actions.loops import aside, controller_state
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.change_log import changes
 from clusterstate.database import locks
 from clusterstate.objects.rules.ownership import (
@@ -175,7 +175,7 @@ def _pass(now: datetime) -> int:
     for owner in sorted(known, key=_order):
         graph.unfinished.discard(owner)
         if known[owner] is State.ABSENT:
-            which = Which(owner.kind, namespace=owner.namespace, name=owner.name)
+            which = ObjectRef(owner.kind, namespace=owner.namespace, name=owner.name)
             try:
                 done += _alone(which, partial(_collect, graph, owner, known, now), now)
             except BaseException:
@@ -188,12 +188,12 @@ def _pass(now: datetime) -> int:
     }
     for key in sorted(graph.ending):
         kind, namespace, name = key
-        which = Which(kind, namespace=namespace, name=name)
+        which = ObjectRef(kind, namespace=namespace, name=name)
         done += _alone(which, partial(_end, graph, key, now), now)
     return done
 
 
-def _alone(which: Which, work: Callable[[], int], now: datetime) -> int:
+def _alone(which: ObjectRef, work: Callable[[], int], now: datetime) -> int:
     """Work on one owner or object; 0 if it was set aside."""
     return aside.one(NAME, which, work, now=now, instead=lambda: 0)
 
@@ -253,8 +253,8 @@ def _dependents(
     """
     items = graph.owned.get(owner, set())
     class_ids = sorted(item for item in items if isinstance(item, int))
-    found: list[tuple[Which, bytes | None]] = [
-        (Which(key[0], namespace=key[1], name=key[2]), find_object(*key))
+    found: list[tuple[ObjectRef, bytes | None]] = [
+        (ObjectRef(key[0], namespace=key[1], name=key[2]), find_object(*key))
         for key in sorted(item for item in items if not isinstance(item, int))
     ]
     if class_ids:
@@ -275,7 +275,7 @@ def _dependents(
                 yield which.kind, manifest, refs
 
 
-def _read(which: Which, text: bytes) -> tuple[Manifest, list[Reference] | None]:
+def _read(which: ObjectRef, text: bytes) -> tuple[Manifest, list[Reference] | None]:
     manifest = decode_object(text)
     return manifest, references(which.kind, manifest)
 
@@ -341,9 +341,9 @@ def _identity(kind: str, manifest: Manifest) -> Owner:
     return Owner(kind, metadata.get("namespace") or "", metadata["name"], metadata["uid"])
 
 
-def _which(kind: str, manifest: Manifest) -> Which:
+def _which(kind: str, manifest: Manifest) -> ObjectRef:
     metadata = manifest["metadata"]
-    return Which(kind, namespace=metadata.get("namespace") or "", name=metadata["name"])
+    return ObjectRef(kind, namespace=metadata.get("namespace") or "", name=metadata["name"])
 
 
 def _act(own: Owner, verdict: Verdict, now: datetime) -> int:

@@ -17,7 +17,7 @@ from django.conf import settings
 
 from clusterstate.actions.cluster import namespaces
 from clusterstate.actions.loops import aside
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.objects.values import actor
 from clusterstate.objects.values.actor import Actor
 from clusterstate.queries.loops.controllers import PendingWork, pending_work
@@ -63,7 +63,7 @@ def _finish_namespaces(now: datetime) -> None:
         "namespaces",
         terminating_namespaces(),
         lambda names: [namespaces.finish_deletion(name, now=now) for name in names],
-        which=lambda name: Which("Namespace", name=name),
+        which=lambda name: ObjectRef("Namespace", name=name),
         now=now,
     )
 
@@ -173,7 +173,7 @@ def work_of(name: str) -> str:
     return f"controller-{name}"
 
 
-def look(name: str, now: datetime) -> None:
+def run_pass(name: str, now: datetime) -> None:
     """Run one pass of a controller; raises what the controller raises."""
     with actor.acting(CONTROLLERS[name].actor):
         CONTROLLERS[name].look(now)
@@ -187,5 +187,5 @@ def run(now: datetime) -> list[str]:
     """
     looked = with_work(now)
     for name in looked:
-        passes.attempt(work_of(name), partial(look, name, now))
+        passes.attempt(work_of(name), partial(run_pass, name, now))
     return looked

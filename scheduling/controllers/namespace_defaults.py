@@ -29,7 +29,7 @@ from django.conf import settings
 from clusterstate.actions import objects
 from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.loops import aside, controller_state
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.change_log import changes
 from clusterstate.objects.values.addresses import FIRST
 from clusterstate.objects.values.errors import AlreadyExists, NotFound, StatusError
@@ -86,7 +86,11 @@ def follow(now: datetime) -> int:
             return sum(_complete(one, authority, now) for one in several)
 
         parts = aside.each(
-            NAME, found, complete, which=lambda one: Which("Namespace", name=one.namespace), now=now
+            NAME,
+            found,
+            complete,
+            which=lambda one: ObjectRef("Namespace", name=one.namespace),
+            now=now,
         )
         made += sum(parts)
         if made:

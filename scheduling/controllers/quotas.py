@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 
 from clusterstate.actions.loops import aside
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.actions.writing import quotas
 from clusterstate.queries.objects.namespaces import unsettled_namespaces
 
@@ -26,7 +26,11 @@ def settle(now: datetime) -> int:
     # Each by itself: a transaction has the quotas of one namespace locked, and not for long.
     return sum(
         aside.one(
-            NAME, Which("Namespace", name=one), partial(settle_one, one), now=now, instead=lambda: 0
+            NAME,
+            ObjectRef("Namespace", name=one),
+            partial(settle_one, one),
+            now=now,
+            instead=lambda: 0,
         )
         for one in unsettled_namespaces()
     )

@@ -71,4 +71,4 @@ def _may_change(one: WaitingResize, node: OnNode | None) -> bool:
     why = resizing.verdict(wanted, has, node.others(one.pod_id), node.offered)
     if why is None:
         return True
-    return (why.reason, why.message) != resizing.told_reason(one.pod)
+    return (why.reason, why.message) != resizing.reported_reason(one.pod)

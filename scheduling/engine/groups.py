@@ -290,7 +290,7 @@ def schedule_group(
     return _Preemption(cycle, refusal).run()
 
 
-class _Found(msgspec.Struct):
+class _PlacementOutcome(msgspec.Struct):
     """What became of a group at a placement; ``is_kept``: its pods are assumed as of there."""
 
     placement: Placement
@@ -300,18 +300,18 @@ class _Found(msgspec.Struct):
     is_kept: bool = False
 
 
-def _best(cycle: _Cycle, placements: Sequence[Placement]) -> _Found:
+def _best(cycle: _Cycle, placements: Sequence[Placement]) -> _PlacementOutcome:
     """Return the first placement that takes all pods, or the first of those that take the most.
 
     Where none will do, the first one, which says why. An error ends the search.
     """
-    found: _Found | None = None
+    found: _PlacementOutcome | None = None
     scores = bool(cycle.framework.placement_score_plugins)
-    scored: list[_Found] = []
+    scored: list[_PlacementOutcome] = []
     for placement in placements:
         pods = _confined(cycle.snapshot, cycle.pods, placement)
         decisions, status, fitting = cycle.attempt(pods)
-        one = _Found(placement, decisions, status, fitting)
+        one = _PlacementOutcome(placement, decisions, status, fitting)
         if status.ok and not _in_one(cycle, decisions):  # a plugin named the placement
             one.status = Status(Code.UNSCHEDULABLE, ("the topology constraint is not kept",))
         is_best = fitting == len(pods) or len(placements) == 1
@@ -329,7 +329,7 @@ def _best(cycle: _Cycle, placements: Sequence[Placement]) -> _Found:
             cycle.group, [cycle.placed(one.decisions) for one in scored], cycle.snapshot
         )
         return scored[max(range(len(scored)), key=lambda place: told[place])]
-    return found or _Found(EVERYWHERE, [], Status(Code.UNSCHEDULABLE))
+    return found or _PlacementOutcome(EVERYWHERE, [], Status(Code.UNSCHEDULABLE))
 
 
 def _as_assigned(cycle: _Cycle, assigned: Mapping[Hashable, str]) -> list[Decision] | None:

@@ -112,7 +112,9 @@ class DeviceTable(DeviceWorld):
             picked = pick(allocator, view, counted.kind, counted.claims)
             if picked is not None:
                 found = zip(counted.claims, picked[0], strict=True)
-                self.assume_free(key, [self._taken(*one) for one in found], view.name, picked[1])
+                self.assume_free(
+                    key, [self._allocated(*one) for one in found], view.name, picked[1]
+                )
                 return
         attempt = new_attempt(info, self)
         verdict = attempt.pre_filter(info.requests)
@@ -123,14 +125,14 @@ class DeviceTable(DeviceWorld):
             return  # nothing is taken; whoever binds the pod is told why
         answer = attempt.answers.get(node.metadata.name) or NodeAnswer([], [])
         given = zip(answer.claims, answer.allocations, strict=True)
-        claims = [self._taken(claim, allocation) for claim, allocation in given]
+        claims = [self._allocated(claim, allocation) for claim, allocation in given]
         for claim in claims:
             if is_special(claim):
                 claim[MAPPINGS] = answer.mappings
         self.assume(key, [*claims, *(c for c in attempt.claims if not _is_among(c, answer.claims))])
 
     @staticmethod
-    def _taken(claim: Manifest, allocation: Manifest) -> Manifest:
+    def _allocated(claim: Manifest, allocation: Manifest) -> Manifest:
         """Return a claim as it will be, marked as one whose devices were found for this pod."""
         made = allocated_claim(claim, allocation)
         made[ALLOCATED_HERE] = True

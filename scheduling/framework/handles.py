@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 from clusterstate.objects.values.meta import Manifest
 from scheduling.framework.interface import CycleState, Plugin
 from scheduling.framework.types import PodInfo
-from scheduling.framework.volume_table import Assumed
+from scheduling.framework.volume_table import AssumedClaims
 
 
 class WaitingPod(Protocol):
@@ -108,7 +108,7 @@ class WantsStoredPods(Plugin, Protocol):
 class VolumeStore(Protocol):
     """Writes the decisions about claims; a simulation has none."""
 
-    def bind(self, state: CycleState, taken: Assumed, *, timeout: float) -> bool:
+    def bind(self, state: CycleState, taken: AssumedClaims, *, timeout: float) -> bool:
         """Write the volume bindings of the decision, once; return whether all claims are bound.
 
         Args:

@@ -50,7 +50,7 @@ class HTTPCaller:
             http.client.HTTPException: it says no, breaks the protocol, or says too much.
         """
         deadline = time.monotonic() + self._seconds
-        connection = self._kept() or _Connection(self._host, self._port, self._context)
+        connection = self._open_connection() or _Connection(self._host, self._port, self._context)
         try:
             connection.deadline = deadline
             path = f"{self._path}/{verb}"
@@ -72,7 +72,7 @@ class HTTPCaller:
             self._idle.append(connection)
         return text
 
-    def _kept(self) -> "_Connection | None":
+    def _open_connection(self) -> "_Connection | None":
         """Return a connection that the service has not closed meanwhile."""
         while True:
             try:
@@ -105,7 +105,7 @@ class _Connection(http.client.HTTPConnection):
         super().__init__(host, port)
         self._context = context
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
@@ -114,14 +114,16 @@ class _Connection(http.client.HTTPConnection):
     def connect(self) -> None:
         """Connect to the first address that answers."""
         failure: OSError | None = None
-        for family, kind, protocol, _, address in _look_up(self.host, self.port, self._left()):
+        for family, kind, protocol, _, address in _look_up(
+            self.host, self.port, self._seconds_left()
+        ):
             sock = socket.socket(family, kind, protocol)
             try:
-                sock.settimeout(self._left())
+                sock.settimeout(self._seconds_left())
                 sock.connect(address)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._context is not None:
-                    sock.settimeout(self._left())
+                    sock.settimeout(self._seconds_left())
                     sock = self._context.wrap_socket(sock, server_hostname=self.host)
             except OSError as error:
                 sock.close()
@@ -137,7 +139,7 @@ class _Connection(http.client.HTTPConnection):
             self.connect()
         view = memoryview(data)
         while view:
-            self.sock.settimeout(self._left())
+            self.sock.settimeout(self._seconds_left())
             view = view[self.sock.send(view[:65536]) :]
 
     def response_class(  # type: ignore[override]  # called as a class is
@@ -169,7 +171,7 @@ class _Reader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        self._sock.settimeout(self._connection._left())
+        self._sock.settimeout(self._connection._seconds_left())
         return self._raw.readinto(buffer)
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ from clusterstate.objects.values.storage import (
     StorageClass,
 )
 from scheduling.framework.types import PodInfo
-from scheduling.framework.volume_table import Assumed, ClaimKey, VolumeTable, affinity_keys
+from scheduling.framework.volume_table import AssumedClaims, ClaimKey, VolumeTable, affinity_keys
 
 NODE_CONFLICT: Final = "node(s) didn't match PersistentVolume's node affinity"
 BIND_CONFLICT: Final = "node(s) didn't find available persistent volumes to bind"
@@ -65,9 +65,9 @@ class PodVolumes(msgspec.Struct, frozen=True):
     bindings: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
     provisions: tuple[Provision, ...] = ()
 
-    def assumed(self, node_name: str) -> Assumed:
+    def assumed(self, node_name: str) -> AssumedClaims:
         """Return it as what the table keeps."""
-        return Assumed(
+        return AssumedClaims(
             node_name,
             tuple((claim.key, volume.metadata.name) for claim, volume in self.bindings),
             tuple(one.claim.key for one in self.provisions),
@@ -393,7 +393,7 @@ def _broken_line(shape: Sequence[tuple[int, int]], at: int) -> int:
 # Writing it -------------------------------------------------------------------------------------
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class StoredVolumes(msgspec.Struct, frozen=True, kw_only=True):
     """The objects as the database has them, manifests by name: claims by namespace and name."""
 
     claims: Mapping[ClaimKey, Manifest] = {}
@@ -401,7 +401,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_bindings(
-    stored: Stored,
+    stored: StoredVolumes,
     node: NodeSeen,
     bindings: Sequence[tuple[Manifest, Manifest]],
     provisions: Sequence[Manifest],
@@ -479,7 +479,7 @@ def _version(manifest: Manifest) -> int:
 
 
 def updates(
-    stored: Stored,
+    stored: StoredVolumes,
     bindings: Sequence[tuple[Manifest, Manifest]],
     provisions: Sequence[Manifest],
 ) -> list[tuple[Manifest, bool]]:

@@ -33,7 +33,7 @@ _ANYWHERE: Final = ("", "")
 _KEPT_CHANGES: Final = 16_384
 
 
-class Assumed(msgspec.Struct, frozen=True):
+class AssumedClaims(msgspec.Struct, frozen=True):
     """Claims of a placed pod: volumes bound to some, a node selected for others."""
 
     node_name: str
@@ -59,7 +59,7 @@ class VolumeTable:
         self._dropped = 0
         self.memo: dict[Hashable, object] = {}
         """What plugins derive from the table, by their names; a copy begins without."""
-        self._assumed: dict[Hashable, Assumed] = {}
+        self._assumed: dict[Hashable, AssumedClaims] = {}
         self._taken: dict[str, tuple[Hashable, ClaimKey]] = {}
         self._made_on: dict[ClaimKey, tuple[Hashable, str]] = {}
 
@@ -250,7 +250,7 @@ class VolumeTable:
 
     # --- what placed pods take -------------------------------------------------------------------
 
-    def assume(self, key: Hashable, taken: Assumed) -> None:
+    def assume(self, key: Hashable, taken: AssumedClaims) -> None:
         """Note what a pod does with claims on its node, in place of what was known of it."""
         self.forget(key)
         if not taken.bindings and not taken.provisions:
@@ -280,7 +280,7 @@ class VolumeTable:
         """Whether any pod does something with claims."""
         return bool(self._assumed)
 
-    def assumed(self, key: Hashable) -> Assumed | None:
+    def assumed(self, key: Hashable) -> AssumedClaims | None:
         """Return what a pod does with claims, ``None`` where it is nothing."""
         return self._assumed.get(key)
 

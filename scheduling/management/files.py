@@ -201,7 +201,7 @@ def _flat(nested: list[Any]) -> Iterator[Any]:
             waiting.pop()
 
 
-def known(found: Iterable[Any], left_out: Counter[str]) -> Iterator[Any]:
+def of_known_kinds(found: Iterable[Any], left_out: Counter[str]) -> Iterator[Any]:
     """Return documents of kinds that are known here; count the others in ``left_out``.
 
     A dump of a cluster has kinds that say nothing to scheduling.

@@ -46,7 +46,7 @@ _SETS: Final = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 """What stands between a workload and its pods."""
 
 
-class Placed:
+class ExpandedDocuments:
     """Documents with the pods of their workloads behind each; ``notes`` say what was left out."""
 
     def __init__(self, documents: Sequence[Any]) -> None:
@@ -87,11 +87,11 @@ class Placed:
         if kind not in KINDS or not isinstance(spec, dict):
             return
         try:
-            yield from self._made(kind, document)
+            yield from self._pods_of(kind, document)
         except (SelectorError, msgspec.ValidationError, ValueError, TypeError, AttributeError):
             return  # the simulation says which field is wrong
 
-    def _made(self, kind: str, document: Manifest) -> Iterator[Manifest]:
+    def _pods_of(self, kind: str, document: Manifest) -> Iterator[Manifest]:
         spec, name = document["spec"], str(_meta(document).get("name") or "")
         between = _SETS.get(kind)
         if between and (_namespace(document), between, kind, name) in self._owned:
@@ -103,7 +103,7 @@ class Placed:
             self._note(document, "one run of it is placed")
             spec = (spec.get("jobTemplate") or {}).get("spec") or {}
         template = spec.get("template") or {}
-        number = self._wanted(kind, document, spec, template)
+        number = self._replicas_of(kind, document, spec, template)
         owner = document
         if kind == "Deployment":
             owner = {
@@ -124,7 +124,9 @@ class Placed:
             pod, claims = self._pod(owner, template, first)
             yield from self._with_claims(document, pod, claims)
 
-    def _wanted(self, kind: str, document: Manifest, spec: Manifest, template: Manifest) -> int:
+    def _replicas_of(
+        self, kind: str, document: Manifest, spec: Manifest, template: Manifest
+    ) -> int:
         if kind not in ("Job", "CronJob"):
             replicas = spec.get("replicas")
             return 1 if replicas is None else int(replicas)

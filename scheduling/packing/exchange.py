@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from scheduling.framework.arrays import Float64, Int64
-from scheduling.packing.problem import Bought, Needs, Packed, Problem
+from scheduling.packing.problem import Bought, Needs, PackingAnswer, Problem
 
 _SPARE: Final = 2
 """Nodes of each shape that the search may use beside those that the purchases used."""
@@ -21,7 +21,7 @@ _FACTORS: Final = (4.0, 2.0, 1.0, 0.5)
 """Prices of a move that are tried, in what a move saves on average if all is packed anew."""
 
 Buy = Callable[[Needs], Bought]
-Pack = Callable[[Problem], Packed]
+Pack = Callable[[Problem], PackingAnswer]
 
 
 class Exchanges(msgspec.Struct, frozen=True):

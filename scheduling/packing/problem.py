@@ -87,7 +87,7 @@ class Problem(msgspec.Struct, kw_only=True):
         )
 
 
-class Packed(msgspec.Struct, kw_only=True):
+class PackingAnswer(msgspec.Struct, kw_only=True):
     """An answer: the placement, what it cannot exceed, and how the search went.
 
     ``value``: of the pods placed; ``most``: no placement's value is above. ``cost`` and ``least``

@@ -28,7 +28,7 @@ import numpy as np
 from clusterstate.objects.values.errors import ServiceUnavailable
 from scheduling.framework.arrays import Int64
 from scheduling.packing import child_process
-from scheduling.packing.problem import MOST_CELLS, Bought, Needs, Packed, Problem
+from scheduling.packing.problem import MOST_CELLS, Bought, Needs, PackingAnswer, Problem
 
 NOT_INSTALLED: Final = (
     "this question needs OR-tools, which is not installed: install Stowage with the extra"
@@ -54,7 +54,7 @@ def ask(
     seconds: float,
     seed: int = 0,
     go_on: Callable[[], None] = lambda: None,
-) -> Packed:
+) -> PackingAnswer:
     """Return the best placement that the solver's process finds.
 
     Args:
@@ -79,7 +79,7 @@ def ask(
     found = _solver.ask(asked, seconds, go_on)
     if isinstance(found, np.ndarray):
         return _of(problem, found)
-    assert isinstance(found, Packed)
+    assert isinstance(found, PackingAnswer)
     return found
 
 
@@ -118,7 +118,7 @@ class _Solver:
         asked: object,
         seconds: float,
         go_on: Callable[[], None],
-    ) -> "Packed | Bought | Int64":
+    ) -> "PackingAnswer | Bought | Int64":
         """Return the answer, or the last placement where there is none."""
         while not self._lock.acquire(timeout=_LOOK_SECONDS):
             go_on()
@@ -152,7 +152,7 @@ class _Solver:
         asked: object,
         seconds: float,
         go_on: Callable[[], None],
-    ) -> "Packed | Bought | Int64":
+    ) -> "PackingAnswer | Bought | Int64":
         last: Int64 | None = None
         until = time.monotonic() + _START_SECONDS + seconds + _GRACE_SECONDS
         assert child.stdin is not None
@@ -192,15 +192,15 @@ class _Frame(msgspec.Struct):
     """A message of the child: a better placement, or at last the answer."""
 
     better: Int64 | None = None
-    packed: Packed | None = None
+    packed: PackingAnswer | None = None
     bought: Bought | None = None
 
 
-def _of(problem: Problem, x: Int64) -> Packed:
+def _of(problem: Problem, x: Int64) -> PackingAnswer:
     """Return an answer of which only the placement is known."""
     value = problem.placed_value(x)
     most = int(problem.weights @ np.minimum(problem.most_of_each().sum(1), problem.counts))
-    return Packed(
+    return PackingAnswer(
         x=x, value=value, most=most, cost=problem.cost(x), least=0, greedy=value, steps=0, work=0.0
     )  # fmt: skip
 

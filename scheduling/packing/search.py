@@ -17,7 +17,7 @@ from ortools.sat.python import cp_model
 
 from scheduling.framework.arrays import Int64, Mask
 from scheduling.packing import bounds
-from scheduling.packing.problem import Packed, Problem
+from scheduling.packing.problem import PackingAnswer, Problem
 
 _STEP_WORK: Final = 0.05
 _FIRST_NODES: Final = 6
@@ -38,7 +38,7 @@ def pack(
     seconds: float,
     seed: int = 0,
     told: Callable[[Int64], None] = lambda x: None,
-) -> Packed:
+) -> PackingAnswer:
     """Return the best placement that was found.
 
     Args:
@@ -73,7 +73,7 @@ class _Search:
         self._least = 0
         self._complete = False
 
-    def run(self) -> Packed:
+    def run(self) -> PackingAnswer:
         problem = self._problem
         begun = problem.placed_value(self._x)
         if len(problem.free) and begun < self._most and not problem.stays.any():
@@ -100,7 +100,7 @@ class _Search:
         self._try_as_a_whole()
         if not self._complete:
             self._bound()
-        return Packed(
+        return PackingAnswer(
             x=self._x,
             value=problem.placed_value(self._x),
             most=self._most,

@@ -38,7 +38,7 @@ class HeldProfile:
         return None, unresolvable(self._why)
 
 
-def held(scheduler_name: str, why: str) -> Profile:
+def held_profile(scheduler_name: str, why: str) -> Profile:
     """Return a profile of this name under which every pod waits; ``why`` is for people."""
     return Profile(
         scheduler_name=scheduler_name,

@@ -55,7 +55,7 @@ METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 """Extension points, each with the sets of methods of which a plugin must have one."""
 
 
-class Installed(msgspec.Struct, frozen=True):
+class InstalledPlugin(msgspec.Struct, frozen=True):
     """A plugin of another package: what the configuration must know, and how to make one."""
 
     info: PluginInfo
@@ -64,7 +64,7 @@ class Installed(msgspec.Struct, frozen=True):
 
 
 @cache
-def plugins() -> Mapping[str, Installed]:
+def plugins() -> Mapping[str, InstalledPlugin]:
     """Return the installed plugins by name; imports their packages at the first call."""
     return read([*SHIPPED, *entry_points(group=GROUP)])
 
@@ -82,9 +82,9 @@ def infos() -> dict[str, PluginInfo]:
     return {name: plugin.info for name, plugin in plugins().items()}
 
 
-def read(found: Iterable[EntryPoint]) -> dict[str, Installed]:
+def read(found: Iterable[EntryPoint]) -> dict[str, InstalledPlugin]:
     """Return the plugins of entry points by name."""
-    result: dict[str, Installed] = {}
+    result: dict[str, InstalledPlugin] = {}
     for point in sorted(found, key=lambda one: (one.name, _package(one))):
         if point.name in BUILT_IN:
             continue  # a package cannot replace what everybody relies on
@@ -96,7 +96,7 @@ def read(found: Iterable[EntryPoint]) -> dict[str, Installed]:
     return result
 
 
-def _read(point: EntryPoint) -> Installed:
+def _read(point: EntryPoint) -> InstalledPlugin:
     try:
         kind = point.load()
     except Exception as cause:  # noqa: BLE001  # importing somebody's package may raise anything
@@ -128,21 +128,21 @@ def _read(point: EntryPoint) -> Installed:
         return made
 
     info = PluginInfo(points=points, args_type=args_type or NoArgs)
-    return Installed(info, make, _package(point))
+    return InstalledPlugin(info, make, _package(point))
 
 
 class NoArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Arguments of a plugin that declares none."""
 
 
-def _broken(point: EntryPoint, problem: str) -> Installed:
+def _broken(point: EntryPoint, problem: str) -> InstalledPlugin:
     package = _package(point)
 
     def make(_: msgspec.Struct) -> Plugin:
         raise ConfigurationError(f"plugin {point.name!r} of {package} {problem}")
 
     info = PluginInfo(points=frozenset(METHODS), problem=f"plugin of {package}: {problem}")
-    return Installed(info, make, package)
+    return InstalledPlugin(info, make, package)
 
 
 def _package(point: EntryPoint) -> str:

@@ -44,7 +44,7 @@ class NodePorts:
         """Reject nodes where some pod has a port that meets one of this pod's."""
         if not pod.host_ports:
             return None
-        taken = self._taken(pod, snapshot).rows[rows] > 0
+        taken = self._conflicts(pod, snapshot).rows[rows] > 0
         return FilterResult.rejecting(taken, Code.UNSCHEDULABLE, REASON)
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
@@ -53,9 +53,9 @@ class NodePorts:
 
     def rejecting_counter(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Counter, Rejection]:
         """Return the count of pods that have a port that meets one of this pod's."""
-        return self._taken(pod, snapshot), (Code.UNSCHEDULABLE, (REASON,))
+        return self._conflicts(pod, snapshot), (Code.UNSCHEDULABLE, (REASON,))
 
-    def _taken(self, pod: PodInfo, snapshot: NodeTable) -> Counter:
+    def _conflicts(self, pod: PodInfo, snapshot: NodeTable) -> Counter:
         wanted = pod.host_ports
 
         def meets(other: PodInfo) -> int:

@@ -1,8 +1,8 @@
 """NodeVolumeLimits: a node takes only this many volumes of a CSI driver, as its CSINode says.
 
 Rule: plugins/nodevolumelimits/csi.go, v1.36. A volume counts once on a node, whoever uses it there.
-What is attached where is kept from pod to pod (``_Attached``), and followed by the rows and the
-objects that changed.
+What is attached where is kept from pod to pod (``_AttachedVolumes``), and followed by the rows and
+the objects that changed.
 """
 
 from collections import Counter
@@ -107,7 +107,7 @@ _ANY = 2**62
 """A limit that nobody reaches."""
 
 
-class _Attached:
+class _AttachedVolumes:
     """Volumes attached to the nodes of one snapshot, by row.
 
     ``used``, ``limits``: by driver how many volumes a row has, and takes; int64 (rows,). ``at``:
@@ -141,9 +141,9 @@ class _Attached:
             for change in changes:
                 rows |= self._watched.get(change, set())
         for row in rows:
-            self._look(snapshot, row)
+            self._recount(snapshot, row)
 
-    def _look(self, snapshot: NodeTable, row: int) -> None:
+    def _recount(self, snapshot: NodeTable, row: int) -> None:
         """Work out again what is attached to a row."""
         for handle, driver in self._on.pop(row, {}).items():
             self.used[driver][row] -= 1
@@ -251,8 +251,8 @@ class NodeVolumeLimits:
             code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
             return FilterResult.rejecting(everywhere, code, str(missing))
         attached = table.memo.get(NAME)
-        if not isinstance(attached, _Attached):
-            attached = table.memo[NAME] = _Attached()
+        if not isinstance(attached, _AttachedVolumes):
+            attached = table.memo[NAME] = _AttachedVolumes()
         attached.follow(snapshot)
         exceeded = np.zeros(len(rows), np.bool_)
         for driver in sorted(set(brought.values())):

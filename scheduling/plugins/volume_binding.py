@@ -41,12 +41,12 @@ from scheduling.framework.volume_binder import (
     pod_volume_claims,
     seen_labels,
 )
-from scheduling.framework.volume_table import Assumed
+from scheduling.framework.volume_table import AssumedClaims
 
 NAME = "VolumeBinding"
 _FOUND = f"{NAME}/found"
 TAKEN = f"{NAME}/taken"
-"""The note of what is bound and made for a reserved pod: ``Assumed`` as JSON."""
+"""The note of what is bound and made for a reserved pod: ``AssumedClaims`` as JSON."""
 
 
 class _BindingsByRow:
@@ -227,7 +227,7 @@ class VolumeBinding:
             return SUCCESS
         known = state.get(TAKEN, dict)
         if known is not None:  # noted before a restart
-            table.assume(state.pod_key, msgspec.convert(known, Assumed))
+            table.assume(state.pod_key, msgspec.convert(known, AssumedClaims))
             return SUCCESS
         taken = table.assumed(state.pod_key)
         if taken is not None:
@@ -249,7 +249,9 @@ class VolumeBinding:
         if taken is None or self._store is None:
             return SUCCESS
         try:
-            done = self._store.bind(state, msgspec.convert(taken, Assumed), timeout=self._timeout)
+            done = self._store.bind(
+                state, msgspec.convert(taken, AssumedClaims), timeout=self._timeout
+            )
         except BinderError as failed:
             return error(str(failed))
         return SUCCESS if done else Status(Code.WAIT)

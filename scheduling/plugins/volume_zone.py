@@ -40,14 +40,14 @@ class VolumeZone:
         """Return the zones and regions that nodes must have, ``None`` if the pod is rejected."""
         if not pod.volumes:
             return ()
-        found = self._wanted(pod, snapshot)
+        found = self._topologies_of(pod, snapshot)
         return None if isinstance(found, Status) else found
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
         """Reject a pod whose claims or volumes are missing; Skip where no volume has a zone."""
-        found = self._wanted(pod, snapshot)
+        found = self._topologies_of(pod, snapshot)
         if isinstance(found, Status):
             return None, found
         return None, SUCCESS if found else SKIP
@@ -56,7 +56,7 @@ class VolumeZone:
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
         """Reject nodes with zones or regions that are not those of all volumes."""
-        wanted = self._wanted(pod, snapshot)
+        wanted = self._topologies_of(pod, snapshot)
         if isinstance(wanted, Status) or not wanted:
             return None
         labelled: Mask = np.zeros(len(rows), np.bool_)
@@ -73,7 +73,7 @@ class VolumeZone:
             unfit |= ~suits
         return FilterResult.rejecting(labelled & unfit, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, REASON)
 
-    def _wanted(self, pod: PodInfo, snapshot: NodeTable) -> Topologies | Status:
+    def _topologies_of(self, pod: PodInfo, snapshot: NodeTable) -> Topologies | Status:
         """Return what the pod's bound volumes ask of nodes, or why it can go nowhere."""
         table, found = snapshot.volumes, list[tuple[str, frozenset[str]]]()
         for volume in pod.volumes:

@@ -130,12 +130,12 @@ class Controllers:
         return self._rests.get(manager.WORKLOADS, 0.0) - time.monotonic()
 
     def _begin(self, names: Iterable[str]) -> list[str]:
-        return [name for name in names if self._threads[name].begin(partial(self._look, name))]
+        return [name for name in names if self._threads[name].begin(partial(self._run_duty, name))]
 
-    def _look(self, name: str) -> None:
+    def _run_duty(self, name: str) -> None:
         began = time.monotonic()
         try:
-            manager.look(name, steady_clock.now())
+            manager.run_pass(name, steady_clock.now())
         finally:
             ended = time.monotonic()
             self._rests[name] = ended + _PROMPT_SHARE * (ended - began)

@@ -328,21 +328,21 @@ class Player:
                 return
             for record in self._cluster.remove_node(name):
                 self._cluster.leave(record.key)
-                self._left(record.key, PodEnd.LOST, f"node {name} was deleted")
+                self._pod_left(record.key, PodEnd.LOST, f"node {name} was deleted")
         elif kind == "Pod":
             key = self._world.key(namespace, name)
             title = f"{namespace}/{name}"
             found = key if key in self._pods else self._find(title)
             if found is not None:
                 self._cluster.leave(found)
-                self._left(found, PodEnd.DELETED, "")
+                self._pod_left(found, PodEnd.DELETED, "")
             else:
                 self._warn(f"there is no pod {title} to delete")
         else:
             if kind == "Namespace":
                 for key in [key for key, pod in self._pods.items() if pod.namespace == name]:
                     self._cluster.leave(key)
-                    self._left(key, PodEnd.DELETED, f"namespace {name} was deleted")
+                    self._pod_left(key, PodEnd.DELETED, f"namespace {name} was deleted")
             self._world.remove(kind, namespace, name)
             self._preparer = Preparer(self._world, self._frameworks)
             self._cluster.wake_all()
@@ -460,23 +460,23 @@ class Player:
             count_against_budgets(self._world.snapshot, record)
         if not self._script.grace:
             self._cluster.leave(record.key)
-            self._left(record.key, how, by)
+            self._pod_left(record.key, how, by)
             return
         self._cluster.terminate(record, preempted=how is PodEnd.PREEMPTED)
 
         def gone() -> None:
             if self._world.snapshot.knows(record.key):
                 self._cluster.leave(record.key)
-                self._left(record.key, how, by)
+                self._pod_left(record.key, how, by)
 
         self._at(self._now + self._script.grace, gone)
 
     def _finish(self, key: Hashable) -> None:
         if key in self._running and self._world.snapshot.knows(key):
             self._cluster.leave(key)
-            self._left(key, PodEnd.FINISHED, "")
+            self._pod_left(key, PodEnd.FINISHED, "")
 
-    def _left(self, key: Hashable, how: PodEnd, by: str) -> None:
+    def _pod_left(self, key: Hashable, how: PodEnd, by: str) -> None:
         """Note that a pod is gone, and let its owner replace it."""
         self._changed_at = self._now
         pod = self._pods.pop(key, None)

@@ -45,7 +45,7 @@ _LAST: Final = 2**62
 _DAY: Final = 86_400.0
 
 
-class _Coming(NamedTuple):
+class _TracePod(NamedTuple):
     """A pod that comes: second, its place in the source, manifest, seconds that it runs, waited."""
 
     at: float
@@ -62,7 +62,7 @@ class _Trace(msgspec.Struct):
     """
 
     nodes: list[Manifest]
-    pods: list[_Coming]
+    pods: list[_TracePod]
     scored: tuple[str, ...] = ("cpu", "memory")
     changes: list[tuple[float, Manifest | str]] = []
 
@@ -130,7 +130,9 @@ def read(
     )
 
 
-def _steps(found: _Trace, pods: Iterable[_Coming], first: float, stretch: float) -> Iterator[Step]:
+def _steps(
+    found: _Trace, pods: Iterable[_TracePod], first: float, stretch: float
+) -> Iterator[Step]:
     """Yield what happens by time; seconds count from the first pod."""
     arrivals: dict[float, list[Arrival]] = {}
     for at, together in groupby(pods, key=lambda one: one.at):
@@ -273,7 +275,7 @@ def _gpu_2020(files: Sequence[Path]) -> _Trace:
         nodes.append(
             _node(_plain(row["machine"]), offers, {MODEL: row["gpu_type"]} if gpus else {})
         )
-    pods: list[_Coming] = []
+    pods: list[_TracePod] = []
     for line, row in _table(tasks, _PAI_TASK, 9):
         came = _number(row, "start_time", tasks, line)
         if came is None:  # it was never started: nothing says when it came
@@ -292,7 +294,7 @@ def _gpu_2020(files: Sequence[Path]) -> _Trace:
         name = _plain(f"{row['job_name'][:40]}-{row['task_name'][:20]}-{line}")
         for at in range(_count(row, "inst_num", tasks, line)):
             pod = _pod(f"{name}-{at}", requests, selector=selector)
-            pods.append(_Coming(came, line, pod, runs))
+            pods.append(_TracePod(came, line, pod, runs))
     return _Trace(nodes, pods, (RESOURCE, "cpu", "memory"))
 
 
@@ -330,7 +332,7 @@ def _cluster_2018(files: Sequence[Path], gib: float = 100.0) -> _Trace:
         }
         name = _plain(row["machine_id"])
         nodes.setdefault(name, _node(name, offers, {_ZONE: row["failure_domain_1"]}))
-    pods: list[_Coming] = []
+    pods: list[_TracePod] = []
     for path in files[1:]:
         is_batch = path is tasks
         columns, needed = (_BATCH_TASK, 8) if is_batch else (_CONTAINER_META, 7)
@@ -353,7 +355,7 @@ def _cluster_2018(files: Sequence[Path], gib: float = 100.0) -> _Trace:
                 labels = {"kind": "service", "app-du": _plain(row["app_du"])[:63]}
             for at in range(count):
                 pod = _pod(f"{name}-{at}", requests, labels=labels)
-                pods.append(_Coming(came, line, pod, runs))
+                pods.append(_TracePod(came, line, pod, runs))
     return _Trace(list(nodes.values()), pods)
 
 
@@ -398,7 +400,7 @@ def _borg_2019(files: Sequence[Path], cores: float = 64.0, gib: float = 256.0) -
         what = _type(event, _INSTANCE_EVENTS, instance_file, line)
         found.append((_moment(event, instance_file, line), line, event, what))
     found.sort(key=lambda one: one[:2])
-    pods: list[_Coming] = []
+    pods: list[_TracePod] = []
     pending: dict[tuple[str, str], tuple[float, int, Mapping[str, Any], float | None]] = {}
     turns: Counter[tuple[str, str]] = Counter()
 
@@ -412,7 +414,7 @@ def _borg_2019(files: Sequence[Path], cores: float = 64.0, gib: float = 256.0) -
             priority=None if priority is None else int(priority),
         )
         waited = None if bound is None else bound - came
-        pods.append(_Coming(came, line, pod, _between(bound, ended), waited))
+        pods.append(_TracePod(came, line, pod, _between(bound, ended), waited))
 
     for at, line, told, what in found:
         key = (str(told.get("collection_id")), str(told.get("instance_index", 0)))
@@ -528,7 +530,7 @@ def _azure(
             # 0 is the higher priority of the trace, 1 the lower.
             priority=1 - int(row["priority"] or 0),
         )
-        pods.append(_Coming(start * _DAY, line, pod, None if runs is None else runs * _DAY))
+        pods.append(_TracePod(start * _DAY, line, pod, None if runs is None else runs * _DAY))
     made = [_node(f"machine-{number}", whole) for number in range(int(nodes))]
     return _Trace(made, pods)
 
@@ -577,7 +579,7 @@ def _swf(
             share = min(each, asked - at * each)
             requests = {"cpu": _milli(share), "memory": _mebi(memory * share / (1 << 20))}
             pod = _pod(f"job-{job['job']}-{at}", requests, labels={"job": f"job-{job['job']}"})
-            pods.append(_Coming(came, line, pod, known["run"], known["wait"]))
+            pods.append(_TracePod(came, line, pod, known["run"], known["wait"]))
     offers = {"cpu": _milli(each), "memory": _mebi(float(gib))}
     return _Trace([_node(f"node-{number}", offers) for number in range(count)], pods)
 
@@ -625,7 +627,7 @@ def _csv(files: Sequence[Path], **columns: str) -> _Trace:
                 labels=_labels(row),
                 priority=None if priority is None else int(priority),
             )
-            pods.append(_Coming(came, line, pod, _number(row, "runs", pod_file, line)))
+            pods.append(_TracePod(came, line, pod, _number(row, "runs", pod_file, line)))
     has_gpus = any(WHOLE_RESOURCE in one["status"]["capacity"] for one in nodes)
     scored = ("cpu", "memory")
     return _Trace(nodes, pods, (WHOLE_RESOURCE, *scored) if has_gpus else scored)

@@ -21,7 +21,7 @@ from scheduling.simulation.verdicts import Verdicts
 _UNSCORED: Final = -(2**62)
 
 
-class Explained(msgspec.Struct, frozen=True):
+class Explanation(msgspec.Struct, frozen=True):
     """Verdicts and scores of one pod, with the names as they were.
 
     ``names``: of ``verdicts.rows``. ``order``: positions in it, as the module says. ``scored``
@@ -45,7 +45,7 @@ def explain(
     *,
     chosen: str = "",
     weights: dict[str, int],
-) -> Explained:
+) -> Explanation:
     """Return verdicts and scores, ordered; ``chosen`` is the name of a node, or empty."""
     rows = verdicts.rows
     names = [snapshot.names[row] for row in rows.tolist()]
@@ -60,10 +60,10 @@ def explain(
     others = np.arange(len(rows)) != place
     rank = snapshot.name_rank()[rows]
     order = np.lexsort((rank, -totals, verdicts.rejections, others))
-    return Explained(verdicts, scores, names, order, scored, place, weights)
+    return Explanation(verdicts, scores, names, order, scored, place, weights)
 
 
-def head(explained: Explained) -> Manifest:
+def head(explained: Explanation) -> Manifest:
     """Return everything but the nodes: the funnel, the blockers and, with scores, the choice."""
     verdicts = explained.verdicts
     found: Manifest = {
@@ -96,7 +96,7 @@ def blockers(verdicts: Verdicts) -> list[Manifest]:
 
 
 def page(
-    explained: Explained, *, offset: int = 0, limit: int = 500, rejected_by: str = ""
+    explained: Explanation, *, offset: int = 0, limit: int = 500, rejected_by: str = ""
 ) -> Manifest:
     """Return some of the nodes in columns, all of the same length.
 
@@ -159,7 +159,7 @@ def _column(values: Int64, at: Int64) -> list[int | None]:
     return [padded[number] for number in at.tolist()]
 
 
-def _choice(explained: Explained) -> Manifest | None:
+def _choice(explained: Explanation) -> Manifest | None:
     """Return the chosen or best node, by how much it leads, and what the next one lacks."""
     scores, verdicts = explained.scores, explained.verdicts
     if scores is None:

@@ -87,7 +87,7 @@ class LeavingPod(msgspec.Struct, kw_only=True):
     by: str = ""
 
 
-class Landed(msgspec.Struct, kw_only=True):
+class LandedPod(msgspec.Struct, kw_only=True):
     """Where a pod that waited went; ``node_name`` is empty and ``message`` says why for nowhere."""
 
     waiter: Waiter
@@ -168,7 +168,7 @@ class Foresight:
         self._charged: set[tuple[str, GroupKey]] = set()  # names of budgets, and groups that left
         self._repeated = 0
         self.left: list[LeavingPod] = []
-        self.landed: dict[int, Landed] = {}
+        self.landed: dict[int, LandedPod] = {}
 
     def leave(self, leavers: Iterable[Leaver]) -> None:
         """Let pods leave when they are due; of one moment in this order."""
@@ -403,7 +403,7 @@ class Foresight:
                 f"was refused by {', '.join(place.rejected_by)}, and nothing happens that helps"
             )
         if message:
-            self.landed[pod_id] = Landed(
+            self.landed[pod_id] = LandedPod(
                 waiter=waiter,
                 at=self._now,
                 message=message,
@@ -426,7 +426,7 @@ class Foresight:
             key = decision.key
             assert isinstance(key, int)
             nomination = decision.nomination
-            self.landed[key] = Landed(
+            self.landed[key] = LandedPod(
                 waiter=self._waiters[key],
                 node_name=decision.node_name if decision.scheduled else "",
                 at=now,

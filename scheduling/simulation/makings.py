@@ -26,14 +26,14 @@ _LONGEST_OF_POD: Final = 160
 """Of namespace and name, where the name of a driver comes after them."""
 
 
-class Making(msgspec.Struct, frozen=True):
+class ObjectsToMake(msgspec.Struct, frozen=True):
     """What to make: as the rest of a sentence, and the manifests."""
 
     text: str
     objects: tuple[Manifest, ...]
 
 
-Maker = Callable[[Snapshot, PodInfo, Node | None], Making | None]
+Maker = Callable[[Snapshot, PodInfo, Node | None], ObjectsToMake | None]
 """Returns what a pod lacks on a node, for all nodes alike without one.
 
 ``None``: it lacks nothing of the sort, or what would do is not known.
@@ -43,7 +43,7 @@ Maker = Callable[[Snapshot, PodInfo, Node | None], Making | None]
 # --- volumes -------------------------------------------------------------------------------------
 
 
-def volumes(snapshot: Snapshot, info: PodInfo, node: Node | None) -> Making | None:
+def volumes(snapshot: Snapshot, info: PodInfo, node: Node | None) -> ObjectsToMake | None:
     """Return the volumes of claims for which nobody makes any, or has no room to make them."""
     table = snapshot.volumes
     made: list[Manifest] = []
@@ -80,7 +80,9 @@ def volumes(snapshot: Snapshot, info: PodInfo, node: Node | None) -> Making | No
         for one in made
     )
     noun = "a volume" if len(made) == 1 else "volumes"
-    return Making(" ".join([f"make {noun} of {sizes}", " and ".join(where)]).strip(), tuple(made))
+    return ObjectsToMake(
+        " ".join([f"make {noun} of {sizes}", " and ".join(where)]).strip(), tuple(made)
+    )
 
 
 def _topology_keys(snapshot: Snapshot, class_name: str) -> set[str]:
@@ -135,7 +137,7 @@ def _free_name(whose: str, is_taken: Callable[[str], bool]) -> str:
 # --- devices -------------------------------------------------------------------------------------
 
 
-def slices(snapshot: Snapshot, info: PodInfo, node: Node | None) -> Making | None:
+def slices(snapshot: Snapshot, info: PodInfo, node: Node | None) -> ObjectsToMake | None:
     """Return slices with the devices that a pod's claims lack, one for each driver.
 
     A single request gets as many as it lacks beside those that are free on the node. Devices of
@@ -174,7 +176,7 @@ def slices(snapshot: Snapshot, info: PodInfo, node: Node | None) -> Making | Non
         for driver, found in made.items()
     ]
     where = "" if node is None else f" to the node {node.metadata.name}"
-    return Making(f"add {' and '.join(texts)}{where}", tuple(objects))
+    return ObjectsToMake(f"add {' and '.join(texts)}{where}", tuple(objects))
 
 
 def _slice(name: str, driver: str, place: Manifest, devices: list[Manifest]) -> Manifest:

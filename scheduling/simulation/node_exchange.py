@@ -19,13 +19,13 @@ from scheduling.framework.runtime import Framework
 from scheduling.packing import exchange, process
 from scheduling.packing.exchange import Exchanges
 from scheduling.packing.facts import Facts, Seeker
-from scheduling.packing.problem import Bought, Needs, Packed, Problem
+from scheduling.packing.problem import Bought, Needs, PackingAnswer, Problem
 from scheduling.simulation.node_advice import Offer, new_node
 from scheduling.simulation.packing import (
     TO_EMPTY,
     MoverRefused,
     Packer,
-    Packing,
+    PackingResult,
     Prices,
     in_waves,
 )
@@ -50,7 +50,7 @@ class Exchange(msgspec.Struct, frozen=True):
     after: float
     moves_cost: float
     shares: dict[str, float]
-    packing: Packing
+    packing: PackingResult
 
 
 class Frontier(msgspec.Struct, frozen=True):
@@ -228,7 +228,7 @@ class _Exchanging:
     def _buy(self, needs: Needs) -> Bought:
         return process.buy(needs, work=_BUYING, seconds=_SECONDS, go_on=self._go_on)
 
-    def _pack(self, problem: Problem) -> Packed:
+    def _pack(self, problem: Problem) -> PackingAnswer:
         return process.ask(problem, work=_PACKING, seconds=_SECONDS, go_on=self._go_on)
 
 

@@ -36,7 +36,7 @@ from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo, PodRecord, group_key
 from scheduling.packing import facts, process
 from scheduling.packing.facts import Facts, Seeker
-from scheduling.packing.problem import Packed, Problem
+from scheduling.packing.problem import PackingAnswer, Problem
 from scheduling.simulation.document import API_VERSION, GROUP, Simulation, read_world, without
 from scheduling.simulation.preparing import Preparer, Ready, UnplacedStatus
 from scheduling.simulation.running import frameworks_of, world_of
@@ -58,7 +58,7 @@ _OF_A_GROUP: Final = "its PodGroup is placed as a whole, which the packer does n
 _STAYING_OWNERS: Final = frozenset({"DaemonSet", "Node"})
 """Whose pods belong to their node."""
 
-Solve = Callable[[Problem], Packed]
+Solve = Callable[[Problem], PackingAnswer]
 
 
 class Prices(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ class UnplacedPod(msgspec.Struct, frozen=True):
     impossible: bool
 
 
-class Packing(msgspec.Struct, frozen=True):
+class PackingResult(msgspec.Struct, frozen=True):
     """The answer in keys of pods and names of nodes.
 
     ``alone``: how many of the pods the scheduler places by itself. ``held``: how many of the placed
@@ -126,7 +126,7 @@ class Packing(msgspec.Struct, frozen=True):
     alone: int
     held: int
     emptied: list[str]
-    packed: Packed | None
+    packed: PackingAnswer | None
     same_priority: bool
     saves: tuple[float, float] | None = None
     """The prices of the emptied nodes, and of the moves, where prices are given."""
@@ -308,7 +308,7 @@ def run_packing(
     return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
 
 
-def described(found: Packing, title: Callable[[Hashable], str], pods: int) -> Manifest:
+def described(found: PackingResult, title: Callable[[Hashable], str], pods: int) -> Manifest:
     """Return an answer as ``status``."""
     status: Manifest = {
         "of": pods,
@@ -341,7 +341,7 @@ def told_moves(moves: Sequence[Move], title: Callable[[Hashable], str]) -> list[
     ]
 
 
-def bound(found: Packing) -> Manifest:
+def bound(found: PackingResult) -> Manifest:
     """Return what the answer is worth beside the best possible one.
 
     ``verdict`` is ``ProvedBest``, ``ProvedImpossible`` (no pod that is left fits, however the
@@ -391,7 +391,7 @@ def pack(
     seed: int = 0,
     go_on: Callable[[], None] = lambda: None,
     solve: Solve | None = None,
-) -> Packing:
+) -> PackingResult:
     """Return where the pods go; the snapshot may be changed by that.
 
     Args:
@@ -413,7 +413,7 @@ def pack(
     """
     if solve is None:
 
-        def solve(problem: Problem) -> Packed:
+        def solve(problem: Problem) -> PackingAnswer:
             return process.ask(
                 problem, work=seconds * _WORK_A_SECOND, seconds=seconds, seed=seed, go_on=go_on
             )  # fmt: skip
@@ -489,7 +489,7 @@ class Packer:
         self._held: dict[Hashable, str] = {}
         self._records: dict[Hashable, PodRecord | None] = {}
 
-    def run(self, solve: Solve, *, move: str) -> Packing:
+    def run(self, solve: Solve, *, move: str) -> PackingResult:
         """Return the answer with the placement that the solver finds."""
         found = self.read(move=move)
         packed = None if found is None else solve(found.problem)
@@ -539,8 +539,8 @@ class Packer:
         return found
 
     def settled(
-        self, found: Facts | None, x: Int64 | None, packed: Packed | None = None
-    ) -> Packing:
+        self, found: Facts | None, x: Int64 | None, packed: PackingAnswer | None = None
+    ) -> PackingResult:
         """Put the pods where a placement has them, prove each, and return the answer.
 
         Raises:
@@ -565,7 +565,7 @@ class Packer:
         if self._prices is not None:
             costs = (self.price_of_move(one.key) for one in moved)
             saves = sum(map(self._price_of, emptied), 0.0), sum(costs, 0.0)
-        return Packing(
+        return PackingResult(
             placed=placed,
             moves=moved,
             left=[

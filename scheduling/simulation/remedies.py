@@ -42,7 +42,7 @@ from scheduling.framework.terms import RequestFilter
 from scheduling.framework.types import PodInfo
 from scheduling.simulation import edits, makings, plan_document
 from scheduling.simulation.edits import Edit, NodeEdit, PodEdit
-from scheduling.simulation.makings import Maker, Making
+from scheduling.simulation.makings import Maker, ObjectsToMake
 from scheduling.simulation.needs import Group, groups
 from scheduling.simulation.verdicts import Verdicts
 
@@ -199,9 +199,11 @@ class Trial:
     def _with_objects(self, makers: Sequence[Maker]) -> Remedy | None:
         self._question.go_on()
         snapshot = self._snapshot
-        rows = self._feasible_with(_made(makers, snapshot, self._info, None))
+        rows = self._feasible_with(_objects_to_make(makers, snapshot, self._info, None))
         nodes = (snapshot.node(row) for row in rows[:MOST_TRIED].tolist())
-        made = next(filter(None, (_made(makers, snapshot, self._info, one) for one in nodes)), ())
+        made = next(
+            filter(None, (_objects_to_make(makers, snapshot, self._info, one) for one in nodes)), ()
+        )
         opened = self._feasible_with(made) if made else rows[:0]
         if not len(opened):
             return None
@@ -220,7 +222,7 @@ class Trial:
             plan=plan_document.of([{plan_document.IMPORT: {"objects": objects}}]),
         )
 
-    def _feasible_with(self, made: Sequence[Making]) -> Rows:
+    def _feasible_with(self, made: Sequence[ObjectsToMake]) -> Rows:
         """Return the rows that take the pod once there are these objects, too."""
         world = self._snapshot
         objects = [one for making in made for one in making.objects]
@@ -477,9 +479,9 @@ def _some(question: Question) -> list[PodToPlace]:
     return [pod for pod in question.waiting if pod.info.index in chosen][:MOST_WAITING]
 
 
-def _made(
+def _objects_to_make(
     makers: Sequence[Maker], snapshot: Snapshot, info: PodInfo, node: Node | None
-) -> tuple[Making, ...]:
+) -> tuple[ObjectsToMake, ...]:
     """Return what is to be made, nothing where one does not know."""
     found = [one(snapshot, info, node) for one in makers]
     return () if None in found else tuple(filter(None, found))

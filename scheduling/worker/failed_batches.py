@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from clusterstate.actions.loops import aside
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from scheduling.engine.queue.pending import PendingPod
 from scheduling.worker.mirror.loading import NAME
 
@@ -59,7 +59,7 @@ class BatchSize:
             self.limit, self._left = self._usual, 0
 
 
-def set_aside(found: Iterable[tuple[Which, Exception]], now: float) -> None:
+def set_aside(found: Iterable[tuple[ObjectRef, Exception]], now: float) -> None:
     """Set aside objects that failed, so that scheduling goes on without them."""
     for which, error in found:
         aside.put(NAME, which, error, now=datetime.fromtimestamp(now, UTC))

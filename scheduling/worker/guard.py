@@ -61,9 +61,9 @@ class Guard:
         """Give a configuration back that this scheduler cannot take over."""
         self.begin(revision)
         self._why = why
-        self.look(now)
+        self.check(now)
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Give the configuration back if it did too much harm. Queries only then."""
         canary, why = self._canary, self._why
         if canary is None or not why:

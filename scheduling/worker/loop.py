@@ -60,14 +60,14 @@ _TURN_EVERY = 1.0
 """Seconds between two tries of a standby to find the lock free, unless ``pause`` ends before."""
 
 
-class _Kept:
+class _ProcessState:
     """State of this process between runs; ``standby`` only while another scheduler works."""
 
     scheduler: Scheduler | None = None
     standby: Standby | None = None
 
 
-_kept = _Kept()
+_kept = _ProcessState()
 
 
 def _scheduler() -> Scheduler:

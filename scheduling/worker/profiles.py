@@ -20,7 +20,7 @@ from clusterstate.queries.scheduler.decisions import StoredConfiguration
 from scheduling.framework.configuration import DEFAULT_SCHEDULER, KubeSchedulerConfiguration
 from scheduling.framework.configuration.documents import default_configuration, parse
 from scheduling.plugins.catalogue import load_configuration
-from scheduling.plugins.held_profile import held, why_held
+from scheduling.plugins.held_profile import held_profile, why_held
 
 logger = structlog.get_logger(__name__)
 
@@ -91,7 +91,7 @@ def _without_unusable(document: dict[str, Any], error: Invalid) -> KubeScheduler
         try:
             load_configuration(document | {"profiles": [one]})
         except Invalid as problem:
-            why[name] = _told(problem)
+            why[name] = _first_error(problem)
         else:
             usable.append(one)
     configuration = default_configuration()
@@ -99,11 +99,12 @@ def _without_unusable(document: dict[str, Any], error: Invalid) -> KubeScheduler
         if usable:
             configuration = load_configuration(document | {"profiles": usable})
     except Invalid as problem:  # they do not go together
-        why |= {name: _told(problem) for name in names}
+        why |= {name: _first_error(problem) for name in names}
     if not why:
-        why = {name: _told(error) for name in names}
+        why = {name: _first_error(error) for name in names}
     found = [
-        held(name, why[name]) if name in why else configuration.profile(name) for name in names
+        held_profile(name, why[name]) if name in why else configuration.profile(name)
+        for name in names
     ]
     return msgspec.structs.replace(
         configuration,
@@ -112,6 +113,6 @@ def _without_unusable(document: dict[str, Any], error: Invalid) -> KubeScheduler
     )
 
 
-def _told(error: Invalid) -> str:
+def _first_error(error: Invalid) -> str:
     """Return the first thing that is wrong, without its place, which is one of a part."""
     return error.errors[0].message() if error.errors else error.message

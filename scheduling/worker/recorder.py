@@ -104,7 +104,7 @@ class Recorder:
                 if decision.nomination is None or not decision.nomination.node_name:
                     key = id(decision.rejections), decision.rejected_by
                     body = bodies.get(key) or bodies.setdefault(key, pack(decision))
-                made = _made(decision, moment, profile_revision, table=table, body=body)
+                made = _record_of(decision, moment, profile_revision, table=table, body=body)
                 self._noted.append((moment, profile_revision, made))
 
     def _kept_table(self, decision: Decision) -> bytes | None:
@@ -166,7 +166,7 @@ class Recorder:
                 continue
             if isinstance(one, Decision):
                 number = taken_back.get((cast(int, one.key), one.seed, one.draw))
-                one = _made(one, moment, revision, taken_back=number)  # noqa: PLW2901
+                one = _record_of(one, moment, revision, taken_back=number)  # noqa: PLW2901
             several.append(one)
             if len(several) >= _AT_ONCE:
                 written += record_many(several, self._turn(len(several)))
@@ -228,7 +228,7 @@ def _columns(
     )
 
 
-def _made(
+def _record_of(
     decision: Decision,
     moment: datetime,
     profile_revision: int,

@@ -59,7 +59,7 @@ from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.status import Code
 from scheduling.framework.types import PodInfo
 from scheduling.plugins.catalogue import build_framework
-from scheduling.plugins.held_profile import held, why_held
+from scheduling.plugins.held_profile import held_profile, why_held
 from scheduling.plugins.queueing_hints import registrations
 from scheduling.worker import (
     failed_batches,
@@ -158,7 +158,7 @@ class _Profiles:
             except ConfigurationError as error:
                 if not holds:
                     raise
-                used = held(name, str(error))
+                used = held_profile(name, str(error))
                 framework = make(used)
                 self.problems[name] = why_held(used)
                 logger.error(  # noqa: TRY400  # the message says it all
@@ -363,7 +363,7 @@ class Scheduler:
         if 0 <= now - self._looked_at < LOOK_EVERY:
             return
         self._looked_at = now
-        self._guard.look(now)
+        self._guard.check(now)
         revision, configuration = profiles.in_force()
         if configuration == self._judged and revision in (self._revision, self._passed_over):
             return

@@ -59,7 +59,7 @@ class Standby:
         if began < self._log_at and not at_once:
             return self._log_at - began
         with_rows = at_once or began >= self._rows_at
-        news = self._look(now, with_rows=with_rows)
+        news = self._follow(now, with_rows=with_rows)
         ended = time.monotonic()
         rest = _REST * (ended - began) if news else _LONGEST_REST
         longest = _LONGEST_REST if news < _MUCH else _REST_AFTER_MUCH
@@ -70,7 +70,7 @@ class Standby:
             self._rows_at = min(self._rows_at, self._log_at)
         return self._log_at - ended
 
-    def _look(self, now: float, *, with_rows: bool, with_reserved: bool = False) -> int:
+    def _follow(self, now: float, *, with_rows: bool, with_reserved: bool = False) -> int:
         """Return how many changes and rows were taken in."""
         mirror = self._mirror
         mirror.follow_reservations()
@@ -100,6 +100,6 @@ class Standby:
 
         From now on this scheduler works: ``Scheduler.begin`` comes next.
         """
-        count = self._look(now, with_rows=True, with_reserved=True)
+        count = self._follow(now, with_rows=True, with_reserved=True)
         self._mirror.take_over(now)
         return count

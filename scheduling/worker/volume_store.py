@@ -18,7 +18,7 @@ from clusterstate.processes import steady_clock
 from clusterstate.queries.objects import decode_object, find_object
 from scheduling.framework import volume_binder as binder
 from scheduling.framework.interface import CycleState
-from scheduling.framework.volume_table import Assumed, ClaimKey
+from scheduling.framework.volume_table import AssumedClaims, ClaimKey
 
 _CLAIM, _VOLUME = "PersistentVolumeClaim", "PersistentVolume"
 _SINCE = "VolumeBinding/since"
@@ -28,7 +28,7 @@ _SINCE = "VolumeBinding/since"
 class VolumeStore:
     """The claims and volumes of the live service (``handles.VolumeStore``)."""
 
-    def bind(self, state: CycleState, taken: Assumed, *, timeout: float) -> bool:
+    def bind(self, state: CycleState, taken: AssumedClaims, *, timeout: float) -> bool:
         """Write the volume bindings of the decision, once; return whether all claims are bound.
 
         Raises:
@@ -41,7 +41,7 @@ class VolumeStore:
             state.write(_SINCE, now.timestamp())
             since = now.timestamp()
         stored = _stored(taken)
-        node = _seen(taken.node_name)
+        node = _node_of(taken.node_name)
         pairs = [
             (stored.claims[claim], stored.volumes[volume])
             for claim, volume in taken.bindings
@@ -65,7 +65,7 @@ def _find(kind: str, namespace: str, name: str) -> Manifest | None:
     return None if found is None else decode_object(found)
 
 
-def _write(taken: Assumed) -> None:
+def _write(taken: AssumedClaims) -> None:
     """Write ``claimRef`` to volumes, and the selected node to claims that wait for provisioning."""
     now = steady_clock.now()
     try:
@@ -108,16 +108,16 @@ def _names(reference: Manifest, claim: Manifest) -> bool:
     return same and reference.get("uid") in (None, "", meta["uid"])
 
 
-def _stored(taken: Assumed) -> binder.Stored:
+def _stored(taken: AssumedClaims) -> binder.StoredVolumes:
     keys: Iterable[ClaimKey] = (*(claim for claim, _ in taken.bindings), *taken.provisions)
     claims = {key: found for key in keys if (found := _find(_CLAIM, *key)) is not None}
     names = {volume for _, volume in taken.bindings}
     names |= {(one.get("spec") or {}).get("volumeName") or "" for one in claims.values()} - {""}
     volumes = {name: found for name in names if (found := _find(_VOLUME, "", name)) is not None}
-    return binder.Stored(claims=claims, volumes=volumes)
+    return binder.StoredVolumes(claims=claims, volumes=volumes)
 
 
-def _seen(node_name: str) -> binder.NodeSeen:
+def _node_of(node_name: str) -> binder.NodeSeen:
     """Return what of a node volumes look at.
 
     Raises:

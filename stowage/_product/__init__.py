@@ -96,7 +96,7 @@ class _Finder(MetaPathFinder):
         if top not in FOLDERS:
             return None
         if dot:  # below a package that leads here
-            return _alias(fullname) if sys.modules.get(top) is _known(top) else None
+            return _alias(fullname) if sys.modules.get(top) is _loaded_module(top) else None
         # In a checkout the folders may be on the path as well: still one copy of each module.
         found = PathFinder.find_spec(top)
         same = found is not None and found.origin == str(ROOT / top / "__init__.py")
@@ -120,7 +120,7 @@ class _Alias(Loader):
         sys.modules[module.__name__] = sys.modules[_PREFIX + module.__name__]
 
 
-def _known(name: str) -> ModuleType | None:
+def _loaded_module(name: str) -> ModuleType | None:
     return sys.modules.get(_PREFIX + name)
 
 

@@ -162,11 +162,11 @@ class Exchange:
             except httpx.TransportError as error:
                 if not (repeats or isinstance(error, httpx.ConnectError)):
                     raise Unreachable(
-                        f"{self.connection.server} broke off ({_told(error)}); whether it did what"
-                        " was asked is not known"
+                        f"{self.connection.server} broke off ({_error_text(error)}); whether it did"
+                        " what was asked is not known"
                     ) from error
                 if time.monotonic() >= until:
-                    raise Unreachable(f"{self.connection.server}: {_told(error)}") from error
+                    raise Unreachable(f"{self.connection.server}: {_error_text(error)}") from error
                 asked = None
             except APIError as error:
                 again = error.code in _AGAIN if repeats else error.code == 429
@@ -403,7 +403,7 @@ def _decoded(answer: httpx.Response) -> Any:
     return msgspec.json.decode(answer.content) if answer.content else None
 
 
-def _told(error: httpx.TransportError) -> str:
+def _error_text(error: httpx.TransportError) -> str:
     return str(error) or type(error).__name__
 
 

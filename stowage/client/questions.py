@@ -45,16 +45,16 @@ class AsyncClient(Exchange):
 
     async def simulate(self, spec: Manifest) -> Manifest:
         """Return where pods would go in the live cluster, or what else ``spec.base`` says."""
-        return await self._asked("simulations", _document("Simulation", spec))
+        return await self._ask_about("simulations", _document("Simulation", spec))
 
     async def headroom(self, pod: Manifest) -> Manifest:
         """Return how many more of a pod fit, and what stops the next one."""
-        return await self._asked("headroom", _document("Headroom", {"pod": pod}))
+        return await self._ask_about("headroom", _document("Headroom", {"pod": pod}))
 
     async def plan(self, *changes: Manifest, **spec: object) -> Manifest:
         """Return what changes would do (``{"drain": {"nodes": ["node-1"]}}``); nothing is kept."""
         whole = _document("Plan", {"changes": list(changes), **spec})
-        return await self._asked("plans", whole, dryRun="All")
+        return await self._ask_about("plans", whole, dryRun="All")
 
     async def configuration(self) -> Manifest:
         """Return the KubeSchedulerConfiguration in force."""
@@ -65,7 +65,7 @@ class AsyncClient(Exchange):
         assert isinstance(found, dict), path
         return found
 
-    async def _asked(self, what: str, question: Manifest, **params: Any) -> Manifest:
+    async def _ask_about(self, what: str, question: Manifest, **params: Any) -> Manifest:
         found: Any = await self.ask(f"{OWN}/{what}", question, **params)
         assert isinstance(found, dict), what
         return found

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from clusterstate.admission import CREATE, AdmissionSettings, Admitted, User, admit
+from clusterstate.admission import CREATE, AdmissionSettings, AdmittedObject, User, admit
 from clusterstate.objects.values.errors import Invalid
 from clusterstate.objects.values.meta import Manifest
 
@@ -75,7 +75,7 @@ def create(
     kind: str = "Pod",
     user: User = NOBODY,
     subresource: str = "",
-) -> Admitted:
+) -> AdmittedObject:
     return admit(kind, CREATE, manifest, None, subresource, known or Known(), user)
 
 

@@ -16,6 +16,7 @@ from clusterstate.health import progress
 from clusterstate.objects.registry import wire_types
 from clusterstate.objects.registry.kinds import ALL_KINDS, VIEWS
 from tests.api.conftest import Api, make_token
+from tests.health_parts import parts_now
 from tests.waiting import until
 
 
@@ -303,7 +304,7 @@ def test_liveness_needs_no_token(api):
 def test_readiness_names_the_part_that_fails(api):
     # The look itself, on this thread: the rows are not committed.
     def ready():
-        response = health.ready(HttpRequest(), health.look)
+        response = health.ready(HttpRequest(), parts_now)
         return response.status_code, response.content.decode()
 
     status, text = ready()
@@ -330,7 +331,7 @@ def test_readiness_names_one_of_several_schedulers_that_keeps_its_pods_and_does_
     settings.ACTIVE_SCHEDULERS = 3
 
     def last_line():
-        return health.ready(HttpRequest(), health.look).content.decode().splitlines()[-1]
+        return health.ready(HttpRequest(), parts_now).content.decode().splitlines()[-1]
 
     for loop in (*progress.LOOPS, "scheduler-1"):  # the third one is not there, or has ended
         Reporter(loop).note()
@@ -395,7 +396,7 @@ def test_without_redis_the_service_is_ready_and_says_what_is_slower(db, settings
     settings.REDIS_URL = "unix:///nowhere/redis.sock"
     for loop in progress.LOOPS:
         Reporter(loop).note()
-    response = health.ready(HttpRequest(), health.look)
+    response = health.ready(HttpRequest(), parts_now)
     assert response.status_code == 200
     assert "[!] redis: does not answer" in response.content.decode()
 
@@ -406,7 +407,7 @@ def test_a_check_that_fails_is_named_and_the_others_are_asked(db, monkeypatch):
         yield
 
     monkeypatch.setattr(health, "CHECKS", [_followers, *health.CHECKS])
-    text = health.ready(HttpRequest(), health.look).content.decode()
+    text = health.ready(HttpRequest(), parts_now).content.decode()
     assert "[-] followers: cannot tell (ValueError)" in text
     assert "[+] database ok" in text
 

@@ -246,11 +246,11 @@ def test_a_budget_leaves_half_to_others():
     budget.require("a", 50)
     with pytest.raises(TooManyRequests):
         budget.require("a", 51)
-    with budget.held("a", 50):
+    with budget.reserved("a", 50):
         with pytest.raises(TooManyRequests):
             budget.require("a", 1)
         budget.require("b", 50)
-        with budget.held("b", 50), pytest.raises(TooManyRequests):
+        with budget.reserved("b", 50), pytest.raises(TooManyRequests):
             budget.require("c", 1)
     assert budget.used == 0
 

@@ -773,7 +773,7 @@ def test_previews_go_for_previews_alone_and_are_listed_when_they_are_applied(clu
 def test_lists_do_not_read_all_that_plans_foretold(cluster):
     post(cluster, DRAIN)
     (plan,) = latest_plans(limit=10)
-    assert set(plan.foretold()) == {"at", "revision", "summary"}
+    assert set(plan.prediction()) == {"at", "revision", "summary"}
     assert plan.to_do() == []
     (listed,) = cluster.get(PLANS).ok()["items"]
     assert listed["status"]["summary"]["leaving"] == 40

@@ -13,12 +13,13 @@ from api import clock
 from api.forms import errors
 from api.server import health, health_texts
 from api.server.health_texts import Part
+from tests.health_parts import parts_now
 
 pytestmark = pytest.mark.django_db
 
 
 def found(name: str) -> Part:
-    (part,) = [one for one in health.look() if one.name == name]
+    (part,) = [one for one in parts_now() if one.name == name]
     return part
 
 
@@ -67,7 +68,7 @@ def test_a_clock_that_differs_from_the_databases_is_told(ahead, told, settings, 
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
         (seconds,) = cursor.fetchone()
     began = time.monotonic()
-    monkeypatch.setattr(clock._Seen, "ahead", timedelta(0))
+    monkeypatch.setattr(clock._ClockOffset, "ahead", timedelta(0))
     monkeypatch.setattr(health.time, "time", lambda: seconds + ahead + time.monotonic() - began)
     (part,) = [one for one in health._work() if one.name == "clock"]
     assert not part.needed
@@ -77,7 +78,7 @@ def test_a_clock_that_differs_from_the_databases_is_told(ahead, told, settings, 
 
 
 def test_a_process_that_was_stopped_between_two_looks_at_clocks_learns_nothing(monkeypatch) -> None:
-    monkeypatch.setattr(clock._Seen, "ahead", timedelta(0))
+    monkeypatch.setattr(clock._ClockOffset, "ahead", timedelta(0))
     assert clock.compare(database=1000.0, before=1000.0, after=1060.0) == 0.0
     assert clock.compare(database=1000.0, before=1600.0, after=1600.1) == 600.0
     assert clock.compare(database=1010.0, before=1010.0, after=1640.0) == 600.0
@@ -115,7 +116,7 @@ def test_the_console_is_waited_for_once_and_told_of_afterwards(settings, tmp_pat
     monkeypatch.setattr(health, "_console_answered", set())
     monkeypatch.setattr(health, "_BEGAN", time.monotonic() - 5)
     settings.CONSOLE_AT = ""
-    assert "console" not in {one.name for one in health.look()}
+    assert "console" not in {one.name for one in parts_now()}
     settings.CONSOLE_AT = f"unix:{path}"
     assert found("console") == Part("console", "does not answer (FileNotFoundError): it begins")
     with monkeypatch.context() as later:

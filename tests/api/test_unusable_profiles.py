@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from api.server import health, metrics
+from api.server import metrics
 from clusterstate.actions.scheduler import scheduler_configuration
 from clusterstate.processes import memory
 from clusterstate.queries.scheduler import decisions
@@ -14,6 +14,7 @@ from scheduling.plugins import installed
 from scheduling.worker import profiles
 from tests.api.test_permits import CONFIGURATION, OUTSIDE, Runner, message_of, node_of
 from tests.builders import make_node, make_pod
+from tests.health_parts import parts_now
 from tests.plugins.packages import install, on_path
 
 UNUSABLE = "stowage_configuration_unusable_profiles"
@@ -66,7 +67,7 @@ def create(api, name, scheduler="default-scheduler"):
 
 
 def part(name):
-    return next(one for one in health.look() if one.name == name)
+    return next(one for one in parts_now() if one.name == name)
 
 
 def metric():

@@ -65,7 +65,7 @@ def test_a_commit_below_what_was_heard_is_looked_for_while_the_mark_is_below_it(
 
 def test_a_change_of_what_is_followed_is_looked_at_without_news() -> None:
     hub = read_up_to(7)
-    threading.Timer(0.0, hub._look).start()
+    threading.Timer(0.0, hub._request_read).start()
     hub._wait()
     until(lambda: hub._looks, what="the reader to look")
 

@@ -16,7 +16,7 @@ from clusterstate.actions.kinds import events
 from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.past import history
 from clusterstate.actions.writing import object_meta
-from clusterstate.actions.writing.stored import Stored
+from clusterstate.actions.writing.stored import StoredObject
 from clusterstate.admission.request import NOBODY
 from clusterstate.change_log import changes
 from clusterstate.database import sql
@@ -252,7 +252,7 @@ def test_a_lease_that_is_renewed_stays_out_of_the_log() -> None:
             "renewTime": moment(second).replace("Z", ".000000Z"),
         }
 
-    def renew(second: int, holder: str = "n1") -> Stored:
+    def renew(second: int, holder: str = "n1") -> StoredObject:
         return objects.update(
             "Lease",
             "kube-node-lease",
@@ -294,7 +294,7 @@ def test_leases_that_are_renewed_together_are_as_if_each_were_renewed_alone() ->
     def at(second: int) -> str:
         return moment(second).replace("Z", ".000000Z")
 
-    def outcome(result: Stored | StatusError) -> object:
+    def outcome(result: StoredObject | StatusError) -> object:
         if isinstance(result, StatusError):
             return type(result), str(result)
         found = decode_object(result.manifest)
@@ -302,8 +302,8 @@ def test_leases_that_are_renewed_together_are_as_if_each_were_renewed_alone() ->
         assert meta.pop("resourceVersion") == str(result.revision)
         return result.changed, meta["name"][1:], found["spec"]
 
-    def alone(updates: list[objects.Update]) -> list[Stored | StatusError]:
-        results: list[Stored | StatusError] = []
+    def alone(updates: list[objects.Update]) -> list[StoredObject | StatusError]:
+        results: list[StoredObject | StatusError] = []
         for one in updates:
             try:
                 results.append(objects.carry_out(lease, one, now=NOW))
@@ -311,7 +311,7 @@ def test_leases_that_are_renewed_together_are_as_if_each_were_renewed_alone() ->
                 results.append(error)
         return results
 
-    def together(updates: list[objects.Update]) -> list[Stored | StatusError]:
+    def together(updates: list[objects.Update]) -> list[StoredObject | StatusError]:
         return objects.renew_each(lease, updates, now=NOW)
 
     def rounds(of: str) -> list[list[objects.Update]]:
@@ -339,7 +339,7 @@ def test_leases_that_are_renewed_together_are_as_if_each_were_renewed_alone() ->
             results = way(updates)
             said[of] += [str(outcome(one)).replace(f'"{of}', '"') for one in results]
             for one, result in zip(updates, results, strict=True):
-                if isinstance(result, Stored) and result.changed:
+                if isinstance(result, StoredObject) and result.changed:
                     newest = manifest("Lease", space, one.name)["metadata"]["resourceVersion"]
                     assert int(newest) >= result.revision > start
         logged = changes.read_since(start, documents=None).items
@@ -352,7 +352,7 @@ def test_leases_that_are_renewed_together_are_as_if_each_were_renewed_alone() ->
     stale = manifest("Lease", space, "b1")["metadata"]["resourceVersion"]
     both = [wanted("b1", stale, renewTime=at(second)) for second in (7, 8)]
     first, second = together(both)
-    assert isinstance(first, Stored)
+    assert isinstance(first, StoredObject)
     assert isinstance(second, Conflict), "one of two that knew the same version"
     assert manifest("Lease", space, "b1")["spec"]["renewTime"] == at(7)
 
@@ -369,7 +369,7 @@ def test_a_renewal_writes_one_document_and_waits_for_no_disk() -> None:
             user=NOBODY, manager=None, subresource="",
         )  # fmt: skip
         (stored,) = objects.renew_each(lease, [wanted], now=NOW)
-        assert isinstance(stored, Stored)
+        assert isinstance(stored, StoredObject)
         return stored.revision
 
     def count(table: str) -> int:
@@ -432,10 +432,10 @@ def test_statuses_of_nodes_that_say_the_same_again_are_written_together_and_logg
             namespace="", name=name, change=change, user=NOBODY, manager=None, subresource="status"
         )
 
-    def alone(updates: list[objects.Update]) -> list[Stored]:
+    def alone(updates: list[objects.Update]) -> list[StoredObject]:
         return [objects.carry_out(kind, one, now=NOW) for one in updates]
 
-    def together(updates: list[objects.Update]) -> list[Stored | StatusError]:
+    def together(updates: list[objects.Update]) -> list[StoredObject | StatusError]:
         return objects.renew_each(kind, updates, now=NOW)
 
     said = []

@@ -27,7 +27,7 @@ from clusterstate.actions.pods.queue import (
 from clusterstate.actions.pods.status import fail_pods, nominate
 from clusterstate.actions.pods.versions import lock_pods
 from clusterstate.actions.writing.deletion import Deletion
-from clusterstate.actions.writing.stored import Stored
+from clusterstate.actions.writing.stored import StoredObject
 from clusterstate.actions.writing.transactions import rehearsal
 from clusterstate.change_log import changes
 from clusterstate.database import sql
@@ -141,11 +141,11 @@ def test_generate_name_gives_five_random_letters_and_survives_collisions(
 def test_many_pods_are_one_revision_each_in_the_order_of_the_list() -> None:
     start = changes.watermark()
     stored = create_pods([pod(f"p{i}", labels={"n": str(i % 3)}) for i in range(50)], now=NOW)
-    assert all(isinstance(one, Stored) for one in stored)
+    assert all(isinstance(one, StoredObject) for one in stored)
     log = everything_since(start)
     assert [change.name for change in log] == [f"p{i}" for i in range(50)]
     assert [change.revision for change in log] == [
-        one.revision for one in stored if isinstance(one, Stored)
+        one.revision for one in stored if isinstance(one, StoredObject)
     ]
     assert counts()["scheduling_class"] == 3
     assert len({change.class_id for change in log}) == 3
@@ -171,7 +171,7 @@ def test_without_all_or_nothing_the_others_are_stored() -> None:
         all_or_nothing=False,
     )
     kinds = [type(one) for one in results]
-    assert kinds == [Stored, AlreadyExists, Invalid, AlreadyExists, Stored]
+    assert kinds == [StoredObject, AlreadyExists, Invalid, AlreadyExists, StoredObject]
     assert counts()["pod"] == counts()["pending_pod"] == 3
 
 

@@ -18,7 +18,7 @@ from django.db import OperationalError, connection, transaction
 from clusterstate.actions.loops import progress
 from clusterstate.database import sessions, sql
 from clusterstate.database.postgres.base import closed_backends, open_backends
-from clusterstate.database.sessions import Judge, Session, look
+from clusterstate.database.sessions import Judge, Session, find_sessions
 from clusterstate.local import preparation
 from clusterstate.telemetry import slowness
 from tests.clusterstate.support import Worker
@@ -60,13 +60,16 @@ class Process:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
         if number == signal.SIGSTOP:
-            until(lambda: slowness.seen(self.sign.rpartition("-")[2])[0] == "T", what="its stop")
+            until(
+                lambda: slowness.process_state(self.sign.rpartition("-")[2])[0] == "T",
+                what="its stop",
+            )
 
     def work(self) -> None:
         """Wait until it has used a processor for a while."""
         token = self.sign.rpartition("-")[2]
-        before = slowness.seen(token)[1]
-        until(lambda: slowness.seen(token)[1] > before, seconds=60, what="work")
+        before = slowness.process_state(token)[1]
+        until(lambda: slowness.process_state(token)[1] > before, seconds=60, what="work")
 
     def end(self) -> None:
         self._process.kill()
@@ -283,7 +286,7 @@ def test_two_processes_of_a_kind_have_signs_of_their_own_and_leave_each_other_al
 def test_a_process_that_was_ended_while_it_worked_asks_for_more_time(transactional_db) -> None:
     """And the next one with its loop, until a while has passed."""
     other = connection.copy()
-    asked = slowness.own.asked()
+    asked = slowness.own.requested_factor()
     memory = progress.Memory("scheduler")
     try:
         ((pid,),) = sql.fetch("SELECT pg_backend_pid()")
@@ -342,7 +345,7 @@ def test_who_holds_what_a_session_of_ours_waits_for_is_seen(transactional_db) ->
     finally:
         holder.close()
     waiter.result(20)
-    assert not any(one.blocks for one in look())
+    assert not any(one.blocks for one in find_sessions())
 
 
 def test_nobody_is_ended_because_a_migration_waits(transactional_db) -> None:
@@ -382,7 +385,7 @@ def test_a_migration_that_computes_between_two_statements_is_not_seen(transactio
     migration = Worker(migrate)
     try:
         assert reached.wait(20)
-        assert pids[0] not in {one.pid for one in look()}
+        assert pids[0] not in {one.pid for one in find_sessions()}
     finally:
         go_on.set()
     migration.result(20)
@@ -396,11 +399,11 @@ WHERE %s::int = ANY(pg_blocking_pids(w.pid)) AND w.wait_event_type = 'Lock'
 
 
 def blocks(pid: int) -> bool:
-    return any(one.blocks for one in look() if one.pid == pid)
+    return any(one.blocks for one in find_sessions() if one.pid == pid)
 
 
 def seen(pid: int) -> Session:
-    (found,) = [one for one in look() if one.pid == pid]
+    (found,) = [one for one in find_sessions() if one.pid == pid]
     return found
 
 

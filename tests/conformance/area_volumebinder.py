@@ -98,8 +98,8 @@ def _assume(case: Case) -> Outcome:
     }
 
 
-def _stored(case: Case) -> binder.Stored:
-    return binder.Stored(
+def _stored(case: Case) -> binder.StoredVolumes:
+    return binder.StoredVolumes(
         claims={
             (one["metadata"]["namespace"], one["metadata"]["name"]): one
             for one in strip_nulls(case.get("apiPersistentVolumeClaims") or [])

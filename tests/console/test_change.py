@@ -494,7 +494,7 @@ def test_a_nodes_form_asks_for_the_amounts_that_differ(operator: Client) -> None
     asked_for = {"do": "resize", "node": "n1", **rows, "had_amount": ["4", "2", ""]}
     page = text(operator.get(CHANGE, asked_for))
     plan = shown(page)
-    (change,) = plan.asked()["spec"]["changes"]
+    (change,) = plan.posted_document()["spec"]["changes"]
     assert change == {"resize": {"nodes": ["n1"], "amounts": {"cpu": "6", "x.io/fpga": "1"}}}
     confirm(operator, page)
     while operations.carry_out(plan.id, NOW):

@@ -294,7 +294,7 @@ def test_what_was_made_while_roles_changed_is_kept_for_nobody(
         request.session = SessionStore(f"of-{name}")
         look = fragment_cache.of(request, is_alike=True, lasts=0.0)
         assert look is not None
-        return fragment_cache.given(request, look, make, 1.0).content
+        return fragment_cache.serve(request, look, make, 1.0).content
 
     def more() -> HttpResponse:
         give("more", "vera", "cluster-admin")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.console.live.shared_answers import EVERY_SECONDS, Shared
+from api.console.live.shared_answers import EVERY_SECONDS, SharedQuestion
 from clusterstate.objects.values.errors import ServiceUnavailable
 
 
@@ -19,7 +19,7 @@ class World:
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.is_asked = threading.Event()
-        self.question = Shared(
+        self.question = SharedQuestion(
             "waiting-groups",
             deadline=1.0,
             ask=self.ask,

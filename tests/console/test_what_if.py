@@ -95,7 +95,7 @@ def test_a_preview_opens_as_a_what_if_and_a_basket_is_shared_as_a_plan(
     page = unescape(text(viewer.get(address)))
     assert "Drain n1; taint n2" in page
     assert "kubectl taint --overwrite nodes n2 k:NoSchedule" in page
-    kept = find_plan(address.split("/")[3]).asked()["spec"]["changes"]
+    kept = find_plan(address.split("/")[3]).posted_document()["spec"]["changes"]
     for path in (f"{WHAT_IF}yaml", f"{address}yaml"):
         found: Any = reading.read_yaml(operator.get(path).content)
         assert found["kind"] == "Plan"

@@ -4,9 +4,9 @@ import datetime as dt
 from typing import Any
 
 from clusterstate.actions import objects
-from clusterstate.actions.evictions import Fired
+from clusterstate.actions.evictions import FiredTimers
 from clusterstate.actions.pods.bind import Binding, bind_pods
-from clusterstate.actions.writing.stored import Stored
+from clusterstate.actions.writing.stored import StoredObject
 from clusterstate.change_log import changes
 from clusterstate.queries.evictions.eviction_timers import due_taints, unforeseen, waiting_timers
 from clusterstate.queries.objects import decode_object, find_object
@@ -103,7 +103,7 @@ def bind(pod_id: int, node: str, *, now: dt.datetime = NOW) -> None:
     assert found.bound
 
 
-def set_taints(node: str, *taints: dict[str, str], now: dt.datetime = NOW) -> Stored:
+def set_taints(node: str, *taints: dict[str, str], now: dt.datetime = NOW) -> StoredObject:
     def change(manifest: dict[str, Any]) -> dict[str, Any]:
         return {**manifest, "spec": {**(manifest.get("spec") or {}), "taints": list(taints)}}
 
@@ -142,11 +142,11 @@ def timer(name: str) -> float | None:
     return (found[0].due_at - NOW).total_seconds() if found else None
 
 
-def fire(now: dt.datetime) -> Fired:
+def fire(now: dt.datetime) -> FiredTimers:
     """Evict one batch of what is due, here; ``workers`` does that on several connections."""
     labels = firing.fire_executions(now)
     taints = firing.fire_taints(due_taints(now, limit=firing.BATCH), now)
-    return Fired(
+    return FiredTimers(
         labels.evicted + taints.evicted,
         labels.changed + taints.changed,
         labels.busy + taints.busy,

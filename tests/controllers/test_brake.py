@@ -52,7 +52,7 @@ def evict(seconds):
     brake.judge(now, changed=timers.follow(now) > 0)
     if unforeseen(now, limit=1):
         landings.foresee(now)
-    held = brake.held(now)
+    held = brake.held_now(now)
     labels = firing.fire_executions(now, held)
     due = due_taints(now, limit=firing.BATCH, held=held)
     return len(firing.fire_taints(due, now).evicted) + len(labels.evicted)
@@ -63,8 +63,10 @@ def test_a_taint_on_half_of_a_zone_waits_for_approval_and_other_zones_do_not(zon
     assert evict(2) == 0
     (held,) = brakes()
     assert (held.key, held.state, held.leaving, held.total) == ("zone.a", "Held", 10, 20)
-    assert next_due(brake.held(after(2))) is None, "the loop does not look for them all the time"
-    (first,) = waiting_timers(limit=1, held=brake.held(after(2)))
+    assert next_due(brake.held_now(after(2))) is None, (
+        "the loop does not look for them all the time"
+    )
+    (first,) = waiting_timers(limit=1, held=brake.held_now(after(2)))
     assert first.blocked_by == "brake zone.a"
     make_node("b2", labels={ZONE: "b"})
     make_pod("alone", "b2")
@@ -187,7 +189,7 @@ def test_the_pods_of_an_owner_wait_and_those_of_others_beside_them_go(settings):
     assert (held.key, held.leaving, held.total) == ("owner.default.ReplicaSet.web", 4, 6)
     assert terminating("db-0")
     assert terminating("alone")
-    shown = waiting_timers(owner="default.ReplicaSet.web", held=brake.held(after(2)))
+    shown = waiting_timers(owner="default.ReplicaSet.web", held=brake.held_now(after(2)))
     assert {one.blocked_by for one in shown} == {"brake owner.default.ReplicaSet.web"}
     assert [one.name for one in shown] == ["web-0", "web-1", "web-2", "web-3"]
     actions.approve(held.key, by="somebody", now=after(3))
@@ -272,7 +274,7 @@ def test_a_rate_lets_so_many_pods_of_each_zone_go_in_a_second(settings):
     assert evict(2) == 6
     assert evict(2) == 0
     assert ask("n-b-4", 2) == "The eviction rate of zone b is 2 a second."
-    shown = waiting_timers(node_name="n-b", held=brake.held(after(2)))
+    shown = waiting_timers(node_name="n-b", held=brake.held_now(after(2)))
     assert {one.blocked_by for one in shown} == {"the eviction rate of its zone"}
     assert evict(2.5) == 3
     assert not ask("n-b-4", 3)

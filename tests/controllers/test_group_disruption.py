@@ -8,7 +8,7 @@ from django.db import OperationalError, connection
 
 from clusterstate.actions import objects
 from clusterstate.actions.cluster import bootstrap
-from clusterstate.actions.evictions import Fired
+from clusterstate.actions.evictions import FiredTimers
 from clusterstate.actions.pods import together
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.evict import evict_pod
@@ -241,10 +241,10 @@ def test_a_group_leaves_with_the_first_of_its_pods_that_a_taint_sends_away():
     assert sql.fetch("SELECT count(*) FROM eviction_timer") == [(0,)]
 
 
-def fire(seconds: float) -> Fired:
+def fire(seconds: float) -> FiredTimers:
     now = after(seconds)
     brake.judge(now, changed=timers.follow(now) > 0)
-    held = brake.held(now)
+    held = brake.held_now(now)
     due = due_taints(now, limit=firing.BATCH, held=held)
     return firing.fire_taints(due, now)
 

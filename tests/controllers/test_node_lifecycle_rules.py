@@ -14,8 +14,8 @@ from scheduling.controllers.nodes.lifecycle_rules import (
     TokenBucket,
     ZoneState,
     full_bucket,
-    look,
     monitor,
+    observe,
     with_condition_taints,
     zone_of,
     zone_rate,
@@ -58,7 +58,7 @@ def taints_of(node_or_change):
 
 
 def judge(nodes, **more):
-    return monitor([look(one) for one in nodes], **more)
+    return monitor([observe(one) for one in nodes], **more)
 
 
 def run(nodes, now=T0, heard=None, zones=None):

@@ -8,7 +8,7 @@ import pytest
 from clusterstate.actions import objects
 from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.bind import Binding, BindRefusal, bind_pods
-from clusterstate.actions.writing.stored import Stored
+from clusterstate.actions.writing.stored import StoredObject
 from clusterstate.actions.writing.transactions import rehearsal
 from clusterstate.change_log import changes
 from clusterstate.database import sql
@@ -59,7 +59,7 @@ def place(name: str, cpu: str, memory: str = "1Gi", *, node: str = "n1", **more:
     return make_pod(name, node, **asking(cpu, memory), **more)
 
 
-def resize(name: str, cpu: str, memory: str = "1Gi", *, now: datetime = NOW) -> Stored:
+def resize(name: str, cpu: str, memory: str = "1Gi", *, now: datetime = NOW) -> StoredObject:
     def change(manifest: Manifest) -> Manifest:
         container = {**manifest["spec"]["containers"][0]}
         container["resources"] = {"requests": {"cpu": cpu, "memory": memory}}

@@ -19,7 +19,7 @@ from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.workloads import Service
 from scheduling.engine.deciding import Decider
 from scheduling.engine.fast import fast_lane, lines, sheets
-from scheduling.engine.fast.compiling import Compiled
+from scheduling.engine.fast.compiling import CompiledClass
 from scheduling.engine.fast.run import Run
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
 from scheduling.engine.reference.record import LARGEST_BODY, pack, unpack
@@ -325,7 +325,7 @@ def test_classes_that_are_compiled_together_come_to_what_each_does_alone(
     for info, found in compiler.compile_alike(infos, stamp):
         alone = compiler.compile(info, stamp)
         assert (found.program is None) == (alone.program is None)  # equal: ``test_programs``
-        for name in set(Compiled.__slots__) - {"program"}:
+        for name in set(CompiledClass.__slots__) - {"program"}:
             assert getattr(found, name) == getattr(alone, name), name
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from clusterstate.objects.values.node import Node
 from scheduling.engine.fast import fast_lane
-from scheduling.engine.fast.compiling import Compiled
+from scheduling.engine.fast.compiling import CompiledClass
 from scheduling.engine.fast.fast_lane import FastLane
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.requirements import from_pod
@@ -188,7 +188,7 @@ def test_what_terms_suppose_of_labels_is_looked_at_again(changed: NodeBuilder) -
     placed_before(sides)
     before = {
         index for index, one in compiled_of(sides).items()
-        if isinstance(one, Compiled) and one.program is not None
+        if isinstance(one, CompiledClass) and one.program is not None
     }  # fmt: skip
     known = compiled_of(sides)
     set_node(sides, changed.build())

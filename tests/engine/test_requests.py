@@ -61,7 +61,7 @@ def test_what_is_filled_in_is_what_the_plugins_say(wanted: list[tuple[Any, str]]
             pod = pod.with_("spec", "initContainers", value=[one])
         info = snapshot.intern(from_pod(msgspec.convert(pod.manifest, Pod)))
         alone, _ = requests_of(snapshot)
-        by_itself = alone._packed(alone._asked(info))
+        by_itself = alone._packed(alone._line_of(info))
         for _ in range(2):  # as it is filled in, and as it is known
             assert filled.of(info, aspects_of(profile, info, snapshot)) == by_itself
         infos.append(info)
@@ -87,7 +87,7 @@ def test_no_more_requests_are_kept_than_are_worth_it(monkeypatch: pytest.MonkeyP
         for amount in ("1", "2", "3"):
             pod = make_pod("p").asks(cpu="1", memory="1Mi", **{name: amount})
             info = snapshot.intern(from_pod(msgspec.convert(pod.manifest, Pod)))
-            by_itself = alone._packed(alone._asked(info))
+            by_itself = alone._packed(alone._line_of(info))
             assert filled.of(info, aspects_of(profile, info, snapshot)) == by_itself
             assert 0 < sum(len(form.known) for form in filled._forms.values()) <= 8
 
@@ -103,14 +103,14 @@ def test_plugins_are_asked_once_for_classes_that_ask_for_the_same_resources(
         for n in range(1, 30)
     ]
     count = 0
-    asked_for = Requests._asked
+    asked_for = Requests._line_of
 
     def counting(self: Requests, info: PodInfo) -> list[int] | None:
         nonlocal count
         count += 1
         return asked_for(self, info)
 
-    monkeypatch.setattr(Requests, "_asked", counting)
+    monkeypatch.setattr(Requests, "_line_of", counting)
     found = {filled.of(info, aspects_of(profile, info, snapshot)) for info in infos}
     assert (len(found), count) == (29, 1)
     aspects = [aspects_of(profile, info, snapshot) for info in infos]

@@ -53,7 +53,7 @@ class Patroni:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._account = Account.choose().made()
+        self._account = Account.choose().ensure()
         ports = iter(free_ports(2 + 2 * len(MEMBERS)))
         self._etcd_port, self._peer_port = next(ports), next(ports)
         self._postgres = {name: next(ports) for name in MEMBERS}

@@ -8,7 +8,7 @@ from api.server import health, metrics
 from api.streaming import streams
 from clusterstate.actions import objects
 from clusterstate.actions.loops import aside, controller_state
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.health import aside as reads
@@ -110,7 +110,7 @@ def test_without_a_failure_a_batch_is_done_at_once_and_nothing_is_written() -> N
 
 def test_a_database_that_fails_is_nobodys_fault() -> None:
     make_pod("p")
-    which = Which("Pod", namespace="default", name="p")
+    which = ObjectRef("Pod", namespace="default", name="p")
 
     def work(some):
         raise OperationalError("canceling statement due to lock timeout")

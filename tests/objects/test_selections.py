@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterstate.objects.rules import selections
-from clusterstate.objects.rules.selections import Labelled, Selecting
+from clusterstate.objects.rules.selections import LabelledCount, SelectorOwner
 from clusterstate.objects.values.labels import (
     NOTHING,
     selector_from_label_selector,
@@ -12,7 +12,7 @@ from clusterstate.objects.values.labels import (
 )
 from tests.objects.test_labels import LABELS, SELECTORS
 
-PODS = st.lists(st.builds(Labelled, LABELS, st.integers(1, 3)), max_size=12)
+PODS = st.lists(st.builds(LabelledCount, LABELS, st.integers(1, 3)), max_size=12)
 MEMBERS = st.lists(
     st.tuples(
         st.sampled_from(["Service", "ReplicaSet", "StatefulSet"]),
@@ -21,7 +21,7 @@ MEMBERS = st.lists(
     max_size=6,
 ).map(
     lambda rows: [
-        Selecting(kind, "ns", f"m{number}", selector)
+        SelectorOwner(kind, "ns", f"m{number}", selector)
         for number, (kind, selector) in enumerate(rows)
     ]
 )
@@ -51,9 +51,11 @@ def test_counts_and_overlaps_are_those_of_asking_every_selector_about_every_pod(
 
 
 def test_of_many_others_those_with_most_in_common_are_named():
-    pods = [Labelled({"app": "a"}, 5), Labelled({"app": "b"})]
-    members = [Selecting("Service", "ns", f"s{n:04}", selector_from_set({})) for n in range(600)]
-    members.append(Selecting("Service", "ns", "alone", selector_from_set({"app": "b"})))
+    pods = [LabelledCount({"app": "a"}, 5), LabelledCount({"app": "b"})]
+    members = [
+        SelectorOwner("Service", "ns", f"s{n:04}", selector_from_set({})) for n in range(600)
+    ]
+    members.append(SelectorOwner("Service", "ns", "alone", selector_from_set({"app": "b"})))
     found = {one.of.name: one for one in selections.of_pods(pods, members)}
     assert {one.count for one in found["s0000"].overlaps} == {6}
     assert (found["s0000"].overlapping, len(found["s0000"].overlaps)) == (600, 20)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterstate.objects.rules.webhook_targets import Allowed, parse
+from clusterstate.objects.rules.webhook_targets import AllowedTargets, parse
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from clusterstate.objects.rules.webhook_targets import Allowed, parse
     ],
 )
 def test_an_address_is_chosen_only_where_it_is_allowed(words, host, addresses, chosen):
-    assert Allowed(words).choose(host, addresses) == chosen
+    assert AllowedTargets(words).choose(host, addresses) == chosen
 
 
 @pytest.mark.parametrize(

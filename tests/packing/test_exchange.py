@@ -5,7 +5,7 @@ import numpy as np
 from scheduling.framework.arrays import Int64
 from scheduling.packing import exchange, purchase, search
 from scheduling.packing.exchange import Exchanges
-from scheduling.packing.problem import Bought, Needs, Packed, Problem
+from scheduling.packing.problem import Bought, Needs, PackingAnswer, Problem
 from tests.forms import many
 from tests.packing import worlds
 
@@ -16,7 +16,7 @@ def explored(problem: Problem, shapes: int, *, most: int = 50, work: float = 0.0
     def buy(needs: Needs) -> Bought:
         return purchase.buy(needs, work=3 * work, seconds=100.0)
 
-    def pack(asked: Problem) -> Packed:
+    def pack(asked: Problem) -> PackingAnswer:
         return search.pack(asked, work=work, seconds=100.0)
 
     prices = problem.prices.astype(float)

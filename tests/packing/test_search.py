@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.packing import bounds, search
-from scheduling.packing.problem import Packed, Problem, weights_of
+from scheduling.packing.problem import PackingAnswer, Problem, weights_of
 from tests.forms import few
 from tests.packing import worlds
 from tests.strategies import by_chance
@@ -26,7 +26,7 @@ WORLDS = {
 }
 
 
-def packed(problem: Problem, work: float = 0.6, seed: int = 0) -> Packed:
+def packed(problem: Problem, work: float = 0.6, seed: int = 0) -> PackingAnswer:
     return search.pack(problem, work=work, seconds=100.0, seed=seed)
 
 

@@ -25,6 +25,7 @@ from scheduling.processes import duties, loops
 from scheduling.processes.loop import Loop
 from scheduling.processes.own_thread import OwnThread
 from tests.forms import few
+from tests.health_parts import parts_now
 from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -292,7 +293,7 @@ def test_a_process_of_a_newer_version_waits_until_the_database_is_prepared(
             running(process)
             until(lambda: any(one.get("work") == name for one in lines), seconds=SECONDS)
             assert sql.fetch("SELECT 1 FROM loop_progress WHERE name = %s", (name,)) == []
-            (part,) = [one for one in health.look() if one.name == "database"]
+            (part,) = [one for one in parts_now() if one.name == "database"]
             assert part.problem == lacks
     finally:
         sql.run(
@@ -305,7 +306,7 @@ def test_a_process_of_a_newer_version_waits_until_the_database_is_prepared(
     until(
         lambda: sql.fetch("SELECT 1 FROM loop_progress WHERE name = %s", (name,)), seconds=SECONDS
     )
-    assert [one.problem for one in health.look() if one.name == "database"] == [""]
+    assert [one.problem for one in parts_now() if one.name == "database"] == [""]
 
 
 @pytest.mark.parametrize(

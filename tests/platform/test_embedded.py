@@ -236,7 +236,7 @@ def test_where_no_user_can_be_made_it_says_what_to_set(monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", "/nowhere")
     unmade = account.Account(uid=account._NOT_MADE, gid=account._NOT_MADE)
     with pytest.raises(account.ServerStartError, match="STOWAGE_POSTGRES_USER"):
-        unmade.made()
+        unmade.ensure()
 
 
 # Below a folder that PostgreSQL's user cannot enter --------------------------------------------

@@ -84,7 +84,7 @@ def test_what_a_preview_shows_comes_true(
     answer = client.post(form.group(1), {"what": "apply"})
     assert answer.status_code == 302, answer.content.decode()
     plan = find_plan(form.group(2))
-    foretold = plan.foretold()
+    foretold = plan.prediction()
     assert shown(page) == {
         one["pod"]: (one.get("landing") or {}).get("nodeName", "") if "blockedBy" not in one else ""
         for one in foretold["leaving"]

@@ -15,7 +15,7 @@ from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.management.commands.pack import table
 from scheduling.packing import process, purchase, search
 from scheduling.packing.facts import Seeker
-from scheduling.packing.problem import Bought, Needs, Packed, Problem
+from scheduling.packing.problem import Bought, Needs, PackingAnswer, Problem
 from scheduling.simulation import Base
 from scheduling.simulation.node_advice import Offer
 from scheduling.simulation.node_advice_document import run_node_advice
@@ -33,7 +33,7 @@ FRAMEWORKS = {"default-scheduler": harness.kubernetes_framework()}
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search here: by the measure of work alone, so that a busy machine changes no answer."""
 
-    def ask(problem: Problem, *, work: float, seconds: float, go_on: Any) -> Packed:
+    def ask(problem: Problem, *, work: float, seconds: float, go_on: Any) -> PackingAnswer:
         return search.pack(problem, work=min(work, 0.01), seconds=100.0)
 
     def buy(needs: Needs, *, work: float, seconds: float, go_on: Any) -> Bought:

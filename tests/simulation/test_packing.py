@@ -21,7 +21,7 @@ from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.pod_group import DisruptionMode, PodGroup, PodGroupSpec
 from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.packing import process, search
-from scheduling.packing.problem import Packed, Problem
+from scheduling.packing.problem import PackingAnswer, Problem
 from scheduling.simulation import Base
 from scheduling.simulation.packing import Move, in_waves, may_move, read_packing, run_packing
 from tests import harness
@@ -40,7 +40,9 @@ from tests.strategies import HOSTNAME, ZONE, by_chance
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search here: by the measure of work alone, so that a busy machine changes no answer."""
 
-    def ask(problem: Problem, *, work: float, seconds: float, seed: int, go_on: Any) -> Packed:
+    def ask(
+        problem: Problem, *, work: float, seconds: float, seed: int, go_on: Any
+    ) -> PackingAnswer:
         return search.pack(problem, work=min(work, 0.5), seconds=100.0, seed=seed)
 
     monkeypatch.setattr(process, "ask", ask)

@@ -29,7 +29,7 @@ _KEPT: Final = ("name", "namespace", "labels", "annotations", "ownerReferences")
 @layout.shown_then
 def search(request: HttpRequest) -> HttpResponse:
     """Return the decisions that a search finds, the newest first."""
-    wanted = _wanted(request)
+    wanted = _search_of(request)
     number = natural(request.GET.get("before", "")) or 0
     found = decision_search.search(wanted, limit=_PER_PAGE, before=number)
     given = request.GET.dict()
@@ -49,7 +49,7 @@ def search(request: HttpRequest) -> HttpResponse:
 @layout.shown_then
 def as_csv(request: HttpRequest) -> HttpResponse:
     """Return what a search finds as CSV, the newest 50,000; the API exports all."""
-    wanted = _wanted(request)
+    wanted = _search_of(request)
     rows: list[DecisionSummary] = []
     for page in decision_search.pages(wanted):
         rows += page
@@ -70,7 +70,7 @@ def _cells(one: DecisionSummary) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _wanted(request: HttpRequest) -> Search:
+def _search_of(request: HttpRequest) -> Search:
     """Return what is looked for, in the past only what was decided by then.
 
     Raises:
@@ -93,7 +93,7 @@ def since(request: HttpRequest, namespace: str, name: str) -> datetime | None:
     return None if began is None else began.at
 
 
-class Compared(msgspec.Struct, frozen=True):
+class ScoreComparison(msgspec.Struct, frozen=True):
     """A plugin's weighted scores of two nodes, and by how much the first is ahead."""
 
     plugin: str
@@ -151,12 +151,14 @@ def _pair(
     return (nodes[0], nodes[1]) if len(nodes) == 2 else (None, None)
 
 
-def _compared(first: dict[str, Any], second: dict[str, Any], plugins: list[str]) -> list[Compared]:
+def _compared(
+    first: dict[str, Any], second: dict[str, Any], plugins: list[str]
+) -> list[ScoreComparison]:
     """Return both nodes' scores, those first in which they differ most."""
     found = []
     for plugin in plugins:
         one, other = first["weighted"].get(plugin, 0), second["weighted"].get(plugin, 0)
-        found.append(Compared(plugin, one, other, one - other))
+        found.append(ScoreComparison(plugin, one, other, one - other))
     found.sort(key=lambda each: (-abs(each.by), each.plugin))
     return found
 

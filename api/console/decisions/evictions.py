@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from api import clock
-from api.console.live.shared_answers import Answer, Shared
+from api.console.live.shared_answers import Answer, SharedQuestion
 from api.console.page import formatting, layout
 from api.kinds import own
 from clusterstate.actions import brakes as approvals
@@ -33,7 +33,7 @@ from clusterstate.queries.loops.controllers import stored_state
 _MOST: Final = 500
 _LANDINGS: Final = 100
 """Of this many pods, the next to leave, it is asked where each would land."""
-_next = Shared("landings", deadline=10.0)
+_next = SharedQuestion("landings", deadline=10.0)
 
 
 @layout.shown
@@ -96,7 +96,7 @@ def brake(request: HttpRequest, key: str) -> HttpResponse:
     found = _find(key)
     if request.method == "POST":
         layout.require(request, "create", "brakes", **about)
-        if request.POST.get("seen") == _seen(found):
+        if request.POST.get("seen") == _progress(found):
             approvals.approve(key, by=layout.user_of(request).name, now=clock.now())
             return HttpResponseRedirect(reverse("console:evictions"))
         return _show(request, found, differs=True)
@@ -110,7 +110,7 @@ def _find(key: str) -> Brake:
     raise NotFound(f'nothing holds back "{key}" any more: too many would leave, and no longer do')
 
 
-def _seen(one: Brake) -> str:
+def _progress(one: Brake) -> str:
     return f"{one.leaving} of {one.total}"
 
 
@@ -126,7 +126,7 @@ def _show(request: HttpRequest, found: Brake, *, differs: bool = False) -> HttpR
         **_leaving(timers, _ask_now),
         "brake": found,
         "differs": differs,
-        "seen": _seen(found),
+        "seen": _progress(found),
         "share": round(100 * found.leaving / found.total) if found.total else 0,
         "held": found.state == HELD,
         "may_approve": layout.may(

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from api import clock
 from api.console.fleet import node_list
 from api.console.page import formatting, layout, time_travel
-from api.console.page.time_travel import Then
+from api.console.page.time_travel import PastMoment
 from api.forms import pages, tables
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules.matching import EFFECTS
@@ -75,7 +75,7 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
     return layout.page(request, "node.html", name, context)
 
 
-def _text_at(name: str, past: Then) -> bytes:
+def _text_at(name: str, past: PastMoment) -> bytes:
     """Return the node as it was then.
 
     Raises:
@@ -87,13 +87,13 @@ def _text_at(name: str, past: Then) -> bytes:
     return text
 
 
-def _pods_at(name: str, past: Then) -> list[bytes]:
+def _pods_at(name: str, past: PastMoment) -> list[bytes]:
     """Return the pods that were on the node then."""
     here = f"spec.nodeName={name}"
     return list_page("Pod", field_selector=here, at=past.revision).items
 
 
-def _overhead(name: str, past: Then | None) -> dict[str, int]:
+def _overhead(name: str, past: PastMoment | None) -> dict[str, int]:
     """Return what of the requests is overhead; of the past that is not told."""
     return overview.overhead_on(name) if past is None else {}
 
@@ -119,7 +119,7 @@ def _uses(node: FleetNode, overhead: dict[str, int]) -> list[Use]:
     return found
 
 
-def _rows(name: str, past: Then | None, of_then: list[bytes]) -> list[dict[str, Any]]:
+def _rows(name: str, past: PastMoment | None, of_then: list[bytes]) -> list[dict[str, Any]]:
     now = clock.now() if past is None else past.at
     if past is None:
         pods = overview.pods_of_node(name, limit=_MOST)

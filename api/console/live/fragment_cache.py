@@ -312,7 +312,7 @@ def of(request: HttpRequest, *, is_alike: bool, lasts: float) -> Look | None:
     return Look(request.get_full_path(), address, user.name, tuple(scopes), found, lasts, rights)
 
 
-def given(request: HttpRequest, look: Look, make: Make, pause_now: float) -> HttpResponse:
+def serve(request: HttpRequest, look: Look, make: Make, pause_now: float) -> HttpResponse:
     """Return the fragment for a page's ``look``, from the cache or made now."""
 
     def make_and_compare() -> HttpResponse:

@@ -44,7 +44,7 @@ class Answer(msgspec.Struct, frozen=True):
     is_behind: bool
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _CachedAnswer(msgspec.Struct, frozen=True):
     """An answer, or the error instead, with the revision before it was asked for and the moment."""
 
     mark: int
@@ -65,7 +65,7 @@ class _Kept(msgspec.Struct, frozen=True):
         return now - self.at < limit
 
 
-class Shared:
+class SharedQuestion:
     """One question of a page, and its last answer. Safe for threads.
 
     Args:
@@ -88,7 +88,7 @@ class Shared:
         self._name, self._deadline = name, deadline
         self._put, self._mark, self._clock = ask, mark, clock
         self._asking = threading.Lock()
-        self._kept: _Kept | None = None
+        self._kept: _CachedAnswer | None = None
         memory.when_replaced(self.forget)
 
     def forget(self) -> None:
@@ -119,11 +119,11 @@ class Shared:
             self._asking.release()
         return kept.given(mark, self._clock())
 
-    def _ask(self, document: Any, mark: int) -> _Kept:
+    def _ask(self, document: Any, mark: int) -> _CachedAnswer:
         value: Any = None
         problem = None
         try:
             value = self._put(self._name, document, deadline=self._deadline)
         except StatusError as error:
             problem = error
-        return _Kept(mark, self._clock(), document, value, problem)
+        return _CachedAnswer(mark, self._clock(), document, value, problem)

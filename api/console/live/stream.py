@@ -358,7 +358,7 @@ def person_of(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> Person
     return Person(user.name, frozenset(kinds | within.keys()), within)
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SessionUser(msgspec.Struct, frozen=True):
     """The user of a session, or None, and the loop's time at which that was so.
 
     ``looked_at``: when all of it was looked up; from then on ``stamp`` and ``policy``, which it
@@ -391,11 +391,11 @@ class _Sessions:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, SessionUser] = {}
         self._asked: dict[str, _OpenSession] = {}
         self._round: asyncio.Task[None] | None = None
 
-    async def seen(self, headers: _Headers, *, secure: bool) -> Seen:
+    async def seen(self, headers: _Headers, *, secure: bool) -> SessionUser:
         """Return the user of a session and their rights, at most ``_RIGHTS_SECONDS`` old.
 
         Raises:
@@ -428,13 +428,13 @@ _thread: Final = ThreadPoolExecutor(1, thread_name_prefix="console-sessions")
 
 @connections.used()
 def _looked_up(
-    asked: dict[str, _OpenSession], known: dict[str, Seen], now: float
-) -> dict[str, Seen]:
+    asked: dict[str, _OpenSession], known: dict[str, SessionUser], now: float
+) -> dict[str, SessionUser]:
     """Return the user of each session. Queries once, and again for sessions that changed."""
     names = {key: one.person.name for key, one in known.items() if one.person is not None}
     stamps = browser_sessions.stamps(names)
     policy = authorizer.current()
-    found: dict[str, Seen] = {}
+    found: dict[str, SessionUser] = {}
     for key, one in asked.items():
         before, stamp = known.get(key), stamps.get(key)
         if (
@@ -446,14 +446,14 @@ def _looked_up(
             found[key] = msgspec.structs.replace(before, at=now)
         else:
             person = person_of(one.headers, secure=one.secure)
-            found[key] = Seen(person, now, now, stamp, policy)
+            found[key] = SessionUser(person, now, now, stamp, policy)
     return found
 
 
 _sessions = _Sessions()
 
 
-async def _look(headers: Sequence[tuple[bytes, bytes]], *, secure: bool) -> Person | None:
+async def _session_user(headers: Sequence[tuple[bytes, bytes]], *, secure: bool) -> Person | None:
     """Return who a browser's cookie stands for, found out on a thread."""
 
     def look() -> Person | None:
@@ -481,7 +481,7 @@ async def serve(scope: Scope, receive: Receive, send: Send) -> int:
     """Tell a page what changes until it is closed; return the status that was answered."""
     secure = scope.get("scheme") == "https"
     headers = list(scope["headers"])
-    person = await _look(headers, secure=secure)
+    person = await _session_user(headers, secure=secure)
     status = 401 if person is None else 503 if _follower.is_full(person.name) else 200
     if person is None or status != 200:
         await send({"type": "http.response.start", "status": status, "headers": []})
@@ -513,7 +513,7 @@ async def _tell(
     cursor = cursor_of(scope)
     if cursor is None or cursor > tape.position:
         cursor = tape.position
-    wanted = _wanted(scope)
+    wanted = _shown_by(scope)
     shown = wanted.of(person.kinds) if wanted else Shown(person.kinds)
     await _event(send, "hello", cursor, _follower.about(cursor, person.name))
     while not gone.done():
@@ -563,7 +563,7 @@ def rest_of(pause: float) -> float:
     return EVERY_SECONDS if pause <= fragment_cache.LEAST_PAUSE else pause
 
 
-def _wanted(scope: Scope) -> Shown | None:
+def _shown_by(scope: Scope) -> Shown | None:
     """Return what a page says that it shows, ``None`` where it does not say."""
     found = parse_qs(scope["query_string"], keep_blank_values=True).get(b"live")
     return None if found is None else shown_of(found[0].decode("utf-8", "replace"))

@@ -21,7 +21,7 @@ class Clash(msgspec.Struct, frozen=True):
     theirs: Any
 
 
-class Merged(msgspec.Struct, frozen=True):
+class MergedObject(msgspec.Struct, frozen=True):
     """An object with both changes; what others alone changed, and what both did."""
 
     manifest: Manifest
@@ -29,7 +29,7 @@ class Merged(msgspec.Struct, frozen=True):
     clashes: tuple[Clash, ...]
 
 
-def merge(base: Manifest, mine: Manifest, theirs: Manifest) -> Merged:
+def merge(base: Manifest, mine: Manifest, theirs: Manifest) -> MergedObject:
     """Return what a person made of ``base``, with what others made of it meanwhile.
 
     What the server keeps in metadata (``resourceVersion`` and such) is theirs.
@@ -42,7 +42,7 @@ def merge(base: Manifest, mine: Manifest, theirs: Manifest) -> Merged:
     for field in ("uid", "generation", "resourceVersion"):
         if field in theirs["metadata"]:
             metadata[field] = theirs["metadata"][field]
-    return Merged({**merged, "metadata": metadata}, tuple(taken), tuple(clashes))
+    return MergedObject({**merged, "metadata": metadata}, tuple(taken), tuple(clashes))
 
 
 def _plain(manifest: Manifest) -> Manifest:

@@ -12,7 +12,7 @@ from django.urls import reverse
 from api import clock
 from api.console.objects import merging
 from api.console.page import downloads, layout, time_travel
-from api.console.page.time_travel import Then
+from api.console.page.time_travel import PastMoment
 from api.console.page.yaml_input import problems_of, read_yaml
 from api.console.plans import plan_forms
 from api.console.scheduler import policies
@@ -338,7 +338,7 @@ def create(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         text = request.POST.get("text", "").replace("\r\n", "\n")
         try:
-            kind, wanted = _wanted(text)
+            kind, wanted = _parsed(text)
             metadata = bodies.metadata_of(wanted)
             namespace = (metadata.get("namespace") or "default") if kind.namespaced else ""
             bodies.put_namespace(metadata, namespace)
@@ -364,7 +364,7 @@ def create(request: HttpRequest) -> HttpResponse:
     return layout.page(request, "create.html", "New object", context, status=status)
 
 
-def _wanted(text: str) -> tuple[Kind, Manifest]:
+def _parsed(text: str) -> tuple[Kind, Manifest]:
     """Return the kind and the manifest of a text.
 
     Raises:
@@ -430,7 +430,7 @@ def difference(
         "address": _address(kind, namespace, name),
         "step": found[0],
         "is_kept": has_past(kind),
-        "lines": policies.difference(_told(before), _told(after)),
+        "lines": policies.difference(_yaml(before), _yaml(after)),
         "may_audit": layout.may(request, "list", "events", group="audit.k8s.io"),
         "rolls_back": _rolls_back(request, kind, namespace, name, revision)
         if before is not None and after is not None
@@ -451,7 +451,7 @@ def _rolls_back(request: HttpRequest, kind: Kind, namespace: str, name: str, rev
     return f"{place}?version={revision - 1}"
 
 
-def _told(text: bytes | None) -> str:
+def _yaml(text: bytes | None) -> str:
     """Return an object as YAML, without what changes along with everything; nothing for none."""
     if text is None:
         return ""
@@ -490,7 +490,7 @@ def _put_together(
     return pages.as_yaml(merged.manifest), words
 
 
-def _manifest_of(kind: Kind, namespace: str, name: str, past: Then | None) -> Manifest:
+def _manifest_of(kind: Kind, namespace: str, name: str, past: PastMoment | None) -> Manifest:
     """Return an object, as it was then.
 
     Raises:

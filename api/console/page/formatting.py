@@ -180,7 +180,7 @@ def nodes_bar(nodes: int, alone: int, every: int) -> SafeString:
 
 
 @register.simple_tag
-def fates_bar(fates: Sequence[OutcomeCount]) -> SafeString:
+def outcomes_bar(fates: Sequence[OutcomeCount]) -> SafeString:
     """Return one bar of the fate of all pods that leave, a stretch for each fate."""
     every = sum(one.pods for one in fates)
     begin, parts = 0.0, []

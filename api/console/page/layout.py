@@ -154,7 +154,7 @@ def _part_of(
     look = fragment_cache.of(request, is_alike=lasts is not None, lasts=lasts or 0.0)
     if look is None:
         return make()
-    return fragment_cache.given(request, look, make, stream.pause_of(look.person))
+    return fragment_cache.serve(request, look, make, stream.pause_of(look.person))
 
 
 def guarded(response: HttpResponse) -> HttpResponse:
@@ -352,10 +352,10 @@ def page(
         "here": here,
         "mine": request.META.get(_MINE, ()),
         "person": user.name,
-        "then": time_travel.known(request),
+        "then": time_travel.cached(request),
         "has_past": request.META.get(_HAS_PAST, False),
         "ticks": _TICKS,
-        "stream": bool(user.name) and time_travel.known(request) is None,
+        "stream": bool(user.name) and time_travel.cached(request) is None,
         "as_of": request.META.get(_AS_OF, ""),
         "troubles": health.troubles() if user.name else [],
         "now": int(clock.now().timestamp() * 1000),
@@ -367,12 +367,12 @@ def page(
 def part(request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
     """Return a part of a page."""
     return HttpResponse(
-        _rendered(request, template, {"then": time_travel.known(request), **context})
+        _rendered(request, template, {"then": time_travel.cached(request), **context})
     )
 
 
 def _rendered(request: HttpRequest, template: str, context: dict[str, Any]) -> str:
-    found = time_travel.known(request)
+    found = time_travel.cached(request)
     with formatting.counted_from(None if found is None else found.at):
         html = render_to_string(f"console/{template}", context, request)
     return html if found is None else time_travel.lead_on(html, found)

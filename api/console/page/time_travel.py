@@ -32,7 +32,7 @@ _STEP: Final = timedelta(minutes=1)
 READS: Final = frozenset({"get", "list", "watch"})
 
 
-class Then(msgspec.Struct, frozen=True):
+class PastMoment(msgspec.Struct, frozen=True):
     """A moment of the past, and the last revision before it."""
 
     at: datetime
@@ -65,28 +65,28 @@ def _fleet(revision: int) -> PastFleet:
     return fleet_at(revision)
 
 
-def asked(request: HttpRequest) -> bool:
+def is_requested(request: HttpRequest) -> bool:
     """Return whether the address asks for the past."""
     return bool(request.GET.get("at"))
 
 
-def of(request: HttpRequest) -> Then | None:
+def of(request: HttpRequest) -> PastMoment | None:
     """Return the moment that a page is about; ``None``: now. Queries the first time.
 
     Raises:
         BadRequest: the moment cannot be read, or is in the future.
         Expired: it is no longer known.
     """
-    if not asked(request):
+    if not is_requested(request):
         return None
     known = request.META.get(_META)
-    if isinstance(known, Then):
+    if isinstance(known, PastMoment):
         return known
     now = clock.now()
     moment = options.moment({"at": request.GET["at"]}, now=now)
     assert moment is not None
     moment = moment.astimezone(UTC).replace(microsecond=0)
-    found = Then(moment, revision_at(moment, now=now))
+    found = PastMoment(moment, revision_at(moment, now=now))
     request.META[_META] = found
     return found
 
@@ -112,10 +112,10 @@ def settled(request: HttpRequest) -> HttpResponseRedirect | None:
     return HttpResponseRedirect(f"{request.path}?{query.urlencode()}".rstrip("?"))
 
 
-def known(request: HttpRequest) -> Then | None:
+def cached(request: HttpRequest) -> PastMoment | None:
     """Return the moment that was found for a request, ``None`` for now. Never queries."""
     found = request.META.get(_META)
-    return found if isinstance(found, Then) else None
+    return found if isinstance(found, PastMoment) else None
 
 
 def nodes(request: HttpRequest) -> list[FleetNode]:
@@ -125,7 +125,7 @@ def nodes(request: HttpRequest) -> list[FleetNode]:
 
 
 def steps(
-    kind: Kind, namespace: str, name: str, past: Then | None, *, limit: int, since: int = 0
+    kind: Kind, namespace: str, name: str, past: PastMoment | None, *, limit: int, since: int = 0
 ) -> list[TrailEntry]:
     """Return the latest changes of an object from a revision on, in the past those until then.
 
@@ -140,7 +140,7 @@ def steps(
 
 def forbids(request: HttpRequest, verb: str) -> bool:
     """Return whether an action is none of this page's: in the past nothing is changed."""
-    return asked(request) and verb not in READS
+    return is_requested(request) and verb not in READS
 
 
 _LINK: Final = re.compile(r'(?<!data-now )((?:href|data-from)=")((?:/console/|\?)[^"]*)"')
@@ -153,7 +153,7 @@ _PRESENT: Final = re.compile(
 """Paths that are about the present, or about a record of the past that stays as it is."""
 
 
-def lead_on(html: str, then: Then) -> str:
+def lead_on(html: str, then: PastMoment) -> str:
     """Return a page whose links and searches stay at that moment, where the target has a past."""
     at = urlencode({"at": then.text})
 

@@ -55,7 +55,7 @@ def page(request: HttpRequest) -> HttpResponse:
     user = layout.user_of(request)
     if request.method == "POST":
         changes = plan_forms.read(request.POST.get("text", "").replace("\r\n", "\n"))
-        plan = api_plans.made(plan_forms.document_of(changes), by=user)
+        plan = api_plans.predicted_plan(plan_forms.document_of(changes), by=user)
         return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
     if not changes:
         if not request.GET.get("do"):
@@ -64,7 +64,7 @@ def page(request: HttpRequest) -> HttpResponse:
     horizon = plan_forms.horizon_of(request.GET)
     try:
         document = plan_forms.document_of(changes, horizon=horizon)
-        plan = api_plans.made(document, by=user, is_preview=True)
+        plan = api_plans.predicted_plan(document, by=user, is_preview=True)
     except StatusError as error:
         if error.code < 500 and not isinstance(error, TooLarge):
             raise

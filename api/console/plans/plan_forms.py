@@ -311,18 +311,18 @@ def _words(change: Manifest) -> Iterator[str]:
             yield f"scale {body.get('kind')} {whole or f'that {_UNTOLD}'} to {body.get('replicas')}"
         elif what in _OF_OBJECTS:
             verb = "post" if what == "pods" else what
-            yield f"{verb} {_listed([*map(_name, objects), *_untold(body)])}"
+            yield f"{verb} {_listed([*map(_name, objects), *_hidden_counts(body)])}"
         elif what == EVICT:
             verb = "delete" if body.get("disableEviction") else "evict"
-            yield f"{verb} {_listed([*(body.get('pods') or ()), *_untold(body)])}"
+            yield f"{verb} {_listed([*(body.get('pods') or ()), *_hidden_counts(body)])}"
         else:
             names = list(body.get("nodes") or ())
             if body.get("selector"):
                 names.append(f"nodes with {body['selector']}")
-            yield f"{what} {_listed([*names, *_untold(body)])}"
+            yield f"{what} {_listed([*names, *_hidden_counts(body)])}"
 
 
-def _untold(body: Manifest) -> list[str]:
+def _hidden_counts(body: Manifest) -> list[str]:
     """Return how many objects of a change are not named to its reader (``naming_objects``)."""
     keys = ("otherPods", "otherNodes", "otherObjects")
     return [f"{body[key]} that {_UNTOLD}" for key in keys if body.get(key)]
@@ -370,7 +370,7 @@ def kubectl(changes: Iterable[Manifest]) -> str:
 
 def _commands(change: Manifest) -> Iterator[str]:
     for what, entry in change.items():
-        if (what == "scale" and "name" not in entry) or _untold(entry):
+        if (what == "scale" and "name" not in entry) or _hidden_counts(entry):
             yield f"# and what {_UNTOLD}"
         if what == "scale" and "name" not in entry:
             continue

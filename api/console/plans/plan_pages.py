@@ -51,13 +51,13 @@ class Option(msgspec.Struct, frozen=True):
 @layout.shown
 def page(request: HttpRequest, name: str) -> HttpResponse:
     """Return a plan's page; as a part how far its operation is."""
-    plan = _seen(request, name)
+    plan = _readable_plan(request, name)
     if layout.is_part(request):
         return layout.part(request, "plan_progress.html", _progress(request, plan))
     return show(request, plan)
 
 
-def _seen(request: HttpRequest, name: str) -> StoredPlan:
+def _readable_plan(request: HttpRequest, name: str) -> StoredPlan:
     """Return a plan if the user may read it: it names pods of every namespace."""
     layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
     layout.require(request, "list", "pods")
@@ -82,7 +82,7 @@ def _rows(request: HttpRequest, found: Iterable[StoredPlan]) -> list[dict[str, A
             "state": one.state,
             "by": one.applied_by or one.created_by,
             "at": one.applied_at or one.created_at,
-            "summary": one.foretold().get("summary") or {},
+            "summary": one.prediction().get("summary") or {},
             "progress": plan_preview.progress(one),
         }
         for one in found
@@ -94,8 +94,8 @@ def changes_of(request: HttpRequest, plan: StoredPlan) -> list[Manifest]:
 
     Objects that the person may not get are counted (``otherPods`` and the like). May query.
     """
-    spec = plan.asked().get("spec") or {}
-    found: list[Manifest] = naming_objects.told_spec(layout.user_of(request), spec)["changes"]
+    spec = plan.posted_document().get("spec") or {}
+    found: list[Manifest] = naming_objects.visible_spec(layout.user_of(request), spec)["changes"]
     return found
 
 
@@ -105,7 +105,7 @@ def whole_changes_of(request: HttpRequest, plan: StoredPlan) -> list[Manifest]:
     Raises:
         Forbidden: it names something that the person may not get.
     """
-    every: list[Manifest] = (plan.asked().get("spec") or {}).get("changes") or []
+    every: list[Manifest] = (plan.posted_document().get("spec") or {}).get("changes") or []
     if changes_of(request, plan) != every:
         what = f'{PLURAL}.{own.GROUP} "{plan.name}"'
         raise Forbidden(f"{what} is forbidden: it names objects that you may not get")
@@ -119,7 +119,7 @@ def act(request: HttpRequest, name: str) -> HttpResponse:
     if request.method != "POST" or what not in ("apply", "pause", "resume", "cancel", "undo"):
         raise BadRequest("what: must be apply, pause, resume, cancel or undo, and be posted")
     layout.require(request, "create", PLURAL, group=own.GROUP, subresource=what, name=name)
-    plan, now = _seen(request, name), clock.now()
+    plan, now = _readable_plan(request, name), clock.now()
     if what in ("apply", "resume"):
         layout.require_all(request, api_plans.rights(plan))
     if what == "apply":
@@ -146,7 +146,7 @@ def _apply(request: HttpRequest, plan: StoredPlan) -> HttpResponse:
         if "plan" not in error.details:
             raise
         new = find_plan(error.details["plan"]["metadata"]["name"])
-        then, now = ({**one.foretold(), "steps": one.to_do()} for one in (plan, new))
+        then, now = ({**one.prediction(), "steps": one.to_do()} for one in (plan, new))
         found = plan_preview.differences(api_plans.differences(then, now, holding))
         return show(request, new, differs=found)
     return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
@@ -163,7 +163,7 @@ def show(
 
     ``overtaken``: what others changed since the form was shown that asks for the plan.
     """
-    changes, status = changes_of(request, plan), plan.foretold()
+    changes, status = changes_of(request, plan), plan.prediction()
     leaving, zones = plan_preview.leaving(plan, status), _places(request, status)
     summary: dict[str, int] = status.get("summary") or {}
     placed, waiting = status.get("placed") or [], status.get("waiting") or []

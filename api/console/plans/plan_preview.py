@@ -40,7 +40,7 @@ _ROOM: Final = {
 }
 
 
-class Leaving(msgspec.Struct, frozen=True, kw_only=True):
+class LeavingPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that leaves: when (None: not foreseen), why, and where the one made instead lands.
 
     ``seconds``: from now, ``grace``: until it is gone after that. ``lands``: a node, or empty with
@@ -74,7 +74,7 @@ class Room(msgspec.Struct, frozen=True):
     less: bool
 
 
-def leaving(plan: StoredPlan, status: Manifest, part: str = "leaving") -> list[Leaving]:
+def leaving(plan: StoredPlan, status: Manifest, part: str = "leaving") -> list[LeavingPod]:
     """Return the pods that leave, those with a problem first. Queries once."""
     told: list[Manifest] = (status.get(part) or [])[:MOST_ROWS]
     keys = [_key(one["pod"]) for one in told]
@@ -103,11 +103,11 @@ def _leaving(
     key: tuple[str, str] | None,
     asks: Mapping[tuple[str, str], str],
     states: Mapping[str, str],
-) -> Leaving:
+) -> LeavingPod:
     landing: Manifest = one.get("landing") or {}
     at = one.get("at")
     seconds = one.get("afterSeconds") or 0.0
-    return Leaving(
+    return LeavingPod(
         title=one["pod"],
         namespace=key[0] if key else "",
         name=key[1] if key else "",
@@ -203,11 +203,12 @@ def steps(plan: StoredPlan) -> list[OperationStep]:
 def differences(found: Iterable[Manifest]) -> list[tuple[str, str, str]]:
     """Return the differences of two plans in words: the object, the old and the new text."""
     return [
-        (one.get("pod") or "the steps", _told(one["before"]), _told(one["after"])) for one in found
+        (one.get("pod") or "the steps", _in_words(one["before"]), _in_words(one["after"]))
+        for one in found
     ]
 
 
-def _told(what: object) -> str:
+def _in_words(what: object) -> str:
     if what is None:
         return "was not among them"
     if isinstance(what, list):

@@ -34,7 +34,7 @@ _LIKE: Final = ("namespace", "labels", "annotations")
 _LONGEST: Final = 240
 
 
-class Compared(msgspec.Struct, frozen=True):
+class Comparison(msgspec.Struct, frozen=True):
     """Something today and with the changes; ``worse``: there is less room or more trouble."""
 
     what: str
@@ -102,15 +102,18 @@ def _waiting(status: Manifest, changes: list[Manifest]) -> list[Manifest]:
     return sorted(status.get("waiting") or [], key=lambda one: one["pod"] not in added)
 
 
-def _compared(status: Manifest) -> list[Compared]:
+def _compared(status: Manifest) -> list[Comparison]:
     summary: dict[str, int] = status.get("summary") or {}
     waiting, leaving, lost = overview.pending(), summary.get("leaving", 0), summary.get("stuck", 0)
     then = summary.get("waiting", 0) + lost
     return [
-        Compared("pods that leave", "-", f"{leaving:,}", worse=False),
-        Compared("of these find no place", "-", f"{lost:,}", lost > 0),
-        Compared("pods that wait", f"{waiting:,}", f"{then:,}", then > waiting),
-        *(Compared(one.name, one.before, one.after, one.less) for one in plan_preview.room(status)),
+        Comparison("pods that leave", "-", f"{leaving:,}", worse=False),
+        Comparison("of these find no place", "-", f"{lost:,}", lost > 0),
+        Comparison("pods that wait", f"{waiting:,}", f"{then:,}", then > waiting),
+        *(
+            Comparison(one.name, one.before, one.after, one.less)
+            for one in plan_preview.room(status)
+        ),
     ]
 
 
@@ -120,7 +123,7 @@ def add(request: HttpRequest) -> HttpResponse:
     layout.require_all(request, layout.FORETELLING)
     text = request.POST.get("text", "").replace("\r\n", "\n")
     try:
-        wanted = [*_basket(request), *_given(request, text)]
+        wanted = [*_basket(request), *_submitted_objects(request, text)]
         if len(wanted) > MOST_CHANGES:
             raise BadRequest(f"at most {MOST_CHANGES} changes at a time")
         if len(msgspec.json.encode(wanted)) > _MOST_BYTES:
@@ -138,7 +141,7 @@ def add(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(reverse("console:what-if"))
 
 
-def _given(request: HttpRequest, text: str) -> list[Manifest]:
+def _submitted_objects(request: HttpRequest, text: str) -> list[Manifest]:
     given: QueryDict = request.POST
     if name := given.get("plan", ""):
         layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
@@ -184,7 +187,7 @@ def share(request: HttpRequest) -> HttpResponse:
     changes = _basket(request)
     if request.method != "POST" or not changes:
         raise BadRequest("there is nothing in the basket")
-    plan = api_plans.made(plan_forms.document_of(changes), by=layout.user_of(request))
+    plan = api_plans.predicted_plan(plan_forms.document_of(changes), by=layout.user_of(request))
     return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
 
 

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 
 from api import clock
 from api.console.page import formatting, layout, time_travel
-from api.console.page.time_travel import Then
+from api.console.page.time_travel import PastMoment
 from api.forms import tables
 from clusterstate.objects.registry.fields import FieldRequirement
 from clusterstate.objects.registry.kinds import KINDS
@@ -56,7 +56,7 @@ def page(request: HttpRequest) -> HttpResponse:
     return layout.page(request, "pods.html", "Pods", context)
 
 
-def _pods_at(past: Then, search: finding.PodSearch, *, start: int, limit: int) -> list[Any]:
+def _pods_at(past: PastMoment, search: finding.PodSearch, *, start: int, limit: int) -> list[Any]:
     """Return pods as they were, those that are shown decoded."""
     chosen = [
         FieldRequirement(path, value)

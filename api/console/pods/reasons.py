@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from api.console.live import node_cache
-from api.console.live.shared_answers import Shared
+from api.console.live.shared_answers import SharedQuestion
 from api.console.page import layout, reasons_text, time_travel
 from clusterstate.objects.values.errors import BadRequest, StatusError
 from clusterstate.objects.values.meta import Manifest
@@ -19,7 +19,7 @@ _MOST_GROUPS: Final = 200
 _PER_PAGE: Final = 100
 _MOST_ROWS: Final = 10_000
 _MOST_REMEDIES: Final = 4
-_groups: Final = Shared("waiting-groups", deadline=10.0)
+_groups: Final = SharedQuestion("waiting-groups", deadline=10.0)
 
 
 @layout.shown_then
@@ -204,7 +204,7 @@ class NodeVerdictRow(msgspec.Struct, frozen=True):
 @layout.shown
 def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Return what every filter says of every node about a pod, and the scores."""
-    asked = _asked(request, namespace, name)
+    asked = _question(request, namespace, name)
     question = {
         **asked,
         "limit": _PER_PAGE,
@@ -251,7 +251,7 @@ def why_columns(request: HttpRequest, namespace: str, name: str) -> HttpResponse
     ``status.table`` of an ``Explanation`` (``scheduling.simulation.explanation.page``): from it the
     page draws the rows that are on the screen, and sorts and compares without asking again.
     """
-    asked = _asked(request, namespace, name)
+    asked = _question(request, namespace, name)
     found: Manifest = layout.ask("why", {**asked, "limit": _MOST_ROWS, "remedies": False})
     body = msgspec.json.encode(found["status"].get("table") or {})
     return HttpResponse(body, content_type="application/json")
@@ -260,13 +260,13 @@ def why_columns(request: HttpRequest, namespace: str, name: str) -> HttpResponse
 @layout.shown
 def why_helps(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Return what would let a waiting pod in, for the page that asks for it when it is there."""
-    asked = {**_asked(request, namespace, name), "world": "now", "rejectedBy": ""}
+    asked = {**_question(request, namespace, name), "world": "now", "rejectedBy": ""}
     found: Manifest = layout.ask("why", {**asked, "limit": 0})
     helps = _remedies(found["status"].get("remedies") or ())
     return layout.part(request, "why_helps.html", {"remedies": helps})
 
 
-def _asked(request: HttpRequest, namespace: str, name: str) -> dict[str, Any]:
+def _question(request: HttpRequest, namespace: str, name: str) -> dict[str, Any]:
     """Return what the question ``why`` is asked, in so far as a page and its table ask the same.
 
     Raises:

@@ -43,7 +43,9 @@ def listed(request: HttpRequest) -> HttpResponse:
         layout.require(request, "create", PLURAL, group=own.GROUP)
         text = request.POST.get("text", "").replace("\r\n", "\n")
         try:
-            made, _ = api_canaries.made(_given(request, text), by=layout.user_of(request))
+            made, _ = api_canaries.create_canary(
+                _submitted_spec(request, text), by=layout.user_of(request)
+            )
             return HttpResponseRedirect(reverse("console:canary", args=(made.name,)))
         except StatusError as error:
             context |= {"problems": yaml_input.problems_of(error), "given": request.POST}
@@ -57,7 +59,7 @@ def listed(request: HttpRequest) -> HttpResponse:
     )
 
 
-def _given(request: HttpRequest, text: str) -> Manifest:
+def _submitted_spec(request: HttpRequest, text: str) -> Manifest:
     spec: Manifest = {"configuration": yaml_input.read_yaml(text)}
     for name, kind in _NUMBERS:
         if given := request.POST.get(name, "").strip():

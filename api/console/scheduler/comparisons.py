@@ -83,7 +83,7 @@ def page(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(_address(hours, chosen, text))
     if not layout.is_part(request):
         return _page(request, hours, chosen, text, {"asks": request.get_full_path()})
-    return part(request, question, lambda: _asked(request, question))
+    return part(request, question, lambda: _ask_advisor(request, question))
 
 
 def part(request: HttpRequest, question: Manifest, answer: Callable[[], Manifest]) -> HttpResponse:
@@ -110,14 +110,14 @@ def _posted(request: HttpRequest) -> HttpResponse:
         is_short = len(address) <= _LONGEST_ADDRESS and len(text.encode()) < _LONGEST_TEXT
         if is_short and not _names_extenders(question):
             return HttpResponseRedirect(address)
-        found = shown(_asked(request, question))
+        found = shown(_ask_advisor(request, question))
     except StatusError as error:
         problems = {"problems": yaml_input.problems_of(error)}
         return _page(request, hours, chosen, text, problems, status=error.code)
     return _page(request, hours, chosen, text, found)
 
 
-def _asked(request: HttpRequest, question: Manifest) -> Manifest:
+def _ask_advisor(request: HttpRequest, question: Manifest) -> Manifest:
     outgoing.require_extenders(layout.user_of(request), question)
     found: Manifest = advisor.ask("comparison", question)
     return found

@@ -9,7 +9,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse
 
 from api.console.page import layout, time_travel
-from api.console.page.time_travel import Then
+from api.console.page.time_travel import PastMoment
 from api.forms import pages
 from clusterstate.access import authorizer
 from clusterstate.access.rules import Attributes
@@ -89,7 +89,7 @@ def _by_name(kind: Kind) -> str:
     return kind.name
 
 
-class Used(msgspec.Struct, frozen=True):
+class QuotaUse(msgspec.Struct, frozen=True):
     """How much of a quota is used of one resource; ``share`` is above 1 where it is exceeded."""
 
     namespace: str
@@ -100,7 +100,7 @@ class Used(msgspec.Struct, frozen=True):
     share: float
 
 
-def _quotas(request: HttpRequest) -> list[Used] | None:
+def _quotas(request: HttpRequest) -> list[QuotaUse] | None:
     """Return what quotas allow and what is used of it, the fullest first. Queries twice.
 
     This and the following functions: ``None`` if the user may not list them.
@@ -115,7 +115,7 @@ def _quotas(request: HttpRequest) -> list[Used] | None:
             given = used.get(resource, "0")
             share = _share(given, hard)
             found.append(
-                Used(metadata["namespace"], metadata["name"], resource, given, hard, share)
+                QuotaUse(metadata["namespace"], metadata["name"], resource, given, hard, share)
             )
     found.sort(key=lambda one: (-one.share, one.namespace, one.name, one.resource))
     return found[:_MOST_SHOWN]
@@ -187,7 +187,7 @@ def _budgets(request: HttpRequest) -> list[Manifest] | None:
 
 def _all(request: HttpRequest, kind_name: str) -> list[Manifest]:
     """Return the first objects of a kind, as they were then. Queries twice."""
-    past: Then | None = time_travel.of(request)
+    past: PastMoment | None = time_travel.of(request)
     at = None if past is None else past.revision
     return [decode_object(text) for text in list_page(kind_name, limit=_MOST_READ, at=at).items]
 

@@ -20,7 +20,7 @@ from clusterstate.database import sql
 from clusterstate.objects.values import document
 from clusterstate.objects.values.errors import INVALID, FieldError, Invalid
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.queries.nodes.usage import Report, Reported
+from clusterstate.queries.nodes.usage import NodeReport, Report
 from clusterstate.queries.objects import get_object
 
 SEEN: Final = "lastPressureAt"
@@ -122,7 +122,7 @@ def _with(conditions: list[Manifest], kind: str, *, is_true: bool, now: datetime
     return [entry if one is present else one for one in conditions]
 
 
-def conclude(reported: Reported, outcome: dict[str, Any], *, now: datetime) -> None:
+def conclude(reported: NodeReport, outcome: dict[str, Any], *, now: datetime) -> None:
     """Keep what was concluded from a report, unless a newer one came; that is judged next."""
     sql.run(
         "UPDATE node_usage"

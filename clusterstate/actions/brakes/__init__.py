@@ -68,7 +68,7 @@ def settle(found: Sequence[tuple[Share, float]], *, now: datetime) -> int:
         (sql.Texts([share.key for share, _ in found]), now),
     )
     why = {HELD: "fewer pods would leave", APPROVED: "the hour of its approval is over"}
-    news = [_told(f"{row[0]}.{row[1]}", "EvictionsReleased", why[row[2]]) for row in gone]
+    news = [_event(f"{row[0]}.{row[1]}", "EvictionsReleased", why[row[2]]) for row in gone]
     record_many(news, now=now)
     _set(found, now)
     return len(found)
@@ -91,11 +91,11 @@ def _set(found: Sequence[tuple[Share, float]], now: datetime) -> None:
                 f"{share.leaving} of {share.total} pods of {share.scope} {share.name} would leave,"
                 f" more than {limit:g} %: none of them is evicted until this is approved"
             )
-            new.append(_told(share.key, "EvictionsHeldBack", text, type_="Warning"))
+            new.append(_event(share.key, "EvictionsHeldBack", text, type_="Warning"))
     record_many(new, now=now)
 
 
-def _told(key: str, reason: str, message: str, *, type_: str = "Normal") -> Occurrence:
+def _event(key: str, reason: str, message: str, *, type_: str = "Normal") -> Occurrence:
     return about_own("Brake", key, reason, message, type_=type_, component=_COMPONENT)
 
 
@@ -118,7 +118,7 @@ def approve(key: str, *, by: str, now: datetime) -> Brake:
     for found in brakes():
         if found.key == key:
             text = f"{by or 'somebody'} lets the pods of {scope} {name} go, for an hour"
-            record_many([_told(key, "EvictionsApproved", text)], now=now)
+            record_many([_event(key, "EvictionsApproved", text)], now=now)
             return found
     raise NotFound(
         f'brakes.stowage.dev "{key}" not found',

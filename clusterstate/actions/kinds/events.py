@@ -23,7 +23,7 @@ from clusterstate.actions.writing import (
     transactions,
 )
 from clusterstate.actions.writing.deletion import Deletion, Outcome
-from clusterstate.actions.writing.stored import Deleted, LockedRow, Stored
+from clusterstate.actions.writing.stored import DeletedObject, LockedRow, StoredObject
 from clusterstate.admission.request import CREATE, UPDATE, User
 from clusterstate.change_log import actors, changes
 from clusterstate.database import sql
@@ -226,7 +226,7 @@ _INSERT = f"""
 """
 
 
-def create_event(namespace: str, manifest: Manifest, *, now: datetime, user: User) -> Stored:
+def create_event(namespace: str, manifest: Manifest, *, now: datetime, user: User) -> StoredObject:
     """Store an event as the client sent it.
 
     Raises:
@@ -257,7 +257,9 @@ def create_event(namespace: str, manifest: Manifest, *, now: datetime, user: Use
     # The reload above holds the admission lock shared until this transaction ends.
     assert row is not None
     changes.announce(row[0], ("Event",))
-    return Stored(transactions.told(text, row[0]), row[0], admitted.warnings, metadata["uid"])
+    return StoredObject(
+        transactions.written_json(text, row[0]), row[0], admitted.warnings, metadata["uid"]
+    )
 
 
 def _lock(keys: Sequence[tuple[str, str]]) -> list[LockedRow]:
@@ -320,7 +322,7 @@ def update_event(
     *,
     now: datetime,
     user: User,
-) -> Stored:
+) -> StoredObject:
     """Change an event under its row lock; the service's own then keeps a document, too.
 
     Raises:
@@ -338,14 +340,14 @@ def update_event(
     new = admitted.manifest
     text, _ = document.encode("Event", new)
     if text == row.text:
-        return Stored(row.composed(), row.revision, admitted.warnings, row.uid, changed=False)
+        return StoredObject(row.composed(), row.revision, admitted.warnings, row.uid, changed=False)
     if new["metadata"].get("deletionTimestamp") and not EVENT.strategy.is_kept(new):
         revision = _remove(row, now)
     else:
         revision = _write(row, new, text, now)
     changes.announce(revision, ("Event",))
-    body = transactions.told(text, revision, before=row.revision)
-    return Stored(body, revision, admitted.warnings, row.uid)
+    body = transactions.written_json(text, revision, before=row.revision)
+    return StoredObject(body, revision, admitted.warnings, row.uid)
 
 
 def _write(row: LockedRow, new: Manifest, text: str, now: datetime) -> int:
@@ -363,7 +365,7 @@ def _write(row: LockedRow, new: Manifest, text: str, now: datetime) -> int:
     return revision
 
 
-def _delete_each(wanted: Sequence[Deletion], now: datetime) -> list[Deleted | StatusError]:
+def _delete_each(wanted: Sequence[Deletion], now: datetime) -> list[DeletedObject | StatusError]:
     """Remove events, or begin to where finalizers keep them; return the results, in order.
 
     The log keeps the last state of each as a document.
@@ -437,14 +439,14 @@ class EventWriter(Writer):
         now: datetime,
         *,
         all_or_nothing: bool = False,
-    ) -> list[Stored | StatusError]:
+    ) -> list[StoredObject | StatusError]:
         """Store events one by one; all or none, in the caller's transaction."""
         return [
             create_event(namespace, manifest, now=now, user=user)
             for namespace, manifest, user in wanted
         ]
 
-    def update(self, kind: Kind, wanted: Update, now: datetime) -> Stored:
+    def update(self, kind: Kind, wanted: Update, now: datetime) -> StoredObject:
         """See ``update_event``: fields of an event have no owners."""
         with transaction.atomic():
             return update_event(
@@ -453,7 +455,7 @@ class EventWriter(Writer):
 
     def delete_each(
         self, kind: Kind, wanted: Sequence[Deletion], now: datetime
-    ) -> list[Deleted | StatusError]:
+    ) -> list[DeletedObject | StatusError]:
         """Delete events, or begin to, in one transaction; see ``Writer.delete_each``."""
         with transaction.atomic():
             return _delete_each(wanted, now)

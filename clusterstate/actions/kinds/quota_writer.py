@@ -19,7 +19,7 @@ from clusterstate.actions.writing import (
     stored_rows,
     transactions,
 )
-from clusterstate.actions.writing.stored import LockedRow, Stored
+from clusterstate.actions.writing.stored import LockedRow, StoredObject
 from clusterstate.admission.request import User
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values.errors import StatusError
@@ -37,12 +37,12 @@ class QuotaWriter(Writer):
         now: datetime,
         *,
         all_or_nothing: bool = False,
-    ) -> list[Stored | StatusError]:
+    ) -> list[StoredObject | StatusError]:
         """Create quotas, and count everything in their namespaces; in the caller's transaction."""
         results = super().create_each(kind, wanted, now, all_or_nothing=all_or_nothing)
         keys = {}
         for place, result in enumerate(results):
-            if isinstance(result, Stored):
+            if isinstance(result, StoredObject):
                 metadata = decode_object(result.manifest)["metadata"]
                 keys[place] = (metadata["namespace"], metadata["name"])
         for namespace in sorted({namespace for namespace, _ in keys.values()}):
@@ -51,7 +51,7 @@ class QuotaWriter(Writer):
             results[place] = _as_counted(kind, key, results[place])
         return results
 
-    def update(self, kind: Kind, wanted: Update, now: datetime) -> Stored:
+    def update(self, kind: Kind, wanted: Update, now: datetime) -> StoredObject:
         """Update a quota; count again if it asks for other things, or if its status is written."""
         before: list[Manifest] = []
 
@@ -82,7 +82,7 @@ class DeviceClassWriter(Writer):
         now: datetime,
         *,
         all_or_nothing: bool = False,
-    ) -> list[Stored | StatusError]:
+    ) -> list[StoredObject | StatusError]:
         """Create classes; claims that name them may be there already."""
         results = super().create_each(kind, wanted, now, all_or_nothing=all_or_nothing)
         if any(_resource(manifest) for _, manifest, _ in wanted):
@@ -107,13 +107,15 @@ def _resource(device_class: Manifest) -> str:
     return name
 
 
-def _as_counted(kind: Kind, key: tuple[str, str], stored: Stored | StatusError) -> Stored:
+def _as_counted(
+    kind: Kind, key: tuple[str, str], stored: StoredObject | StatusError
+) -> StoredObject:
     """Return the answer about a quota with the status that it got meanwhile."""
-    assert isinstance(stored, Stored)
+    assert isinstance(stored, StoredObject)
     rows = stored_rows.lock_rows(kind, [key])
     if not rows:
         return stored  # it was being deleted, and nothing keeps it any more
     row = rows[0]
     told = decode_object(stored.manifest)["metadata"].get("resourceVersion", "0")
-    body = transactions.told(row.text, row.revision, row.overlay, before=int(told))
-    return Stored(body, row.revision, stored.warnings, stored.uid)
+    body = transactions.written_json(row.text, row.revision, row.overlay, before=int(told))
+    return StoredObject(body, row.revision, stored.warnings, stored.uid)

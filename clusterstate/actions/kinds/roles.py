@@ -43,7 +43,7 @@ class RoleWriter(Writer):
             return
         _require_held(kind, name, namespace, rules_of(new.get("rules")), user)
         if new.get("aggregationRule") is not None and uncovered(
-            _EVERYTHING, authorizer.held(user, "")
+            _EVERYTHING, authorizer.rules_for(user, "")
         ):
             raise _forbidden(
                 kind, name, "must have cluster-admin privileges to use an aggregationRule"
@@ -96,7 +96,7 @@ def _has_verb(user: User, verb: str, plural: str, namespace: str, name: str) -> 
 def _require_held(
     kind: Kind, name: str, namespace: str, wanted: Iterable[Rule], user: User
 ) -> None:
-    missing = uncovered(wanted, authorizer.held(user, namespace))
+    missing = uncovered(wanted, authorizer.rules_for(user, namespace))
     if missing:
         groups = " ".join(f'"{group}"' for group in user.groups)
         rules = "\n".join(sorted(str(rule) for rule in missing))

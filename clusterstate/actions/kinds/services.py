@@ -14,7 +14,7 @@ import msgspec
 from django.db import transaction
 
 from clusterstate.actions.writing import Writer
-from clusterstate.actions.writing.stored import Stored
+from clusterstate.actions.writing.stored import StoredObject
 from clusterstate.admission.request import User
 from clusterstate.database import locks, sql
 from clusterstate.objects.registry.kind import Kind
@@ -45,14 +45,14 @@ class _Service(msgspec.Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(_Service).decode
 
 
-class _Taken(msgspec.Struct, frozen=True):
+class _Allocations(msgspec.Struct, frozen=True):
     """The addresses and ports allocated to a version of a Service."""
 
     address: str
     ports: tuple[int, ...]
 
 
-_known: dict[int, _Taken] = {}
+_known: dict[int, _Allocations] = {}
 """By document id. Documents never change, so that only those of new versions have to be read."""
 memory.when_replaced(_known.clear)
 
@@ -69,7 +69,7 @@ def _pool() -> addresses.Pool:
             spec = _decode(text.replace(document.SLOT, "")).spec
             given = (*(one.node_port for one in spec.ports or ()), spec.health_check)
             ports = tuple(port for port in given if port)
-            found[id_] = _Taken(spec.cluster_ip or "", ports)
+            found[id_] = _Allocations(spec.cluster_ip or "", ports)
     _known.clear()  # what is gone is forgotten
     _known.update(found)
     return addresses.Pool(
@@ -91,11 +91,11 @@ class ServiceWriter(Writer):
         now: datetime,
         *,
         all_or_nothing: bool = False,
-    ) -> list[Stored | StatusError]:
+    ) -> list[StoredObject | StatusError]:
         """See ``Writer.create_each``; what cannot get what it asks for is refused."""
         with transaction.atomic():
             pool = _pool()
-            results: list[Stored | StatusError | None] = [None] * len(wanted)
+            results: list[StoredObject | StatusError | None] = [None] * len(wanted)
             filled: dict[int, tuple[str, Manifest, User]] = {}
             for place, (namespace, manifest, user) in enumerate(wanted):
                 try:

@@ -47,7 +47,7 @@ _LONGEST_ERROR: Final = 500
 _MEANS = (ProgrammingError, NotSupportedError, MemoryError)
 
 
-class Which(msgspec.Struct, frozen=True):
+class ObjectRef(msgspec.Struct, frozen=True):
     """An object: its kind, and its id or else its name."""
 
     kind: str
@@ -56,14 +56,14 @@ class Which(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-def pod(pod_id: int) -> Which:
+def pod(pod_id: int) -> ObjectRef:
     """Return the pod with this id."""
-    return Which("Pod", pod_id)
+    return ObjectRef("Pod", pod_id)
 
 
-def node(name: str) -> Which:
+def node(name: str) -> ObjectRef:
     """Return the node of this name."""
-    return Which("Node", name=name)
+    return ObjectRef("Node", name=name)
 
 
 _ASKED_FOR: Final = 5.0
@@ -89,7 +89,7 @@ def each(
     items: Sequence[Item],
     work: Callable[[Sequence[Item]], Result],
     *,
-    which: Callable[[Item], Which],
+    which: Callable[[Item], ObjectRef],
     now: datetime,
     finer: Callable[[Item], bool] = lambda item: False,
     instead: Callable[[Item], object] = lambda item: None,
@@ -130,7 +130,7 @@ def each(
 
 def one(
     follower: str,
-    which: Which,
+    which: ObjectRef,
     work: Callable[[], Result],
     *,
     now: datetime,
@@ -153,7 +153,7 @@ def _attempt(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) ->
         return work(items)
 
 
-def put(follower: str, which: Which, error: BaseException, *, now: datetime) -> bool:
+def put(follower: str, which: ObjectRef, error: BaseException, *, now: datetime) -> bool:
     """Set an object aside; False if it is gone, or was set aside like this at this revision.
 
     Logged and reported by an Event when it is new.
@@ -237,7 +237,7 @@ def _ask(follower: str) -> bool:
     return found
 
 
-def release(follower: str, which: Sequence[Which]) -> None:
+def release(follower: str, which: Sequence[ObjectRef]) -> None:
     """Forget that these objects were set aside: the follower has processed them."""
     sql.run(
         "DELETE FROM set_aside s USING unnest(%s, %s, %s, %s) AS i(kind, id, namespace, name)"

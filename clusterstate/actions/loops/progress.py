@@ -63,7 +63,7 @@ class Reporter:
             return
         sql.run(_REPORT, (self._loop, revision, _holder()))
         self._told_at = now
-        _steps.told(self._loop)
+        _steps.mark_written(self._loop)
 
 
 class _Steps:
@@ -83,7 +83,7 @@ class _Steps:
     def step(self, loop: str) -> None:
         self._untold.add(loop)  # one operation: no lock, since each plugin's call comes by
 
-    def told(self, loop: str) -> None:
+    def mark_written(self, loop: str) -> None:
         with self._lock:
             self._untold.discard(loop)
             self._told_at[loop] = time.monotonic()
@@ -145,7 +145,7 @@ class Memory:
 
     def keep(self) -> None:
         """Store the factor that this process asks for, if it has changed, and its progress."""
-        asked = slowness.own.asked()
+        asked = slowness.own.requested_factor()
         if asked > 1 and asked != self._known:
             sql.run(_REMEMBER, (self._loop, asked))
             self._known = asked

@@ -101,7 +101,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-class Packed(msgspec.Struct, frozen=True):
+class PackResult(msgspec.Struct, frozen=True):
     """The result of packing: the number of changes, and the last revision that is packed."""
 
     changes: int
@@ -113,7 +113,7 @@ def is_kept() -> bool:
     return bool(settings.PAST_HOURS)
 
 
-def pack(*, now: datetime, until: int | None = None, patience: timedelta = PATIENCE) -> Packed:
+def pack(*, now: datetime, until: int | None = None, patience: timedelta = PATIENCE) -> PackResult:
     """Pack the next chunk of the log, if there is a whole one or its first change is old.
 
     ``until``: pack up to that revision at most, and whatever there is. Reads about a thousand
@@ -125,20 +125,20 @@ def pack(*, now: datetime, until: int | None = None, patience: timedelta = PATIE
         mark = min(mark, until)
     start = _begin(now)
     if mark <= start:
-        return Packed(0, start)
+        return PackResult(0, start)
     if until is None:
         ((waiting, oldest, newest),) = sql.fetch(_OLDEST, (start, mark, CHUNK))
         is_full = waiting >= CHUNK and newest <= now - SETTLED
         if not is_full and (oldest is None or oldest > now - patience):
-            return Packed(0, start)
+            return PackResult(0, start)
     found, end = _read_chunk(start, mark)
     packed = list(_blocks(found, start, end))
     with transaction.atomic():
         if not sql.run(_MOVE, (end, start)):
-            return Packed(0, start)  # another process packed this chunk
+            return PackResult(0, start)  # another process packed this chunk
         if found:
             _write(packed, [(revision, entry.at) for revision, _, entry in found], end, now)
-    return Packed(len(found), end)
+    return PackResult(len(found), end)
 
 
 def pack_up_to(revision: int, *, now: datetime, seconds: float = 10.0) -> int:

@@ -23,7 +23,7 @@ LIFETIME: Final = timedelta(hours=1)
 """How long a token is good when the request names no duration."""
 
 
-class Issued(msgspec.Struct, frozen=True):
+class IssuedToken(msgspec.Struct, frozen=True):
     """A new token, for which audiences and until when it is good."""
 
     token: str
@@ -39,7 +39,7 @@ def issue(
     lifetime: timedelta = LIFETIME,
     bound_to: Manifest | None = None,
     now: datetime,
-) -> Issued:
+) -> IssuedToken:
     """Return a new token of a service account; ``bound_to`` is a BoundObjectReference.
 
     Raises:
@@ -72,7 +72,7 @@ def issue(
     token = jwt.encode(
         claims, key.private_key, algorithm=accounts.ALGORITHM, headers={"kid": key.id}
     )
-    return Issued(token, meant, expires_at)
+    return IssuedToken(token, meant, expires_at)
 
 
 def _bound(reference: Manifest, namespace: str, account: str) -> tuple[str, Manifest]:

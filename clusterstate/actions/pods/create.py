@@ -8,9 +8,9 @@ from typing import Any
 from clusterstate import catalogue
 from clusterstate.actions.pods.classes import class_facts, remember_classes
 from clusterstate.actions.pods.clauses import POD
-from clusterstate.actions.pods.preparing import Prepared, prepare_pod
+from clusterstate.actions.pods.preparing import PreparedPod, prepare_pod
 from clusterstate.actions.writing import object_meta, quotas, transactions
-from clusterstate.actions.writing.stored import Stored
+from clusterstate.actions.writing.stored import StoredObject
 from clusterstate.admission.plugins.resource_quota import Charge
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.change_log import actors, changes
@@ -124,7 +124,7 @@ def create_pods(
     user: User = NOBODY,
     namespace: str = "",
     all_or_nothing: bool = True,
-) -> list[Stored | StatusError]:
+) -> list[StoredObject | StatusError]:
     """Create pods in one statement; return one result each, in order.
 
     With ``all_or_nothing`` the first error is raised and nothing is stored. Without, each pod that
@@ -141,7 +141,7 @@ def create_pods(
 
 def create_pods_each(
     wanted: Sequence[tuple[str, Manifest, User]], *, now: datetime
-) -> list[Stored | StatusError]:
+) -> list[StoredObject | StatusError]:
     """Create pods (namespace, manifest, who wants it) as `objects.create_each` says."""
     return _create(wanted, now, all_or_nothing=False)
 
@@ -152,12 +152,12 @@ def _create(
     books: quotas.Books | None = None,
     *,
     all_or_nothing: bool,
-) -> list[Stored | StatusError]:
+) -> list[StoredObject | StatusError]:
     """Create pods; those in the namespaces of the books, if there are any, are charged.
 
     With books the catalogue is current, and stays so until the transaction ends.
     """
-    results: list[Stored | StatusError | None] = [None] * len(wanted)
+    results: list[StoredObject | StatusError | None] = [None] * len(wanted)
     remaining = range(len(wanted))
     tries = 0
     context = catalogue.current()
@@ -167,7 +167,7 @@ def _create(
             if limited := quotas.limited(context, POD, spaces):
                 again = partial(_create, wanted, now, all_or_nothing=all_or_nothing)
                 return quotas.with_books(POD, spaces, limited, now, again)
-        prepared: list[Prepared] = []
+        prepared: list[PreparedPod] = []
         places: list[int] = []
         charges: list[Charge] = []
         for place in remaining:
@@ -219,7 +219,7 @@ def _namespace_of(namespace: str, manifest: Manifest) -> str:
     return namespace or (manifest.get("metadata") or {}).get("namespace") or "default"
 
 
-def _charge(books: quotas.Books, pod: Prepared) -> Charge:
+def _charge(books: quotas.Books, pod: PreparedPod) -> Charge:
     """Charge a pod that will be stored.
 
     Raises:
@@ -238,13 +238,13 @@ def _charge(books: quotas.Books, pod: Prepared) -> Charge:
 
 
 def _insert(
-    prepared: list[Prepared],
+    prepared: list[PreparedPod],
     now: datetime,
     epoch: int,
     books: quotas.Books | None,
     *,
     all_or_nothing: bool,
-) -> list[Stored | AlreadyExists] | None:
+) -> list[StoredObject | AlreadyExists] | None:
     """Insert the pods; ``None`` when the epoch is not the current one. Nothing is written then."""
     if not prepared:
         return []
@@ -257,7 +257,7 @@ def _insert(
             if prepared[0].generated or not all_or_nothing:
                 return [error]
             raise
-        taken = _taken(prepared)
+        taken = _taken_names(prepared)
         if all_or_nothing:
             first = next(iter(taken.values()), error)
             if not any(prepared[i].generated for i in taken):
@@ -283,8 +283,8 @@ def _insert(
     if unknown:
         remember_classes(unknown)
     return [
-        Stored(
-            transactions.told(one.text, row[1], one.overlay),
+        StoredObject(
+            transactions.written_json(one.text, row[1], one.overlay),
             row[1],
             one.warnings,
             str(one.uid),
@@ -293,7 +293,7 @@ def _insert(
     ]
 
 
-def _taken(prepared: list[Prepared]) -> dict[int, AlreadyExists]:
+def _taken_names(prepared: list[PreparedPod]) -> dict[int, AlreadyExists]:
     """Return the pods whose name is taken, by position: in the table, or earlier in the list."""
     keys = [(one.namespace, one.name) for one in prepared]
     rows = sql.fetch(
@@ -311,7 +311,7 @@ def _taken(prepared: list[Prepared]) -> dict[int, AlreadyExists]:
 
 
 def _run_insert(
-    prepared: list[Prepared], now: datetime, epoch: int, books: quotas.Books | None
+    prepared: list[PreparedPod], now: datetime, epoch: int, books: quotas.Books | None
 ) -> list[sql.Row]:
     placed = any(one.overlay.node_name for one in prepared)
     # Sorted, so that two statements that bring the same new classes do not wait for each other.

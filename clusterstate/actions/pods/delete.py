@@ -19,7 +19,7 @@ from clusterstate.actions.pods.versions import (
 from clusterstate.actions.writing import deletion, object_meta
 from clusterstate.actions.writing.deadlocks import again_after_deadlock
 from clusterstate.actions.writing.deletion import Deletion, Outcome
-from clusterstate.actions.writing.stored import Deleted, LockedRow
+from clusterstate.actions.writing.stored import DeletedObject, LockedRow
 from clusterstate.admission.plugins import node_restriction
 from clusterstate.admission.request import DELETE, NOBODY, Context, User
 from clusterstate.change_log import changes
@@ -42,7 +42,7 @@ def delete_pod(
     user: User = NOBODY,
     condition: Manifest | None = None,
     propagation: Policy | None = None,
-) -> Deleted:
+) -> DeletedObject:
     """Delete a pod gracefully.
 
     Unbound and finished pods, and those with grace 0, are gone at once; a bound one stays until
@@ -70,7 +70,9 @@ def delete_pod(
     return deletion.only(delete_pods_each([wanted], now=now))
 
 
-def delete_pods_each(wanted: Sequence[Deletion], *, now: datetime) -> list[Deleted | StatusError]:
+def delete_pods_each(
+    wanted: Sequence[Deletion], *, now: datetime
+) -> list[DeletedObject | StatusError]:
     """Delete pods as ``delete_pod`` does; return each one's result, in order.
 
     All by one statement, where nothing is to be asked about any of them; else in one transaction.
@@ -98,7 +100,9 @@ def _goes_at_once(one: Deletion) -> bool:
     )
 
 
-def _delete_judged(wanted: Sequence[Deletion], *, now: datetime) -> list[Deleted | StatusError]:
+def _delete_judged(
+    wanted: Sequence[Deletion], *, now: datetime
+) -> list[DeletedObject | StatusError]:
     """Delete pods in one transaction, each locked and judged."""
     context = catalogue.current()
 
@@ -116,7 +120,7 @@ def _delete_judged(wanted: Sequence[Deletion], *, now: datetime) -> list[Deleted
     def remove(rows: Sequence[LockedRow]) -> list[int]:
         return remove_pods(rows, now=now)
 
-    def work() -> list[Deleted | StatusError]:
+    def work() -> list[DeletedObject | StatusError]:
         with transaction.atomic():
             return deletion.delete_each(
                 POD, wanted, lock=lock_pods, judge=judge, write=write, remove=remove

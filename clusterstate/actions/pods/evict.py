@@ -11,7 +11,7 @@ from clusterstate.actions.pods.clauses import FINISHED, POD
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.together import leaving
 from clusterstate.actions.writing import stored_rows, transactions
-from clusterstate.actions.writing.stored import Deleted
+from clusterstate.actions.writing.stored import DeletedObject
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.change_log import changes
 from clusterstate.database import sql
@@ -40,7 +40,7 @@ def evict_pod(
     now: datetime,
     user: User = NOBODY,
     condition: Manifest | None = None,
-) -> Deleted:
+) -> DeletedObject:
     """Delete a pod if its disruption budget allows; ``options`` are checked DeleteOptions.
 
     ``condition`` says why it is disrupted, by default that somebody asked for it: then brakes and
@@ -87,7 +87,7 @@ def evict_pod(
 
 def evict_on_request(
     namespace: str, name: str, options: Manifest, *, now: datetime, user: User
-) -> Deleted:
+) -> DeletedObject:
     """Evict a pod for a client; where too many leave, set the brake. In no transaction.
 
     Raises:

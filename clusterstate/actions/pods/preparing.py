@@ -29,7 +29,7 @@ _LARGEST_TEMPLATE = 16 * 1024
 _OWN_METADATA = frozenset({"name", "uid", "creationTimestamp"})
 
 
-class Prepared(msgspec.Struct):
+class PreparedPod(msgspec.Struct):
     """A pod on its way into the insert statement."""
 
     uid: uuid.UUID
@@ -66,7 +66,7 @@ def prepare_pod(
     now: datetime,
     user: User,
     context: catalogue.Catalogue,
-) -> Prepared:
+) -> PreparedPod:
     """Return the pod as it will be stored.
 
     The pods of a workload are alike but for their names, so that what admission made of one holds
@@ -116,7 +116,7 @@ def _template_key(manifest: Manifest, namespace: str) -> bytes | None:
     return None if len(key) > _LARGEST_TEMPLATE or b'"ephemeral"' in key else key
 
 
-def _fill(template: _Template, metadata: Manifest, now: datetime) -> Prepared | None:
+def _fill(template: _Template, metadata: Manifest, now: datetime) -> PreparedPod | None:
     """Return a pod of a template; ``None`` if its name is not right, which admission will say."""
     name = metadata.get("name")
     generated = not name and bool(metadata.get("generateName"))
@@ -126,7 +126,7 @@ def _fill(template: _Template, metadata: Manifest, now: datetime) -> Prepared | 
         return None
     uid = object_meta.new_uid()
     known = known_classes.get(template.digest)
-    return Prepared(
+    return PreparedPod(
         uid,
         template.namespace,
         name,
@@ -148,7 +148,7 @@ def prepare_without_template(
     now: datetime,
     user: User,
     context: catalogue.Catalogue,
-) -> tuple[Prepared, Manifest]:
+) -> tuple[PreparedPod, Manifest]:
     """Return the pod as it will be stored: metadata, admission, status, class; and its metadata."""
     uid = object_meta.new_uid()
     new, generated = object_meta.prepare(POD, namespace, manifest, now=now, uid=uid)
@@ -176,7 +176,7 @@ def prepare_without_template(
     if overlay.node_name:
         overlay = Overlay(node_name=overlay.node_name, scheduled_at=now)
     metadata = new["metadata"]
-    prepared = Prepared(
+    prepared = PreparedPod(
         uid=uid,
         namespace=metadata["namespace"],
         name=metadata["name"],

@@ -30,7 +30,7 @@ from clusterstate.actions.pods.versions import lock_pod, write_version
 from clusterstate.actions.pods.writer import PodWriter, usage_of
 from clusterstate.actions.writing import NewVersion, Update, object_meta, quotas, transactions
 from clusterstate.actions.writing.deadlocks import again_after_deadlock
-from clusterstate.actions.writing.stored import LockedRow, Stored
+from clusterstate.actions.writing.stored import LockedRow, StoredObject
 from clusterstate.change_log import changes
 from clusterstate.database import locks, sql
 from clusterstate.objects.registry.kind import Kind
@@ -64,10 +64,10 @@ class ResizingWriter(PodWriter):
         self._warnings: list[str] = []
         self._why: Verdict | None = None
 
-    def update(self, kind: Kind, wanted: Update, now: datetime) -> Stored:
+    def update(self, kind: Kind, wanted: Update, now: datetime) -> StoredObject:
         """Resize a pod; see `actions.objects.update`. A resize that has to wait is warned of."""
 
-        def work() -> Stored:
+        def work() -> StoredObject:
             self._waits, self._warnings, self._why = None, [], None
             with transaction.atomic():
                 self._books, _ = quotas.open_books([wanted.namespace])

@@ -26,12 +26,12 @@ from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.objects.values.errors import NotFound, StatusError
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.queries.pods import Together, leaving_together
+from clusterstate.queries.pods import GroupToDisrupt, leaving_together
 
 COMPONENT: Final = "podgroup-disruption"
 
 
-def hold(pod_ids: Collection[int]) -> list[Together]:
+def hold(pod_ids: Collection[int]) -> list[GroupToDisrupt]:
     """Return the groups that leave with these pods, as they stay until the transaction ends.
 
     Nobody joins one meanwhile, and no two are judged at a time. Before any row is locked. Queries
@@ -43,7 +43,7 @@ def hold(pod_ids: Collection[int]) -> list[Together]:
     return leaving_together(pod_ids)
 
 
-def told(group: Together, reason: str, message: str) -> Occurrence:
+def event_of(group: GroupToDisrupt, reason: str, message: str) -> Occurrence:
     """Return the event of a group that leaves; ``message`` says because of which pod, and why."""
     return Occurrence(
         kind="PodGroup", api_version="scheduling.k8s.io/v1beta1", namespace=group.namespace,
@@ -94,5 +94,5 @@ def leaving(
         for group in groups:
             names = ", ".join(group.pods[one] for one in pod_ids if one in group.pods)
             message = f"{names}: {condition.get('message') or condition['reason']}"
-            news.append(told(group, condition["reason"], message))
+            news.append(event_of(group, condition["reason"], message))
         events.record_many(news, now=now)

@@ -8,7 +8,7 @@ import msgspec
 from clusterstate.actions.pods.classes import class_ids_of
 from clusterstate.actions.pods.clauses import BY_ROW, POD, log_versions, returning_versions
 from clusterstate.actions.writing import stored_rows, transactions
-from clusterstate.actions.writing.stored import Deleted, LockedRow
+from clusterstate.actions.writing.stored import DeletedObject, LockedRow
 from clusterstate.change_log import actors, changes
 from clusterstate.database import sql
 from clusterstate.objects.rules import scheduling_class
@@ -243,7 +243,7 @@ _DELETE_FREE = " ".join(_DELETE_FREE.split())
 
 def delete_free_pods(
     keys: Sequence[tuple[str, str]], by: Sequence[Actor | None], *, now: datetime
-) -> list[Deleted]:
+) -> list[DeletedObject]:
     """Delete pods without finalizers by one statement; return what became of each, in order.
 
     ``keys`` are different namespaces and names. All of them or none: none are deleted, and none
@@ -255,8 +255,8 @@ def delete_free_pods(
     for uid, text, revision, before, *slots in sql.fetch(
         _DELETE_FREE, (*actors.gate(), *parameters)
     ):
-        told = transactions.told(text, revision, pod_overlay(*slots), before=before)
-        found.append(Deleted(told, revision, uid, gone=True))
+        told = transactions.written_json(text, revision, pod_overlay(*slots), before=before)
+        found.append(DeletedObject(told, revision, uid, gone=True))
     if found:
         changes.announce(max(one.revision for one in found), (POD.name,), leaving=True)
     return found

@@ -9,7 +9,7 @@ from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.pods.versions import lock_pod, remove_pods, write_version
 from clusterstate.actions.writing import NewVersion, Writer, quotas
 from clusterstate.actions.writing.deletion import Deletion
-from clusterstate.actions.writing.stored import Deleted, LockedRow, Stored
+from clusterstate.actions.writing.stored import DeletedObject, LockedRow, StoredObject
 from clusterstate.admission.request import User
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.rules import resizing, scheduling_class, usage
@@ -22,11 +22,11 @@ class PodWriter(Writer):
 
     def create(
         self, kind: Kind, items: Sequence[tuple[str, Manifest]], *, now: datetime, user: User
-    ) -> list[Stored]:
+    ) -> list[StoredObject]:
         """See ``create_pods``."""
         manifests = [_in_namespace(namespace, manifest) for namespace, manifest in items]
         stored = create_pods(manifests, now=now, user=user)
-        return [one for one in stored if isinstance(one, Stored)]
+        return [one for one in stored if isinstance(one, StoredObject)]
 
     def create_each(
         self,
@@ -35,7 +35,7 @@ class PodWriter(Writer):
         now: datetime,
         *,
         all_or_nothing: bool = False,
-    ) -> list[Stored | StatusError]:
+    ) -> list[StoredObject | StatusError]:
         """See ``create_pods_each``."""
         return create_pods_each(wanted, now=now)
 
@@ -77,7 +77,7 @@ class PodWriter(Writer):
 
     def delete_each(
         self, kind: Kind, wanted: Sequence[Deletion], now: datetime
-    ) -> list[Deleted | StatusError]:
+    ) -> list[DeletedObject | StatusError]:
         """See ``delete_pods_each``: a pod has a grace period."""
         return delete_pods_each(wanted, now=now)
 

@@ -197,7 +197,7 @@ def _reserve_all(uses: Sequence[tuple[Manifest, Manifest]], now: datetime) -> No
     for key, (claim, user) in zip(keys, uses, strict=True):
         if key not in latest:
             raise not_found(kind, key[1])
-        latest[key] = _used(_kept(latest[key], claim), claim, user)
+        latest[key] = _used(_with_finalizer(latest[key], claim), claim, user)
     texts = {rows[key].id: encode(_CLAIM, new)[0] for key, new in latest.items()}
     before = {row.id: row.text for row in rows.values()}
     if changed := {at: text for at, text in texts.items() if text != before[at]}:
@@ -215,7 +215,7 @@ def reserve(claim: Manifest, user: Manifest, now: datetime) -> None:
         StatusError: it is gone or going, was allocated or freed meanwhile, or is full.
     """
     where = claim["metadata"].get("namespace", ""), claim["metadata"]["name"]
-    objects.update(_CLAIM, *where, lambda stored: _kept(stored, claim), now=now)
+    objects.update(_CLAIM, *where, lambda stored: _with_finalizer(stored, claim), now=now)
     objects.update(
         _CLAIM,
         *where,
@@ -229,7 +229,7 @@ def _refuse(claim: Manifest, why: str) -> Conflict:
     return Conflict(f"claim {full_name(claim)} {why}")
 
 
-def _kept(stored: Manifest, claim: Manifest) -> Manifest:
+def _with_finalizer(stored: Manifest, claim: Manifest) -> Manifest:
     """Return a stored claim with the finalizer that keeps it while it is allocated."""
     if stored["metadata"].get("uid") != claim["metadata"].get("uid"):
         raise _refuse(claim, "is another one now")

@@ -18,7 +18,7 @@ from django.db import IntegrityError, connection
 from clusterstate.actions.scheduler import seals
 from clusterstate.actions.writing import partitions, transactions
 from clusterstate.database import locks, sql
-from clusterstate.queries.scheduler.decisions import Decided, Turn
+from clusterstate.queries.scheduler.decisions import DecisionRow, Turn
 
 PARTITION: Final = timedelta(hours=6)
 _ORIGIN: Final = datetime(2020, 1, 1, tzinfo=UTC)
@@ -34,7 +34,7 @@ else:  # web processes never import NumPy
     Integers = Sequence[int]
 
 
-class NewDecision(Decided, frozen=True, gc=False):
+class NewDecision(DecisionRow, frozen=True, gc=False):
     """A decision to record; ``table``: the packed full table of a pod that could not be placed."""
 
     table: bytes | None = None

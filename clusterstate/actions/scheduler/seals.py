@@ -26,7 +26,7 @@ from django.db import transaction
 from clusterstate.actions.writing import transactions
 from clusterstate.database import sql
 from clusterstate.queries.scheduler import seals
-from clusterstate.queries.scheduler.seals import Dropped, Seal, next_digest
+from clusterstate.queries.scheduler.seals import DroppedDecisions, Seal, next_digest
 
 logger = structlog.get_logger(__name__)
 
@@ -128,7 +128,7 @@ def trim(*, before: datetime, now: datetime) -> None:
     if old is None:
         ends = seals.ends()
         old = ends.trimmed, ends.trimmed_digest, ends.trimmed_decision
-    said = Dropped(before, old[0], old[2], bytes(old[1])).text()
+    said = DroppedDecisions(before, old[0], old[2], bytes(old[1])).text()
     said_digest = hashlib.sha256(said.encode()).digest()
     digest = next_digest(digest, sealed, 0, said_digest)
     sql.run(
@@ -151,7 +151,7 @@ class Broken(Exception):
     """The chain, or a decision under it, is not what was written; the message is a sentence."""
 
 
-class Verified:
+class Verification:
     """The result of a check: seals and decisions that are unchanged.
 
     ``trimmed`` counts decisions under seals of which some were dropped for their age, that is
@@ -175,7 +175,7 @@ class _Chain(msgspec.Struct, frozen=True):
     kept_from: datetime | None
 
 
-def verify(*, wanted: str = "") -> Verified:
+def verify(*, wanted: str = "") -> Verification:
     """Follow the chain from its old end to the newest seal, and compute each digest again.
 
     ``wanted``: remember whether this digest, in hexadecimal, was met. Queries once for each seal,
@@ -186,7 +186,7 @@ def verify(*, wanted: str = "") -> Verified:
             not dropped for its age, or the decisions under a seal are not those that were sealed.
     """
     chain = _follow()
-    found = Verified()
+    found = Verification()
     if wanted in {chain.ends.trimmed_digest.hex(), *(one.digest.hex() for one in chain.seals)}:
         found.digests.add(wanted)
     kept_from, decision = chain.kept_from, chain.ends.trimmed_decision
@@ -218,7 +218,7 @@ def _follow() -> _Chain:
         sql.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         ends = seals.ends()
         found: list[Seal] = []
-        dropped: list[Dropped] = []
+        dropped: list[DroppedDecisions] = []
         number, digest = ends.trimmed, ends.trimmed_digest
         for one in seals.chain(ends.trimmed, until=ends.last):
             if one.id != number + 1:
@@ -246,14 +246,14 @@ def _follow() -> _Chain:
         return _Chain(ends, found, kept_from)
 
 
-def _dropped(one: Seal) -> Dropped:
+def _dropped(one: Seal) -> DroppedDecisions:
     text = one.dropped or ""
     if one.decisions or hashlib.sha256(text.encode()).digest() != one.rows_digest:
         raise Broken(f"decision seal {one.id} says another thing than was sealed")
-    return Dropped.parse(text)
+    return DroppedDecisions.parse(text)
 
 
-def _require_said(ends: seals.Ends, dropped: list[Dropped]) -> None:
+def _require_said(ends: seals.Ends, dropped: list[DroppedDecisions]) -> None:
     """Check that the chain itself says where it begins."""
     begins = ends.trimmed, ends.trimmed_decision, ends.trimmed_digest
     if begins == (0, 0, b""):

@@ -29,7 +29,7 @@ from clusterstate import admission, catalogue
 from clusterstate.actions.writing import deletion, object_meta, quotas, stored_rows, transactions
 from clusterstate.actions.writing.deadlocks import again_after_deadlock
 from clusterstate.actions.writing.deletion import Deletion, Outcome
-from clusterstate.actions.writing.stored import Deleted, LockedRow, Stored
+from clusterstate.actions.writing.stored import DeletedObject, LockedRow, StoredObject
 from clusterstate.admission.plugins.resource_quota import Charge
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
 from clusterstate.change_log import changes
@@ -54,7 +54,7 @@ class _New(msgspec.Struct, frozen=True):
     """An admitted object, and the place in the list of the request for it."""
 
     place: int
-    admitted: admission.Admitted
+    admitted: admission.AdmittedObject
     generated: bool
 
 
@@ -84,11 +84,11 @@ class NewVersion(msgspec.Struct, frozen=True):
         is_leaving = self.new["metadata"].get("deletionTimestamp")
         return bool(is_leaving) and not kind.strategy.is_kept(self.new)
 
-    def stored(self, revision: int) -> Stored:
+    def stored(self, revision: int) -> StoredObject:
         """Return what the version's author is told of it."""
         row = self.row
-        body = transactions.told(self.text, revision, self.slots, before=row.revision)
-        return Stored(body, revision, [*self.warnings], row.uid)
+        body = transactions.written_json(self.text, revision, self.slots, before=row.revision)
+        return StoredObject(body, revision, [*self.warnings], row.uid)
 
 
 class Writer:
@@ -140,7 +140,7 @@ class Writer:
 
     def create(
         self, kind: Kind, items: Sequence[tuple[str, Manifest]], *, now: datetime, user: User
-    ) -> list[Stored]:
+    ) -> list[StoredObject]:
         """Create objects, namespace and manifest each, by one statement: all or none.
 
         Raises:
@@ -148,7 +148,7 @@ class Writer:
         """
         wanted = [(namespace, manifest, user) for namespace, manifest in items]
         stored = self.create_each(kind, wanted, now, all_or_nothing=True)
-        return [one for one in stored if isinstance(one, Stored)]
+        return [one for one in stored if isinstance(one, StoredObject)]
 
     def create_each(
         self,
@@ -157,7 +157,7 @@ class Writer:
         now: datetime,
         *,
         all_or_nothing: bool = False,
-    ) -> list[Stored | StatusError]:
+    ) -> list[StoredObject | StatusError]:
         """Create objects: namespace, manifest and user each; return their results, in order.
 
         What fails has its error there and spoils nothing for the others, which are inserted by one
@@ -176,11 +176,11 @@ class Writer:
         books: quotas.Books | None,
         *,
         all_or_nothing: bool,
-    ) -> list[Stored | StatusError]:
+    ) -> list[StoredObject | StatusError]:
         """Create objects as ``create_each`` says, and charge the books, if there are any."""
         writes_catalogue = kind.in_catalogue
         context = catalogue.current()
-        results: list[Stored | StatusError | None] = [None] * len(wanted)
+        results: list[StoredObject | StatusError | None] = [None] * len(wanted)
         remaining: Sequence[int] = range(len(wanted))
         for attempt in range(_MAX_TRIES):
             if books is None and context.has_quotas:
@@ -236,8 +236,8 @@ class Writer:
                 catalogue.advance()
             changes.announce(inserted[-1].revision, (kind.name,))
             for row, one in zip(inserted, prepared, strict=True):
-                results[one.place] = Stored(
-                    transactions.told(row.text, row.revision),
+                results[one.place] = StoredObject(
+                    transactions.written_json(row.text, row.revision),
                     row.revision,
                     one.admitted.warnings,
                     one.admitted.manifest["metadata"]["uid"],
@@ -298,11 +298,11 @@ class Writer:
             settled = self.settle(admitted.manifest, None, now)
             settled = managed_fields.created(kind, settled, now)
             if settled is not admitted.manifest:
-                admitted = admission.Admitted(settled, admitted.warnings)
+                admitted = admission.AdmittedObject(settled, admitted.warnings)
             prepared.append(_New(place, admitted, generated))
         return prepared, refused
 
-    def update(self, kind: Kind, wanted: Update, now: datetime) -> Stored:
+    def update(self, kind: Kind, wanted: Update, now: datetime) -> StoredObject:
         """Replace an object by what ``wanted.change`` makes of it; see `actions.objects.update`."""
         with transaction.atomic():
             if kind.in_catalogue:
@@ -311,7 +311,7 @@ class Writer:
             self.lock_before()
             row = self.lock(kind, wanted.namespace, wanted.name)
             version = self._next(kind, row, wanted, context, now)
-            if isinstance(version, Stored):
+            if isinstance(version, StoredObject):
                 return version
             new, old = version.new, version.old
             leaves = version.leaves(kind)
@@ -328,7 +328,7 @@ class Writer:
         wanted: Update,
         context: catalogue.Catalogue,
         now: datetime,
-    ) -> NewVersion | Stored:
+    ) -> NewVersion | StoredObject:
         """Return the version of a locked row to write, or the present one if nothing differs.
 
         Raises:
@@ -350,7 +350,9 @@ class Writer:
             new = managed_fields.updated(kind, old, new, wanted.manager, now)
         text, slots = document.encode(kind.name, new)
         if object_meta.same(kind, row, old, new, text, slots):
-            return Stored(row.composed(), row.revision, admitted.warnings, row.uid, changed=False)
+            return StoredObject(
+                row.composed(), row.revision, admitted.warnings, row.uid, changed=False
+            )
         if subresource in _OF_WHAT_IS_WANTED and kind.counts_generation:
             object_meta.bump_generation(kind, old, new)
             text, slots = document.encode(kind.name, new)
@@ -362,14 +364,14 @@ class Writer:
 
     def renew_each(
         self, kind: Kind, wanted: Sequence[Update], now: datetime
-    ) -> list[Stored | StatusError]:
+    ) -> list[StoredObject | StatusError]:
         """Update objects, each as ``update`` does; return their results, in order.
 
         Those that say nothing but that somebody lives (``Strategy.is_heartbeat``) are written by
         one statement. The others, and those that are named twice, are updated one by one after
         these. What fails has its error there and spoils nothing for the others.
         """
-        results: dict[int, Stored | StatusError] = {}
+        results: dict[int, StoredObject | StatusError] = {}
 
         def renew() -> None:
             results.clear()
@@ -387,7 +389,7 @@ class Writer:
                     except StatusError as error:
                         results[place] = error
                         continue
-                    if isinstance(version, Stored):
+                    if isinstance(version, StoredObject):
                         results[place] = version
                     elif kind.strategy.is_heartbeat(version.new, version.old):
                         renewed[place] = version
@@ -400,7 +402,7 @@ class Writer:
                 if not kind.has_unlogged_updates:
                     changes.announce(max(revisions.values()), (kind.name,))
 
-        def one_by_one(one: Update) -> Stored | StatusError:
+        def one_by_one(one: Update) -> StoredObject | StatusError:
             try:
                 return self.update(kind, one, now)
             except StatusError as error:
@@ -428,7 +430,7 @@ class Writer:
 
     def delete_each(
         self, kind: Kind, wanted: Sequence[Deletion], now: datetime
-    ) -> list[Deleted | StatusError]:
+    ) -> list[DeletedObject | StatusError]:
         """Delete objects, or begin to, in one transaction; return their results, in order.
 
         What fails has its error there and spoils nothing for the others. Whatever else is raised,
@@ -456,7 +458,7 @@ class Writer:
         def remove(rows: Sequence[LockedRow]) -> list[int]:
             return self.remove(kind, rows, now)
 
-        def work() -> list[Deleted | StatusError]:
+        def work() -> list[DeletedObject | StatusError]:
             with transaction.atomic():
                 if kind.in_catalogue:
                     catalogue.lock_for_writing()
@@ -464,7 +466,7 @@ class Writer:
                 results = deletion.delete_each(
                     kind, wanted, lock=lock, judge=judge, write=write, remove=remove
                 )
-                if kind.in_catalogue and any(isinstance(one, Deleted) for one in results):
+                if kind.in_catalogue and any(isinstance(one, DeletedObject) for one in results):
                     catalogue.advance()
                 return results
 

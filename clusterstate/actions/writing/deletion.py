@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from clusterstate.actions.writing import transactions
-from clusterstate.actions.writing.stored import Deleted, LockedRow
+from clusterstate.actions.writing.stored import DeletedObject, LockedRow
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.change_log import changes
 from clusterstate.objects.registry.kind import Kind
@@ -112,7 +112,7 @@ def delete_each(
     judge: Judge,
     write: WriteVersions,
     remove: Remove,
-) -> list[Deleted | StatusError]:
+) -> list[DeletedObject | StatusError]:
     """Delete objects of one kind in the caller's transaction; return each one's result, in order.
 
     ``lock`` returns the rows that there are. ``judge`` returns the fate of a locked object, or
@@ -120,7 +120,7 @@ def delete_each(
     once more after the others, as if its second request had come later. Whatever else is raised,
     nothing was deleted.
     """
-    results: dict[int, Deleted | StatusError] = {}
+    results: dict[int, DeletedObject | StatusError] = {}
     remaining = list(range(len(wanted)))
     while remaining:
         turn: dict[tuple[str, str], int] = {}
@@ -139,9 +139,9 @@ def _delete_turn(
     judge: Judge,
     write: WriteVersions,
     remove: Remove,
-) -> dict[int, Deleted | StatusError]:
+) -> dict[int, DeletedObject | StatusError]:
     """Delete objects that are all different; return the results by place."""
-    results: dict[int, Deleted | StatusError] = {}
+    results: dict[int, DeletedObject | StatusError] = {}
     outcomes: dict[int, tuple[LockedRow, Outcome]] = {}
     rows = {(row.namespace, row.name): row for row in lock(list(turn))}
     for key, place in turn.items():
@@ -166,14 +166,16 @@ def _delete_turn(
     for place, (row, one) in outcomes.items():
         revision = revisions.get(place)
         if revision is None:
-            results[place] = Deleted(row.composed(), row.revision, row.uid, gone=False)
+            results[place] = DeletedObject(row.composed(), row.revision, row.uid, gone=False)
         else:
-            composed = transactions.told(one.text, revision, one.overlay, before=row.revision)
-            results[place] = Deleted(composed, revision, row.uid, gone=one.gone)
+            composed = transactions.written_json(
+                one.text, revision, one.overlay, before=row.revision
+            )
+            results[place] = DeletedObject(composed, revision, row.uid, gone=one.gone)
     return results
 
 
-def only(results: Sequence[Deleted | StatusError]) -> Deleted:
+def only(results: Sequence[DeletedObject | StatusError]) -> DeletedObject:
     """Return the result of the only deletion.
 
     Raises:

@@ -107,7 +107,7 @@ def limited(context: catalogue.Catalogue, kind: Kind, namespaces: Iterable[str])
 Opened = TypeVar("Opened")
 
 
-class Spoiled(Exception):  # it is not an error: what was hoped for did not come true
+class ChargeRefused(Exception):  # it is not an error: what was hoped for did not come true
     """A constraint refused what was charged, and the transaction is lost: begin again."""
 
 
@@ -137,7 +137,7 @@ def with_books(
                     books.write(now)
                     return done
                 transaction.set_rollback(True)
-        except Spoiled:
+        except ChargeRefused:
             hopeful = False
             continue
         limited_spaces = limited(catalogue.reload(), kind, spaces)
@@ -149,7 +149,7 @@ class Books:
 
     is_hopeful = False
     """Optimistic: charges and statuses are stored in one statement without a savepoint. On a name
-    collision ``Spoiled`` is raised and the caller retries."""
+    collision ``ChargeRefused`` is raised and the caller retries."""
 
     def __init__(self, rows: Sequence[LockedRow]) -> None:
         self._rows = rows
@@ -199,7 +199,7 @@ class Books:
         Where that is hoped to succeed, the statuses are stored with it, in the same round trip.
 
         Raises:
-            Spoiled: a constraint refused it after all, or it stored nothing.
+            ChargeRefused: a constraint refused it after all, or it stored nothing.
         """
         if not self.is_hopeful:
             return sql.fetch(statement, parameters)
@@ -207,9 +207,9 @@ class Books:
         try:
             stored, *revisions = sql.fetch_together((statement, parameters), *updates)
         except IntegrityError as error:
-            raise Spoiled from error
+            raise ChargeRefused from error
         if not stored:
-            raise Spoiled
+            raise ChargeRefused
         self._note_written(rows, revisions)
         return stored
 

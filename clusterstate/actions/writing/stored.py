@@ -8,7 +8,7 @@ from clusterstate.objects.values.document import Overlay
 from clusterstate.objects.values.meta import Manifest
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredObject(msgspec.Struct, frozen=True):
     """An object as it was stored (or would be, in a dry run); ``manifest`` is its JSON.
 
     ``changed`` is false when an update changed nothing: no new revision, no change in the log.
@@ -21,7 +21,7 @@ class Stored(msgspec.Struct, frozen=True):
     changed: bool = True
 
 
-class Deleted(msgspec.Struct, frozen=True):
+class DeletedObject(msgspec.Struct, frozen=True):
     """The answer to a deletion. ``gone`` is false while the object stays for its finalizers."""
 
     manifest: bytes

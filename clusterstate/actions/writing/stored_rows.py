@@ -114,7 +114,7 @@ def _from_json(column: Column) -> str:
     return f"(e ->> '{column.name}')::{type_}"
 
 
-class Inserted(msgspec.Struct, frozen=True):
+class InsertedRow(msgspec.Struct, frozen=True):
     """A row that was inserted, and its document's text."""
 
     id: int
@@ -131,7 +131,7 @@ def insert_rows(
     by: Sequence[Actor | None] = (),
     fetch: Callable[[str, Sequence[Any]], list[sql.Row]] = sql.fetch,
     savepoint: bool = True,
-) -> list[Inserted] | None:
+) -> list[InsertedRow] | None:
     """Insert objects of one kind in one statement; return them in order.
 
     ``by``: who creates each; none given: whoever this thread acts for. ``fetch`` executes the
@@ -165,7 +165,7 @@ def insert_rows(
         rows = fetch(_insert_statement(kind.name), parameters)
     if not rows:
         return None
-    return [Inserted(row[0], row[1], text) for row, text in zip(rows, texts, strict=True)]
+    return [InsertedRow(row[0], row[1], text) for row, text in zip(rows, texts, strict=True)]
 
 
 def taken_names(kind: Kind, manifests: Sequence[Manifest]) -> set[int]:

@@ -38,7 +38,9 @@ def is_rehearsal() -> bool:
     return _rehearsing.get()
 
 
-def told(text: str, revision: int, overlay: Overlay = document.EMPTY, *, before: int = 0) -> bytes:
+def written_json(
+    text: str, revision: int, overlay: Overlay = document.EMPTY, *, before: int = 0
+) -> bytes:
     """Return the JSON of an object written at ``revision``, for the answer to its writer.
 
     ``before`` is the version that it had, 0 for a new one. A dry run leaves an object at that

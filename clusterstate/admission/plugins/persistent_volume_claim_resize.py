@@ -21,7 +21,7 @@ def validate(request: Request) -> None:
     """
     if request.operation != UPDATE or request.subresource or request.old is None:
         return
-    if _asked(request.manifest).cmp(_asked(request.old)) <= 0:
+    if _requested_storage(request.manifest).cmp(_requested_storage(request.old)) <= 0:
         return
     if (request.old.get("status") or {}).get("phase") != "Bound":
         raise request.forbidden("Only bound persistent volume claims can be expanded")
@@ -37,7 +37,7 @@ def validate(request: Request) -> None:
     )
 
 
-def _asked(claim: Manifest) -> Quantity:
+def _requested_storage(claim: Manifest) -> Quantity:
     requests = ((claim.get("spec") or {}).get("resources") or {}).get("requests") or {}
     return Quantity.parse(requests.get("storage", "0"))
 

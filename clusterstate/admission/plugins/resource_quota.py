@@ -183,9 +183,9 @@ def charge(
         exceeded = [n for n in asked if account.used[n].add(asked[n]) > account.hard[n]]
         if exceeded:
             said = (
-                f"exceeded quota: {account.name}, requested: {_told(asked, exceeded)},"
-                f" used: {_told(account.used, exceeded)},"
-                f" limited: {_told(account.hard, exceeded)}"
+                f"exceeded quota: {account.name}, requested: {_amounts_text(asked, exceeded)},"
+                f" used: {_amounts_text(account.used, exceeded)},"
+                f" limited: {_amounts_text(account.hard, exceeded)}"
             )
             raise _forbidden(kind, name, said)
     for account, more, less in zip(accounts, after, earlier, strict=True):
@@ -199,7 +199,7 @@ def take_back(accounts: Sequence[Account], charged: Charge) -> None:
         account.change(before, after)
 
 
-def _told(amounts: Mapping[str, Quantity], names: Sequence[str]) -> str:
+def _amounts_text(amounts: Mapping[str, Quantity], names: Sequence[str]) -> str:
     return ",".join(f"{name}={amounts[name]}" for name in sorted(names))
 
 

@@ -407,7 +407,7 @@ def _running(
             known.get(one["name"])
             or {
                 **_container(one, state if _runs_along(one) else {"terminated": done}, ready=True),
-                **(resizes.told(one, {}) if _runs_along(one) else {}),
+                **(resizes.reported_resources(one, {}) if _runs_along(one) else {}),
             }
             for one in before
         ]
@@ -463,7 +463,7 @@ def _containers(
         if known.get("lastState"):
             made["lastState"] = known["lastState"]
         if "running" in state:
-            made |= resizes.told(one, known)
+            made |= resizes.reported_resources(one, known)
         found.append(made)
     return found
 

@@ -26,7 +26,7 @@ class Room(msgspec.Struct, frozen=True):
     others: Amounts
 
 
-def told(container: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+def reported_resources(container: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     """Return what the status of a running container tells of its resources.
 
     That is what the status told before (``known``) until the container is resized, and what a new
@@ -35,7 +35,7 @@ def told(container: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     if known.get("resources") is not None:
         kept = ("allocatedResources", "resources")
         return {name: known[name] for name in kept if name in known}
-    return resizing.told_of(container.get("resources") or {})
+    return resizing.reported_resources(container.get("resources") or {})
 
 
 def decide(pod: Pod, room: Callable[[], Room], now: str) -> Pod | None:

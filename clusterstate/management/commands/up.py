@@ -130,7 +130,7 @@ class _Start:
         with self._step("keys and certificate"):
             private_files.read_or_create(self._state / "secret-key", tokens.new_secret())
             certificate, key = self._ensure_certificate(now)
-        processes = self._wanted(certificate, key)
+        processes = self._parts(certificate, key)
         say(f"size: {settings.SIZE}, {sum(part.workers for part in processes)} processes")
         if not os.environ.get("DATABASE_URL"):
             sessions = {"max_connections": str(capacity.of_embedded(processes))}
@@ -220,7 +220,7 @@ class _Start:
             users.ensure_administrator(name=first_token.ADMINISTRATOR, password=password)
             first_token.ensure(self._state, now=now)
 
-    def _wanted(self, certificate: Path, key: Path) -> list[parts.Part]:
+    def _parts(self, certificate: Path, key: Path) -> list[parts.Part]:
         return list(
             parts.parts(
                 parts.PartOptions(

@@ -30,7 +30,7 @@ from clusterstate.objects.cel.functions import (
     parse_semver,
     type_name,
 )
-from clusterstate.objects.cel.syntax import Checked, Node, read
+from clusterstate.objects.cel.syntax import CheckedExpression, Node, read
 from clusterstate.objects.values.quantity import Quantity
 
 MOST_COST: Final = 1_000_000
@@ -191,7 +191,7 @@ def _restore_fields(node: Node) -> None:
         node.operand = Node(-node.id, kind="ident", name="device")
 
 
-def _check_fields(node: Node, checked: Checked, known: set[str], expression: str) -> None:
+def _check_fields(node: Node, checked: CheckedExpression, known: set[str], expression: str) -> None:
     for child in children(node):
         _check_fields(child, checked, known, expression)
     of_device = (

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from clusterstate.objects.cel.functions import COMPARED, ONE_UNIT, PATTERN_FACTOR, TEXT_FACTOR
-from clusterstate.objects.cel.syntax import ACCUMULATORS, Checked, Fold, Node
+from clusterstate.objects.cel.syntax import ACCUMULATORS, CheckedExpression, Fold, Node
 
 MOST: Final = (1 << 64) - 1
 _SCALARS: Final = ("bool", "double", "duration", "int", "timestamp", "uint")
@@ -54,7 +54,7 @@ class _Local(NamedTuple):
 
 
 class _Coster:
-    def __init__(self, checked: Checked, size_of: SizeOf) -> None:
+    def __init__(self, checked: CheckedExpression, size_of: SizeOf) -> None:
         self.checked = checked
         self.size_of = size_of
         self.paths: dict[int, list[str]] = {}
@@ -350,6 +350,6 @@ def _replaced(size: Range, old: Range, new: Range) -> Range:
     return Range(min(least, MOST), min(most, MOST))
 
 
-def estimate(checked: Checked, size_of: SizeOf) -> Range:
+def estimate(checked: CheckedExpression, size_of: SizeOf) -> Range:
     """Return the least and the most that evaluating the expression costs."""
     return _Coster(checked, size_of).cost(checked.root)

@@ -19,7 +19,7 @@ from clusterstate.objects.cel.functions import (
     is_number,
     no_overload,
 )
-from clusterstate.objects.cel.syntax import Checked, Fold, Node
+from clusterstate.objects.cel.syntax import CheckedExpression, Fold, Node
 from clusterstate.objects.values.quantity import Quantity
 
 
@@ -85,7 +85,7 @@ def _get_optional(value: Any, key: Any) -> Optional:
 
 
 class _Compiler:
-    def __init__(self, checked: Checked) -> None:
+    def __init__(self, checked: CheckedExpression) -> None:
         self.checked = checked
 
     def node(self, node: Node) -> Run:
@@ -374,7 +374,7 @@ def _is_plain_call(node: Node) -> bool:
     return node.kind in ("call", "fold", "list", "map") and not _is_attribute(node)
 
 
-def unknown_function(checked: Checked) -> str | None:
+def unknown_function(checked: CheckedExpression) -> str | None:
     """Return the name of a function that types are known for and that nothing here runs."""
     known = {
         *CALLS, "_&&_", "_||_", "_?_:_", "_[_]", "_?._", "_[?_]", "!_", "@not_strictly_false",
@@ -399,6 +399,6 @@ def children(node: Node) -> list[Node]:
     return found
 
 
-def compile_closure(checked: Checked) -> Run:
+def compile_closure(checked: CheckedExpression) -> Run:
     """Return the closure that evaluates an expression; it raises ``Failure`` and ``TooCostly``."""
     return _Compiler(checked).node(checked.root)

@@ -73,7 +73,7 @@ class Fold(msgspec.Struct):
         )
 
 
-class Checked(msgspec.Struct):
+class CheckedExpression(msgspec.Struct):
     """A checked expression: its tree, the type of each node, the overloads of each call."""
 
     root: Node
@@ -212,10 +212,10 @@ def _type(data: bytes) -> CelType:
     return DYN
 
 
-def read(serialized: bytes) -> Checked:
+def read(serialized: bytes) -> CheckedExpression:
     """Return the tree of what the library's ``Expression.serialize`` gave."""
     message = dict(_fields(serialized))[2]  # within an Any
-    checked = Checked(Node(0), {}, {}, {})
+    checked = CheckedExpression(Node(0), {}, {}, {})
     for number, value in _fields(message):
         if number == 4:
             checked.root = _node(value)

@@ -56,7 +56,7 @@ def shown(manifest: Manifest) -> Manifest:
     return {**manifest, "apiVersion": API_VERSION, "spec": spec, "status": status}
 
 
-def kept(new: Manifest, old: Manifest) -> Manifest:
+def with_unknown_fields(new: Manifest, old: Manifest) -> Manifest:
     """Return an object changed by version 1, with the old object's fields that version 1 lacks."""
     result = dict(new)
     for part, name, words in (

@@ -40,7 +40,7 @@ def shown(manifest: Manifest, version: str) -> Manifest:
     return result
 
 
-def kept(new: Manifest, old: Manifest) -> Manifest:
+def with_unknown_fields(new: Manifest, old: Manifest) -> Manifest:
     """Return an object changed by v1alpha2, with the old object's fields that v1alpha2 lacks."""
     spec, before = new.get("spec"), old.get("spec") or {}
     if not isinstance(spec, dict):

@@ -145,7 +145,7 @@ def unknown_fields(kind: str, manifest: Manifest) -> list[str]:
 def unknown_paths(value: Any, wire_type: type[msgspec.Struct]) -> list[str]:
     """Return the paths of all fields of ``value`` that ``wire_type`` does not have."""
     shape = _shape_of(wire_type)
-    return [] if _known(value, shape) else list(_unknown(value, shape, ""))
+    return [] if _is_known(value, shape) else list(_unknown(value, shape, ""))
 
 
 def drop_unknown(kind: str, manifest: Manifest, *copies: Manifest) -> None:
@@ -200,7 +200,7 @@ def _shape(info: Any, seen: dict[Any, _Shape]) -> _Shape:
     return None
 
 
-def _known(value: Any, shape: _Shape) -> bool:
+def _is_known(value: Any, shape: _Shape) -> bool:
     """Return whether ``_unknown`` yields nothing, without building paths: the usual case."""
     if isinstance(shape, dict):
         if isinstance(value, dict):
@@ -208,13 +208,13 @@ def _known(value: Any, shape: _Shape) -> bool:
                 if key not in shape:
                     return False
                 inner = shape[key]
-                if inner is not None and not _known(child, inner):
+                if inner is not None and not _is_known(child, inner):
                     return False
         return True
     inner = shape[0]
     if isinstance(shape, list):
-        return not isinstance(value, list) or all(_known(child, inner) for child in value)
-    return not isinstance(value, dict) or all(_known(child, inner) for child in value.values())
+        return not isinstance(value, list) or all(_is_known(child, inner) for child in value)
+    return not isinstance(value, dict) or all(_is_known(child, inner) for child in value.values())
 
 
 def _unknown(value: Any, shape: _Shape, path: str) -> Iterator[str]:

@@ -102,7 +102,8 @@ class _SilentPath(msgspec.Struct):
 def warnings(kind: str, manifest: Manifest) -> list[str]:
     """Return a text for each field and label of a manifest of which nothing comes."""
     found = [
-        f"{path}: {reason}" for path, reason in _told(manifest, _places(KINDS[kind].wire_type), "")
+        f"{path}: {reason}"
+        for path, reason in _found_fields(manifest, _places(KINDS[kind].wire_type), "")
     ]
     if kind in SILENT_LABELS:
         labels = (manifest.get("metadata") or {}).get("labels") or {}
@@ -114,7 +115,9 @@ def warnings(kind: str, manifest: Manifest) -> list[str]:
     return found
 
 
-def _told(value: Manifest, places: dict[str, _SilentPath], path: str) -> Iterator[tuple[str, str]]:
+def _found_fields(
+    value: Manifest, places: dict[str, _SilentPath], path: str
+) -> Iterator[tuple[str, str]]:
     for field, place in places.items():
         child = value.get(field)
         if not child and child is not False:
@@ -123,11 +126,11 @@ def _told(value: Manifest, places: dict[str, _SilentPath], path: str) -> Iterato
         if place.silent is not None and place.silent.tells(child):
             yield where, place.silent.reason
         elif isinstance(child, dict):
-            yield from _told(child, place.inner, where)
+            yield from _found_fields(child, place.inner, where)
         elif isinstance(child, list) and place.inner:
             for index, item in enumerate(child):
                 if isinstance(item, dict):
-                    yield from _told(item, place.inner, f"{where}[{index}]")
+                    yield from _found_fields(item, place.inner, f"{where}[{index}]")
 
 
 @cache

@@ -63,7 +63,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resources: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Told(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The amounts in a container's status, as they are written."""
 
     name: str = ""
@@ -79,8 +79,8 @@ class _Condition(msgspec.Struct, frozen=True, gc=False):
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     conditions: tuple[_Condition, ...] = ()
-    container_statuses: tuple[_Told, ...] = ()
-    init_container_statuses: tuple[_Told, ...] = ()
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
     allocated_resources: msgspec.Raw = msgspec.Raw(b"")
     resources: msgspec.Raw = msgspec.Raw(b"")
 
@@ -122,7 +122,7 @@ class Glances:
         if not spec.node_name:
             return Glance("", _text(_waiting(_decode_pod(body))))
         leaving = 1 if seen.metadata.deletion_timestamp else 0
-        held = _held(seen.status)
+        held = _amounts(seen.status)
         parts = spec.containers, spec.init_containers, spec.overhead, spec.resources
         written = leaving, tuple(bytes(one) for one in parts), held
         text = self._known.get(written)
@@ -141,7 +141,7 @@ def _text(one: Use | Wait) -> str:
     return _encode(one).decode()
 
 
-def _held(status: _Status) -> _Held:
+def _amounts(status: _Status) -> _Held:
     """Return the amounts in a status as they are written; empty if there are none.
 
     Agents report them for each container. Equal pods have equal texts.

@@ -144,7 +144,8 @@ def _may_count_otherwise(new: Manifest, old: Manifest) -> bool:
     if spec is not former and differs(spec, former):
         return True
     told, before = (
-        scheduling_class.held(one.get("spec") or {}, one.get("status") or {}) for one in (new, old)
+        scheduling_class.status_amounts(one.get("spec") or {}, one.get("status") or {})
+        for one in (new, old)
     )
     return told != before
 
@@ -199,10 +200,10 @@ def carry_out(pod: Manifest, generation: int) -> Manifest:
 def _renewed(told: Manifest, asked: Manifest | None) -> Manifest:
     if asked is None or not (told.get("allocatedResources") or told.get("resources")):
         return told
-    return {**told, **told_of(asked)}
+    return {**told, **reported_resources(asked)}
 
 
-def told_of(stated: Manifest) -> Manifest:
+def reported_resources(stated: Manifest) -> Manifest:
     """Return how the status of a container tells of resources that it has."""
     actual = {part: stated[part] for part in ("requests", "limits") if stated.get(part)}
     return {"allocatedResources": dict(stated.get("requests") or {}), "resources": actual}
@@ -230,7 +231,7 @@ def hold(new: Manifest, had: Manifest, why: Verdict, generation: int, now: str) 
             told = {one.get("name"): one for one in status.get(telling) or ()}
             status[telling] = [
                 {**(told.get(one.get("name")) or _unheard_of(one)),
-                 **told_of(one.get("resources") or {})}
+                 **reported_resources(one.get("resources") or {})}
                 for one in containers
             ]  # fmt: skip
     if (had.get("spec") or {}).get("resources"):
@@ -266,10 +267,10 @@ def _unheard_of(container: Manifest) -> Manifest:
 
 def waits(pod: Manifest) -> bool:
     """Return whether a pod's status says that a resize of it waits."""
-    return bool(told_reason(pod)[0])
+    return bool(reported_reason(pod)[0])
 
 
-def told_reason(pod: Manifest) -> tuple[str, str]:
+def reported_reason(pod: Manifest) -> tuple[str, str]:
     """Return why a resize waits, and the message, as the status says; empty if it does not."""
     for one in (pod.get("status") or {}).get("conditions") or ():
         if one.get("type") == PENDING:

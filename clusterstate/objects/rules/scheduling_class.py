@@ -113,7 +113,7 @@ def reduce(manifest: Manifest) -> Manifest:
     if status := manifest.get("status"):
         if made := claims and status.get("resourceClaimStatuses"):
             kept["status"] = {"resourceClaimStatuses": made}
-        amounts = held(spec, status)
+        amounts = status_amounts(spec, status)
         if amounts:
             told = {**amounts, **kept.get("status", {})}
             resized = {**kept, "spec": _with_names(kept_spec, spec), "status": told}
@@ -135,7 +135,7 @@ def _with_names(kept_spec: Manifest, spec: Manifest) -> Manifest:
     return {**kept_spec, **named}
 
 
-def held(spec: Manifest, status: Manifest) -> Manifest:
+def status_amounts(spec: Manifest, status: Manifest) -> Manifest:
     """Return what a status says of amounts that the spec does not, empty if there is nothing.
 
     Agents repeat for each container what it asks for; that says nothing.
@@ -179,14 +179,14 @@ def _amounts(told: Manifest, asked: Manifest, *, infeasible: bool) -> Manifest:
     if allocated in ({}, asked) and actual in ({}, asked) and not infeasible:
         return {}
     kept: Manifest = {}
-    if allocated := _known(allocated, asked):
+    if allocated := _requested_amounts(allocated, asked):
         kept["allocatedResources"] = allocated
-    if actual := _known(actual, asked):
+    if actual := _requested_amounts(actual, asked):
         kept["resources"] = {"requests": actual}
     return kept
 
 
-def _known(amounts: Manifest, asked: Manifest) -> Manifest:
+def _requested_amounts(amounts: Manifest, asked: Manifest) -> Manifest:
     return {name: amount for name, amount in amounts.items() if name in asked or name in _RESIZED}
 
 

@@ -58,14 +58,14 @@ def admits(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
     )
 
 
-class Labelled(msgspec.Struct, frozen=True):
+class LabelledCount(msgspec.Struct, frozen=True):
     """This many things (pods, nodes) with the same labels."""
 
     labels: Mapping[str, str]
     count: int = 1
 
 
-class Selecting(msgspec.Struct, frozen=True):
+class SelectorOwner(msgspec.Struct, frozen=True):
     """An object with a selector."""
 
     kind: str
@@ -74,7 +74,7 @@ class Selecting(msgspec.Struct, frozen=True):
     selector: Selector
 
 
-class Shared(msgspec.Struct, frozen=True):
+class SelectorOverlap(msgspec.Struct, frozen=True):
     """Another object of the same role, and how many things both select."""
 
     kind: str
@@ -89,17 +89,17 @@ class Selection(msgspec.Struct, frozen=True):
     ``users`` is how many pods name the object (a RuntimeClass); ``None`` for other kinds.
     """
 
-    of: Selecting
+    of: SelectorOwner
     count: int
     overlapping: int
-    overlaps: tuple[Shared, ...]
+    overlaps: tuple[SelectorOverlap, ...]
     users: int | None = None
 
 
 class Index:
     """Things with labels, and which of them a selector selects, as bits."""
 
-    def __init__(self, things: Sequence[Labelled]) -> None:
+    def __init__(self, things: Sequence[LabelledCount]) -> None:
         self._counts = [thing.count for thing in things]
         self._all = (1 << len(things)) - 1
         self._pairs: dict[tuple[str, str], list[int]] = {}
@@ -150,12 +150,12 @@ class Index:
         return known
 
 
-def compare(index: Index, selected: Sequence[tuple[Selecting, int]]) -> list[Selection]:
+def compare(index: Index, selected: Sequence[tuple[SelectorOwner, int]]) -> list[Selection]:
     """Return what objects of one role select, in their order, from the bits that they select.
 
     Objects that select the very same things are compared with others once.
     """
-    alike: dict[int, list[Selecting]] = {}
+    alike: dict[int, list[SelectorOwner]] = {}
     for one, bits in selected:
         alike.setdefault(bits, []).append(one)
     shared: dict[int, list[tuple[int, int]]] = {bits: [] for bits in alike}
@@ -172,7 +172,7 @@ def compare(index: Index, selected: Sequence[tuple[Selecting, int]]) -> list[Sel
         by_size = sorted(shared[bits], key=lambda entry: -entry[1])
         overlapping = sum(len(alike[other]) for other, _ in by_size) - bool(bits)
         others = (
-            Shared(other.kind, other.name, count)
+            SelectorOverlap(other.kind, other.name, count)
             for bits_of_other, count in by_size
             for other in alike[bits_of_other]
             if other is not one
@@ -182,10 +182,10 @@ def compare(index: Index, selected: Sequence[tuple[Selecting, int]]) -> list[Sel
     return result
 
 
-def of_pods(pods: Sequence[Labelled], members: Iterable[Selecting]) -> list[Selection]:
+def of_pods(pods: Sequence[LabelledCount], members: Iterable[SelectorOwner]) -> list[Selection]:
     """Return what objects of one namespace select of its pods, by role, kind and name."""
     index = Index(pods)
-    by_role: dict[str, list[Selecting]] = {}
+    by_role: dict[str, list[SelectorOwner]] = {}
     for one in sorted(members, key=lambda one: (one.kind, one.name)):
         by_role.setdefault(ROLES[one.kind], []).append(one)
     return [

@@ -69,7 +69,7 @@ def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     return address.is_global and not address.is_multicast
 
 
-class Allowed:
+class AllowedTargets:
     """The allowed targets: host names (also ``*.example.com``), addresses, networks, ``public``."""
 
     def __init__(self, words: Iterable[str]) -> None:

@@ -117,12 +117,14 @@ def keep_allocated(new: Manifest, old: Manifest) -> Manifest:
     if spec.get("ports") and _has_ports(old):
         ports = old.get("ports") or []
         spec["ports"] = (
-            _kept(spec["ports"], ports) if _has_ports(spec) else _left(spec["ports"], ports)
+            _with_node_ports(spec["ports"], ports)
+            if _has_ports(spec)
+            else _without_node_ports(spec["ports"], ports)
         )
     return spec
 
 
-def _kept(new: list[Manifest], old: list[Manifest]) -> list[Manifest]:
+def _with_node_ports(new: list[Manifest], old: list[Manifest]) -> list[Manifest]:
     """Return ports with the node ports that those of the same name had, unless another has them."""
     used = {one.get("nodePort") for one in new} & {one.get("nodePort") for one in old}
     by_name = {one.get("name") or "": one.get("nodePort") for one in old}
@@ -137,7 +139,7 @@ def _kept(new: list[Manifest], old: list[Manifest]) -> list[Manifest]:
     return found
 
 
-def _left(new: list[Manifest], old: list[Manifest]) -> list[Manifest]:
+def _without_node_ports(new: list[Manifest], old: list[Manifest]) -> list[Manifest]:
     """Return ports without the node ports that they had; a client who names others means it."""
     given = {one.get("nodePort") for one in old}
     return [

@@ -434,19 +434,19 @@ class _Parser:
         self._scanned = list(_scan(text))
         self._position = 0
 
-    def _look(self) -> tuple[str, str]:
+    def _peek(self) -> tuple[str, str]:
         symbol, literal = self._scanned[self._position]
         return (_IDENTIFIER if symbol in ("in", "notin") else symbol), literal
 
     def _take(self) -> tuple[str, str]:
-        result = self._look()
+        result = self._peek()
         self._position += 1
         return result
 
     def parse(self) -> list[Requirement]:
         requirements: list[Requirement] = []
         while True:
-            symbol, literal = self._look()
+            symbol, literal = self._peek()
             if symbol == _END:
                 return requirements
             if symbol not in (_IDENTIFIER, "!"):
@@ -462,7 +462,7 @@ class _Parser:
                 return requirements
             if symbol != ",":
                 raise SelectorError(f"found '{literal}', expected: ',' or 'end of string'")
-            symbol, literal = self._look()
+            symbol, literal = self._peek()
             if symbol not in (_IDENTIFIER, "!"):
                 raise SelectorError(f"found '{literal}', expected: identifier after ','")
 
@@ -476,7 +476,7 @@ class _Parser:
         if problems := is_qualified_name(key):
             error = FieldError(INVALID, "<nil>", key, "; ".join(problems))
             raise SelectorError(f"{error.field}: {error.message()}")
-        if negated or self._look()[0] in (_END, ","):
+        if negated or self._peek()[0] in (_END, ","):
             return _sound(key, DOES_NOT_EXIST if negated else EXISTS, [])
         symbol, literal = self._scanned[self._position]
         self._position += 1
@@ -488,7 +488,7 @@ class _Parser:
         return _sound(key, operator, sorted(values))
 
     def _exact_value(self) -> set[str]:
-        if self._look()[0] in (_END, ","):
+        if self._peek()[0] in (_END, ","):
             return {""}
         symbol, literal = self._take()
         if symbol != _IDENTIFIER:
@@ -499,7 +499,7 @@ class _Parser:
         symbol, literal = self._take()
         if symbol != "(":
             raise SelectorError(f"found '{literal}' expected: '('")
-        symbol, literal = self._look()
+        symbol, literal = self._peek()
         if symbol == ")":
             self._take()
             return {""}
@@ -516,7 +516,7 @@ class _Parser:
             symbol, literal = self._take()
             if symbol == _IDENTIFIER:
                 values.add(literal)
-                symbol, literal = self._look()
+                symbol, literal = self._peek()
                 if symbol == ")":
                     return values
                 if symbol != ",":
@@ -524,7 +524,7 @@ class _Parser:
             elif symbol == ",":
                 if not values:
                     values.add("")
-                symbol, _ = self._look()
+                symbol, _ = self._peek()
                 if symbol == ")":
                     values.add("")
                     return values

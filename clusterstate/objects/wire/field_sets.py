@@ -264,7 +264,7 @@ def from_fields_v1(tree: Any) -> FieldSet:
     return frozenset(walk(tree, ())) if isinstance(tree, dict) else frozenset()
 
 
-def _said(text: str) -> Any:
+def _json_value(text: str) -> Any:
     """Return the JSON value in an element, None for what a client wrote that is none."""
     try:
         return _decode(text)
@@ -285,7 +285,7 @@ def _items(value: Any, element: str) -> list[Any]:
     kind, _, rest = element.partition(":")
     if kind not in ("k", "v") or not isinstance(value, list):
         return []
-    wanted = _said(rest)
+    wanted = _json_value(rest)
     if kind == "v":
         return [item for item in value if item == wanted]
     if not isinstance(wanted, dict):
@@ -333,7 +333,7 @@ def _is_key(path: Path) -> bool:
     """Return whether a field is one of the keys of its item."""
     if len(path) < 2 or not path[-2].startswith("k:"):
         return False
-    keys = _said(path[-2].removeprefix("k:"))
+    keys = _json_value(path[-2].removeprefix("k:"))
     return isinstance(keys, dict) and path[-1].removeprefix("f:") in keys
 
 
@@ -430,7 +430,7 @@ def shown(path: Path) -> str:
         if kind == "f":
             text += f".{rest}"
         elif kind == "k":
-            keys = _said(rest) or {}
+            keys = _json_value(rest) or {}
             joined = ",".join(f"{key}={encode(value).decode()}" for key, value in keys.items())
             text += f"[{joined}]"
         elif kind == "v":

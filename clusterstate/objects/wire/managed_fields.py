@@ -155,7 +155,7 @@ def updated(kind: Kind, old: Manifest, new: Manifest, manager: Manager, now: dat
     taken if it differs from what is stored and can be read.
     """
     stored: list[Entry] = old["metadata"].get("managedFields") or []
-    entries = _given(new["metadata"].get("managedFields"), stored)
+    entries = _base_entries(new["metadata"].get("managedFields"), stored)
     if not entries or (
         manager.subresource == "status"
         and not any(one.get("subresource") == "status" for one in entries)
@@ -181,7 +181,7 @@ def updated(kind: Kind, old: Manifest, new: Manifest, manager: Manager, now: dat
     return _with(new, _in_order(_capped(kept)))
 
 
-def _given(given: Any, stored: list[Entry]) -> list[Entry]:
+def _base_entries(given: Any, stored: list[Entry]) -> list[Entry]:
     """Return the entries from which a write goes on: those stored, or those that a client sent."""
     if given == [{}]:
         return []

@@ -11,7 +11,7 @@ ALIVE_SECONDS: Final = 30
 
 
 class Total(msgspec.Struct, frozen=True, gc=False):
-    """One series; ``labels`` and ``figures`` as in ``telemetry.metrics.families.Taken``."""
+    """One series; ``labels`` and ``figures`` as in ``telemetry.metrics.families.SeriesCounts``."""
 
     name: str
     labels: str

@@ -240,7 +240,7 @@ class _Sums:
         if ending:
             self.leaving[name] = self.leaving.get(name, 0) + ending
 
-    def asked(self, name: str) -> dict[str, int]:
+    def requested(self, name: str) -> dict[str, int]:
         """Return what was asked of a node; nothing where no pod was there."""
         plain = self.plain.get(name)
         if plain is None:
@@ -281,6 +281,6 @@ def _node(node: Node, sums: _Sums, revision: int) -> FleetNode:
         ready=next((one.status for one in conditions if one.type == "Ready"), ""),
         conditions=tuple(one.type for one in conditions if worries(one)),
         offered=offered,
-        asked=sums.asked(name),
+        asked=sums.requested(name),
         leaving=sums.leaving.get(name, 0),
     )

@@ -58,7 +58,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return [name for name, one in self.signals.items() if one.available < one.threshold]
 
 
-class Reported(msgspec.Struct, frozen=True, kw_only=True):
+class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     """A node's last report, when it came, and what was concluded from the one before."""
 
     node_name: str
@@ -70,20 +70,20 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
 _REPORTED = "SELECT node_name, usage::text, reported_at, outcome::text FROM node_usage"
 
 
-def unjudged_reports() -> list[Reported]:
+def unjudged_reports() -> list[NodeReport]:
     """Return the reports that the pressure controller has not judged. Queries once."""
     rows = sql.fetch(f"{_REPORTED} WHERE {UNJUDGED} ORDER BY reported_at")
     return [_reported(row) for row in rows]
 
 
-def usage_of(node_name: str) -> Reported | None:
+def usage_of(node_name: str) -> NodeReport | None:
     """Return a node's last report, ``None`` if there is none. Queries once."""
     row = sql.fetch_one(f"{_REPORTED} WHERE node_name = %s", (node_name,))
     return None if row is None else _reported(row)
 
 
-def _reported(row: sql.Row) -> Reported:
-    return Reported(
+def _reported(row: sql.Row) -> NodeReport:
+    return NodeReport(
         node_name=row[0],
         usage=msgspec.json.decode(row[1], type=Report),
         reported_at=row[2],

@@ -61,7 +61,7 @@ def beginning(namespace: str) -> Beginning | None:
     uid, number, revision = row
     found = _known.get(uid)
     if found is None:
-        found = _found(namespace, number, revision)
+        found = _find(namespace, number, revision)
         if found is None:
             return None
         if len(_known) >= _MOST_REMEMBERED:
@@ -70,7 +70,7 @@ def beginning(namespace: str) -> Beginning | None:
     return found
 
 
-def _found(namespace: str, number: int, revision: int) -> Beginning | None:
+def _find(namespace: str, number: int, revision: int) -> Beginning | None:
     row = sql.fetch_one(_OLDEST, (revision,))
     before = revision + 1
     if row is not None:

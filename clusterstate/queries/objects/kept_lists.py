@@ -37,7 +37,7 @@ Entry = tuple[str, str, bytes]
 """Namespace, name, and the object as JSON."""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class CachedList(msgspec.Struct, frozen=True):
     """Objects of a kind (and namespace) at ``revision``, in the order of ``keys``."""
 
     revision: int
@@ -47,7 +47,7 @@ class Kept(msgspec.Struct, frozen=True):
     asked_at: float
 
 
-_kept: dict[tuple[str, str], Kept] = {}
+_kept: dict[tuple[str, str], CachedList] = {}
 memory.when_replaced(_kept.clear)
 
 
@@ -67,7 +67,7 @@ def keep(kind: Kind, namespace: str, revision: int, found: Sequence[Entry]) -> N
     _put(kind, namespace, revision, [key[:2] for key in found], items, size)
 
 
-def current(kind: Kind, namespace: str, mark: int) -> Kept | None:
+def current(kind: Kind, namespace: str, mark: int) -> CachedList | None:
     """Return the list at ``mark``, a watermark, or later; ``None``: rows have to be read.
 
     Queries once if the list that is kept is older.
@@ -125,9 +125,9 @@ def _put(
     keys: list[tuple[str, str]],
     items: list[bytes],
     size: int,
-) -> Kept:
+) -> CachedList:
     """Return a list, kept if there is room; others go, the longest unused first."""
-    new = Kept(revision, keys, items, size, time.monotonic())
+    new = CachedList(revision, keys, items, size, time.monotonic())
     place = kind.name, namespace
     before = _kept.pop(place, None)
     if before is not None and before.revision > revision:

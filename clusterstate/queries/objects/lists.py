@@ -384,7 +384,7 @@ class _Listing(msgspec.Struct, frozen=True):
         return Page(items, self.revision, token, remaining)
 
 
-def _of_kept(listing: _Listing, kept: kept_lists.Kept) -> Page:
+def _of_kept(listing: _Listing, kept: kept_lists.CachedList) -> Page:
     """Return the first page of a list that is kept."""
     items, limit = kept.items, listing.limit
     if not limit or len(items) <= limit:

@@ -13,7 +13,7 @@ import msgspec
 from clusterstate.database import sql
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules import selections
-from clusterstate.objects.rules.selections import Index, Labelled, Selecting, Selection
+from clusterstate.objects.rules.selections import Index, LabelledCount, Selection, SelectorOwner
 from clusterstate.objects.rules.usage import FINISHED
 from clusterstate.objects.values.document import SLOT
 from clusterstate.objects.values.labels import (
@@ -87,10 +87,10 @@ def pod_selections(namespace: str = "", *, at: int | None = None) -> list[Select
     Raises:
         Expired: the past is not known as far back.
     """
-    pods: dict[str, list[Labelled]] = {}
+    pods: dict[str, list[LabelledCount]] = {}
     for space, labelled in _pods(namespace) if at is None else _pods_at(namespace, at):
         pods.setdefault(space, []).append(labelled)
-    members: dict[str, list[Selecting]] = {}
+    members: dict[str, list[SelectorOwner]] = {}
     for one in _selecting(_written(namespace) if at is None else _written_at(namespace, at)):
         members.setdefault(one.namespace, []).append(one)
     return [
@@ -100,20 +100,20 @@ def pod_selections(namespace: str = "", *, at: int | None = None) -> list[Select
     ]
 
 
-def _pods(namespace: str) -> Iterator[tuple[str, Labelled]]:
+def _pods(namespace: str) -> Iterator[tuple[str, LabelledCount]]:
     """Yield namespaces and pods with the same labels, of those that have not finished."""
     for space, labels, number in sql.fetch(_PODS, (namespace, namespace)):
-        yield space, Labelled(_decode_labels(labels), number)
+        yield space, LabelledCount(_decode_labels(labels), number)
 
 
-def _pods_at(namespace: str, revision: int) -> Iterator[tuple[str, Labelled]]:
+def _pods_at(namespace: str, revision: int) -> Iterator[tuple[str, LabelledCount]]:
     counts: Counter[tuple[str, frozenset[tuple[str, str]]]] = Counter()
     for item in list_page("Pod", namespace, at=revision).items:
         pod = _decode_pod(item)
         if pod.status.phase not in FINISHED:
             counts[pod.metadata.namespace, frozenset(pod.metadata.labels.items())] += 1
     for (space, labels), number in counts.items():
-        yield space, Labelled(dict(labels), number)
+        yield space, LabelledCount(dict(labels), number)
 
 
 def _written(namespace: str) -> Iterator[tuple[str, _Selecting]]:
@@ -133,7 +133,7 @@ def _written_at(namespace: str, revision: int) -> Iterator[tuple[str, _Selecting
             yield kind, _decode_selecting(item)
 
 
-def _selecting(written: Iterable[tuple[str, _Selecting]]) -> Iterator[Selecting]:
+def _selecting(written: Iterable[tuple[str, _Selecting]]) -> Iterator[SelectorOwner]:
     """Yield what selects pods."""
     for kind, found in written:
         if any(
@@ -143,7 +143,7 @@ def _selecting(written: Iterable[tuple[str, _Selecting]]) -> Iterator[Selecting]
             continue
         selector = _selector(found.spec.selector, plain=kind in _PLAIN)
         if not selector.nothing:
-            yield Selecting(kind, found.metadata.namespace, found.metadata.name, selector)
+            yield SelectorOwner(kind, found.metadata.namespace, found.metadata.name, selector)
 
 
 def _selector(written: Any, *, plain: bool) -> Selector:
@@ -200,7 +200,7 @@ class _Nodes:
 
     def __init__(self, at: int | None = None) -> None:
         rows = sql.fetch(_NODES) if at is None else list(_nodes_at(at))
-        self.index = Index([Labelled(_decode_labels(labels)) for labels, _ in rows])
+        self.index = Index([LabelledCount(_decode_labels(labels)) for labels, _ in rows])
         by_taints: dict[str | bytes, int] = {}
         for number, (_, taints) in enumerate(rows):
             by_taints[taints] = by_taints.get(taints, 0) | 1 << number
@@ -260,7 +260,9 @@ def runtime_class_selections(*, at: int | None = None) -> list[Selection]:
         found = _decode_class(text)
         name, scheduling = found.metadata.name, found.scheduling or _Scheduling()
         selector = selector_from_set(scheduling.node_selector or {})
-        selected.append((Selecting("RuntimeClass", "", name, selector), nodes.matching(scheduling)))
+        selected.append(
+            (SelectorOwner("RuntimeClass", "", name, selector), nodes.matching(scheduling))
+        )
     return [
         msgspec.structs.replace(one, users=users.get(one.of.name, 0))
         for one in selections.compare(nodes.index, selected)

@@ -23,7 +23,7 @@ _FEED: Final = """
 """
 
 
-class Changed(msgspec.Struct, frozen=True):
+class FeedEntry(msgspec.Struct, frozen=True):
     """Changes of one user or controller to objects of a kind within a minute.
 
     ``changes`` of this many ``objects``; ``examples`` are (namespace, name) of up to three.
@@ -40,7 +40,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 def feed(
     after: int, until: int, *, kinds: Collection[str], namespace: str, actor: str, limit: int
-) -> list[Changed]:
+) -> list[FeedEntry]:
     """Return what changed after one revision and up to another, the newest minute first.
 
     Only of these kinds, in one namespace and by one actor where these are not empty. Queries once,
@@ -51,5 +51,5 @@ def feed(
     found = []
     for minute, name, kind, verb, count, objects, examples in rows:
         named = [(space, one) for space, one in examples]
-        found.append(Changed(minute, name, _BY_CODE[kind], _VERBS[verb], count, objects, named))
+        found.append(FeedEntry(minute, name, _BY_CODE[kind], _VERBS[verb], count, objects, named))
     return found

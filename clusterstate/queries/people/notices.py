@@ -118,7 +118,7 @@ def notices_of(
         if BIND in wanted and change.node_name and not change.previous_node_name:
             found.append(_notice(change, BIND, new(), nodeName=change.node_name))
         if UNSCHEDULABLE in wanted and _began_to_wait(change):
-            reason, message = _said(change.unschedulable or "{}")
+            reason, message = _reason_and_message(change.unschedulable or "{}")
             found.append(_notice(change, UNSCHEDULABLE, new(), reason=reason, message=message))
         if EVICT in wanted or PREEMPT in wanted:
             found += _leaving(change, wanted, new, old_text)
@@ -141,10 +141,10 @@ def _began_to_wait(change: Change) -> bool:
     now, before = change.unschedulable, change.previous_unschedulable
     if now is None or now == before or '"reason":"Unschedulable"' not in now:
         return False
-    return before is None or _said(now) != _said(before)
+    return before is None or _reason_and_message(now) != _reason_and_message(before)
 
 
-def _said(condition: str) -> tuple[str, str]:
+def _reason_and_message(condition: str) -> tuple[str, str]:
     """Return reason and message of a condition."""
     told: Manifest = msgspec.json.decode(condition)
     return told.get("reason", ""), told.get("message", "")

@@ -278,7 +278,7 @@ def members_of(namespace: str, group: str) -> list[Member]:
     return [Member(*row) for row in rows]
 
 
-class Together(msgspec.Struct, frozen=True, kw_only=True):
+class GroupToDisrupt(msgspec.Struct, frozen=True, kw_only=True):
     """A PodGroup whose pods leave together; ``pods``: names of those on a node, by id."""
 
     namespace: str
@@ -308,10 +308,10 @@ _TOGETHER: Final = f"""
 """
 
 
-def leaving_together(pod_ids: Collection[int]) -> list[Together]:
+def leaving_together(pod_ids: Collection[int]) -> list[GroupToDisrupt]:
     """Return the groups of those of these pods that run, if they leave together. Queries once."""
     return [
-        Together(
+        GroupToDisrupt(
             namespace=namespace, name=name, uid=uid,
             pods=msgspec.json.decode(pods, type=dict[int, str]),
         )

@@ -82,7 +82,7 @@ def oldest_untried(schedulers: Sequence[str]) -> datetime | None:
     return None if row is None else row[0]
 
 
-class Unclaimed(msgspec.Struct, frozen=True):
+class UnclaimedPod(msgspec.Struct, frozen=True):
     """A pod whose scheduler has no profile here, and its place in the queue."""
 
     pod_id: int
@@ -91,7 +91,7 @@ class Unclaimed(msgspec.Struct, frozen=True):
     not_before: datetime | None
 
 
-def unclaimed(profiles: Sequence[str], *, since: datetime, limit: int) -> list[Unclaimed]:
+def unclaimed(profiles: Sequence[str], *, since: datetime, limit: int) -> list[UnclaimedPod]:
     """Return pods that wait since before a moment for a scheduler of none of these names.
 
     Those alone that have no condition yet. Queries once; looks at all pods that were not tried.
@@ -104,7 +104,7 @@ def unclaimed(profiles: Sequence[str], *, since: datetime, limit: int) -> list[U
         " ORDER BY q.pod_id LIMIT %s",
         (since, sql.Texts(list(profiles)), limit),
     )
-    return [Unclaimed(*row) for row in rows]
+    return [UnclaimedPod(*row) for row in rows]
 
 
 _WAITING = """

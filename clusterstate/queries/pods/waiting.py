@@ -7,7 +7,7 @@ import msgspec
 from clusterstate.database import sql
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class WaitingPod(msgspec.Struct, frozen=True, gc=False):
     """A pod without a node, and how long it has waited.
 
     ``stage``, ``attempts``, ``since`` and ``rejected_by`` are those of the queue
@@ -70,11 +70,11 @@ ORDER BY p.priority DESC, q.since, q.pod_id LIMIT %s::bigint
 
 def waiting(
     namespace: str = "", *, scheduler_name: str = "", most: int | None = None
-) -> list[Waiting]:
+) -> list[WaitingPod]:
     """Return all waiting pods, or those of a namespace or a profile, in the queue's default order.
 
     The first ``most`` of them. Pods that are being deleted are left out. Queries once; looks at all
     that wait.
     """
     asked = (namespace, namespace, scheduler_name, scheduler_name, most)
-    return [Waiting(*row) for row in sql.fetch(_WAITING, asked)]
+    return [WaitingPod(*row) for row in sql.fetch(_WAITING, asked)]

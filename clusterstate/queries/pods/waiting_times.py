@@ -37,7 +37,7 @@ class Times(msgspec.Struct, frozen=True):
     over_goal: int
 
 
-class Starved(msgspec.Struct, frozen=True):
+class StarvedPod(msgspec.Struct, frozen=True):
     """A pod that waits longer than the goal while later ones were served.
 
     ``overtaken_by``: pods of no higher priority that came later and have a node.
@@ -126,7 +126,7 @@ def waited(
 
 def starved(
     *, now: datetime, goal: timedelta, namespace: str = "", limit: int = 100
-) -> list[Starved]:
+) -> list[StarvedPod]:
     """Return pods that wait longer than the goal and were overtaken, the oldest first.
 
     Overtaken: a pod of the same profile and of no higher priority that was created later has been
@@ -149,7 +149,7 @@ def starved(
             if bucket >= place and of <= priority and scheduler == profile
         )
         if overtaken_by:
-            found.append(Starved(space, name, priority, since, rejected_by, overtaken_by))
+            found.append(StarvedPod(space, name, priority, since, rejected_by, overtaken_by))
     return found
 
 
@@ -192,7 +192,7 @@ def _rows(times: list[Times]) -> list[Manifest]:
     ]
 
 
-def _starved(one: Starved, now: float) -> Manifest:
+def _starved(one: StarvedPod, now: float) -> Manifest:
     return {
         "namespace": one.namespace,
         "name": one.name,

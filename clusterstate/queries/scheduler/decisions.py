@@ -26,7 +26,7 @@ _MOST_BEFORE = 50_000
 """More decisions than the scheduler ever has between deciding and binding."""
 
 
-class Decided(msgspec.Struct, frozen=True, gc=False):
+class DecisionRow(msgspec.Struct, frozen=True, gc=False):
     """A row of the table ``decision``; ``body`` is packed.
 
     ``taken_back``: of a stale decision, the number of the first decision that was made after the
@@ -63,7 +63,7 @@ class Turn(msgspec.Struct, frozen=True):
     number: int
 
 
-class Record(Decided, frozen=True, gc=False, kw_only=True):
+class Record(DecisionRow, frozen=True, gc=False, kw_only=True):
     """A decision as stored, with what the pod was called.
 
     ``body`` and the table of ``table_digest`` are packed (`scheduling.engine.reference.record`).
@@ -149,7 +149,7 @@ def table(digest: bytes) -> bytes | None:
     return None if row is None else bytes(row[0])
 
 
-class Placed(msgspec.Struct, frozen=True):
+class PodPlacement(msgspec.Struct, frozen=True):
     """Where a pod was put; ``came_back``: it was never bound there."""
 
     class_id: int
@@ -157,7 +157,7 @@ class Placed(msgspec.Struct, frozen=True):
     came_back: bool
 
 
-def placed_before(record: Record) -> dict[int, Placed]:
+def placed_before(record: Record) -> dict[int, PodPlacement]:
     """Return where pods were put shortly before a decision, by pod id, in turn. Queries once.
 
     By the same scheduler: another one's decision is not known to this one before the pod is bound.
@@ -194,7 +194,7 @@ def placed_before(record: Record) -> dict[int, Placed]:
             record.id,
         ),
     )
-    return {pod_id: Placed(*placed) for pod_id, *placed, is_counted in rows if is_counted}
+    return {pod_id: PodPlacement(*placed) for pod_id, *placed, is_counted in rows if is_counted}
 
 
 class RefusedDecision(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ class WaitingGroup(msgspec.Struct, frozen=True):
     spec: PodSpec = PodSpec()
 
 
-class Decided(msgspec.Struct, frozen=True):
+class DecisionSummary(msgspec.Struct, frozen=True):
     """A decision, in short."""
 
     id: int
@@ -79,14 +79,14 @@ def pending(namespace: str = "") -> int:
     return 0 if row is None else row[0]
 
 
-def decided(*, limit: int) -> list[Decided]:
+def decided(*, limit: int) -> list[DecisionSummary]:
     """Return the last decisions. Queries once, by index."""
     rows = sql.fetch(
         "SELECT id, at, namespace, name, outcome, node_name, evaluated, feasible FROM decision"
         " ORDER BY id DESC LIMIT %s::bigint",
         (limit,),
     )
-    return [Decided(*row) for row in rows]
+    return [DecisionSummary(*row) for row in rows]
 
 
 def pods_of_node(node_name: str, *, limit: int) -> list[Manifest]:

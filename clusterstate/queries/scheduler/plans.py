@@ -41,12 +41,12 @@ class StoredPlan(msgspec.Struct, frozen=True):
     retry_at: datetime | None
     updated_at: datetime
 
-    def asked(self) -> Manifest:
+    def posted_document(self) -> Manifest:
         """Return the document as it was posted."""
         found: Manifest = msgspec.json.decode(self.document)
         return found
 
-    def foretold(self) -> Manifest:
+    def prediction(self) -> Manifest:
         """Return the status that was predicted."""
         found: Manifest = msgspec.json.decode(self.outcome)
         return found

@@ -53,7 +53,7 @@ class Ends(msgspec.Struct, frozen=True):
     trimmed_decision: int = 0
 
 
-class Dropped(msgspec.Struct, frozen=True):
+class DroppedDecisions(msgspec.Struct, frozen=True):
     """What was dropped for its age: decisions made before a moment, and the seals up to one.
 
     ``digest`` is that of the last seal that was dropped, ``decision`` the last one under it.
@@ -70,7 +70,7 @@ class Dropped(msgspec.Struct, frozen=True):
         return f"{micros} {self.seal} {self.decision} {self.digest.hex()}"
 
     @classmethod
-    def parse(cls, text: str) -> "Dropped":
+    def parse(cls, text: str) -> "DroppedDecisions":
         """Return what ``text`` wrote.
 
         Raises:

@@ -17,7 +17,7 @@ import msgspec
 Kind = Literal["counter", "histogram", "gauge"]
 
 
-class Taken(msgspec.Struct, frozen=True, gc=False):
+class SeriesCounts(msgspec.Struct, frozen=True, gc=False):
     """The counts of one series.
 
     ``labels`` is as in the exposition format, without braces. ``figures``: of a counter the one
@@ -50,14 +50,14 @@ class Series:
         """Whether anything was counted since it was taken last."""
         return any(self._figures)
 
-    def take(self) -> Taken | None:
+    def take(self) -> SeriesCounts | None:
         """Return what was counted since the last call, None when that was nothing."""
         with self._lock:
             figures = self._figures
             if not any(figures):
                 return None
             self._figures = self._empty()
-        return Taken(self.name, self.labels, figures)
+        return SeriesCounts(self.name, self.labels, figures)
 
     def add_all(self, figures: Sequence[float]) -> None:
         """Count what was taken once more."""
@@ -246,7 +246,7 @@ def escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def take_all() -> list[Taken]:
+def take_all() -> list[SeriesCounts]:
     """Return what this process counted since the last call, in the order of name and labels."""
     found = [
         taken
@@ -268,7 +268,7 @@ def has_news() -> bool:
     )
 
 
-def put_back(taken: Iterable[Taken]) -> None:
+def put_back(taken: Iterable[SeriesCounts]) -> None:
     """Count once more what could not be added to the totals."""
     for one in taken:
         for series in FAMILIES[one.name].series():

@@ -15,7 +15,7 @@ import structlog
 
 from clusterstate.actions import objects
 from clusterstate.actions.loops import aside
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.database import locks
 from clusterstate.objects.rules.disruption import counts_groups
 from clusterstate.objects.rules.ownership import controller_of
@@ -71,7 +71,9 @@ def sync(namespace: str, now: datetime) -> tuple[datetime | None, int]:
         NAME,
         budgets,
         lambda some: _sync(some, namespace, now),
-        which=lambda budget: Which(BUDGET, namespace=namespace, name=budget["metadata"]["name"]),
+        which=lambda budget: ObjectRef(
+            BUDGET, namespace=namespace, name=budget["metadata"]["name"]
+        ),
         now=now,
         instead=lambda budget: upcoming.append(now + by_namespace.AGAIN),
     )
@@ -111,9 +113,9 @@ def _sync(budgets: Sequence[Manifest], namespace: str, now: datetime) -> tuple[l
 def _decoded(manifests: Sequence[bytes], now: datetime) -> list[Pod]:
     """Return the pods among these that can be read."""
 
-    def which(manifest: bytes) -> Which:
+    def which(manifest: bytes) -> ObjectRef:
         metadata = decode_object(manifest)["metadata"]
-        return Which("Pod", namespace=metadata["namespace"], name=metadata["name"])
+        return ObjectRef("Pod", namespace=metadata["namespace"], name=metadata["name"])
 
     def decode(some: Sequence[bytes]) -> list[Pod]:
         return [_decode_pod(one) for one in some]

@@ -20,7 +20,7 @@ from clusterstate.actions import objects
 from clusterstate.actions.kinds import events
 from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.loops import aside
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.database import locks
 from clusterstate.objects.values.actor import acting, controller
 from clusterstate.objects.values.errors import (
@@ -170,7 +170,7 @@ class _Namespace:
 
     def _alone(self, one: Manifest, work: Callable[[Manifest], None]) -> None:
         """Work on one object; one that fails is set aside for a while, and the others go on."""
-        which = Which(one["kind"], namespace=self._name, name=one["metadata"]["name"])
+        which = ObjectRef(one["kind"], namespace=self._name, name=one["metadata"]["name"])
         aside.one(
             NAME,
             which,

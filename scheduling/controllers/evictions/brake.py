@@ -82,6 +82,6 @@ def judge(now: datetime, *, changed: bool) -> None:
         )
 
 
-def held(now: datetime) -> HeldBack:
+def held_now(now: datetime) -> HeldBack:
     """Return what is held back now. Queries once, not at all where nothing is limited."""
     return held_back(now)

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from clusterstate.actions import evictions
 from clusterstate.actions.brakes import paces
-from clusterstate.actions.evictions import Fired
+from clusterstate.actions.evictions import FiredTimers
 from clusterstate.actions.loops import aside, controller_state
 from clusterstate.queries.evictions.brakes import NOTHING, HeldBack, zones_by_pod
 from clusterstate.queries.evictions.eviction_timers import DueTaint, is_execution_due
@@ -21,7 +21,7 @@ BATCH = 1000
 """Timers fired in one transaction."""
 
 
-def fire_taints(due: Sequence[DueTaint], now: datetime) -> Fired:
+def fire_taints(due: Sequence[DueTaint], now: datetime) -> FiredTimers:
     """Evict the pods of these timers whose taints still send them away, as fast as zones allow.
 
     Any number of connections may do so at the same time.
@@ -66,7 +66,7 @@ def _in_turn(
     return found, taken
 
 
-def fire_executions(now: datetime, held: HeldBack = NOTHING) -> Fired:
+def fire_executions(now: datetime, held: HeldBack = NOTHING) -> FiredTimers:
     """Evict pods whose node labels no longer match, as fast as the rate limit allows.
 
     The timers of the other pods are moved to when the limit will allow them.

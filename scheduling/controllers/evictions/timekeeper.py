@@ -126,6 +126,6 @@ def _wait_for(seconds: float, end: float) -> float:
     wait = max(0.0, min(_LONGEST_WAIT, end - seconds))
     now = datetime.fromtimestamp(seconds, UTC)
     due = next_due()
-    if due is not None and due <= now and (held := brake.held(now)):
+    if due is not None and due <= now and (held := brake.held_now(now)):
         due = next_due(held)
     return wait if due is None else max(0.0, min(wait, due.timestamp() - seconds))

@@ -183,7 +183,7 @@ def _restate_pods(pod_ids: Sequence[int], now: datetime) -> int:
     return total
 
 
-def _count(result: evictions.Restated) -> int:
+def _count(result: evictions.TimerChanges) -> int:
     return result.dropped + result.written
 
 

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import connection
 
 from clusterstate.actions import evictions as actions
-from clusterstate.actions.evictions import Fired
+from clusterstate.actions.evictions import FiredTimers
 from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.loops import progress
 from clusterstate.objects.values.actor import TAINT_EVICTION, acts_as
@@ -47,7 +47,7 @@ class Round(msgspec.Struct):
     again: bool = False
     busy: bool = False
 
-    def _add(self, done: Fired, durable_at: float) -> None:
+    def _add(self, done: FiredTimers, durable_at: float) -> None:
         self.evicted += done.evicted
         self.news += done.news
         self.lateness += [durable_at - due.timestamp() for due in done.due_at]
@@ -93,7 +93,7 @@ class Workers:
         first_due = next_due()
         if first_due is None or first_due > now:
             return total
-        held = brake.held(now)
+        held = brake.held_now(now)
         labels = firing.fire_executions(now, held)
         if labels.evicted or labels.busy:
             total._add(labels, clock())

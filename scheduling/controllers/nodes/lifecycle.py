@@ -22,7 +22,7 @@ from clusterstate.actions import evictions, objects
 from clusterstate.actions.agents import node_heartbeats
 from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.loops import aside, controller_state
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.database import locks
 from clusterstate.objects.rules.node_taints import BY_CONDITION, UNSCHEDULABLE
 from clusterstate.objects.values.actor import NODE_LIFECYCLE, acts_as
@@ -33,13 +33,13 @@ from clusterstate.processes import memory
 from clusterstate.queries.loops.controllers import stored_state
 from clusterstate.queries.nodes import node_revisions, nodes_by_id
 from scheduling.controllers.nodes.lifecycle_rules import (
-    Looked,
+    NodeObservation,
     Pass,
     TokenBucket,
     Zone,
     ZoneState,
-    look,
     monitor,
+    observe,
 )
 from scheduling.controllers.nodes.limits import limits
 
@@ -56,7 +56,7 @@ _CONDITION_OF = {
 class _Known(msgspec.Struct, frozen=True):
     revision: int
     sign: str
-    looked: Looked
+    looked: NodeObservation
 
 
 _known: dict[int, _Known] = {}
@@ -82,7 +82,7 @@ def _nodes(now: datetime) -> list[_Known]:
     def read(found: Sequence[tuple[int, int, bytes]]) -> None:
         for id_, revision, manifest in found:
             node = _decode_node(manifest)
-            _known[id_] = _Known(revision, _sign(node), look(node))
+            _known[id_] = _Known(revision, _sign(node), observe(node))
 
     def pass_over(found: tuple[int, int, bytes]) -> None:
         id_, revision, _ = found
@@ -93,7 +93,7 @@ def _nodes(now: datetime) -> list[_Known]:
         NAME,
         nodes_by_id(changed),
         read,
-        which=lambda one: Which("Node", one[0]),
+        which=lambda one: ObjectRef("Node", one[0]),
         now=now,
         instead=pass_over,
     )

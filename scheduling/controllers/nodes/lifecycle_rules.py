@@ -1,8 +1,8 @@
 """Rules of the node life cycle: taints by condition and heartbeat, zones and their rates.
 
-Pure: nodes, zones and the time in; changes out. ``look`` says what can be said of a node by itself,
-once for each version of it; ``monitor`` is one pass over all nodes and calls the rest; a controller
-loads the values, calls it and writes what differs. Rules:
+Pure: nodes, zones and the time in; changes out. ``observe`` says what can be said of a node by
+itself, once for each version of it; ``monitor`` is one pass over all nodes and calls the rest; a
+controller loads the values, calls it and writes what differs. Rules:
 pkg/controller/nodelifecycle/node_lifecycle_controller.go, v1.36 (R126-R134, C17, C23).
 
 * A node that has not been heard of for the grace period gets the conditions ``Unknown``.
@@ -205,7 +205,7 @@ def zone_rate(state: ZoneState, size: int, *, settings: Settings) -> float:
 
 
 def zone_rates(
-    nodes: Iterable["Looked"], settings: Settings
+    nodes: Iterable["NodeObservation"], settings: Settings
 ) -> tuple[dict[str, tuple[ZoneState, float]], bool]:
     """Return state and rate of each zone that nodes are in, and whether all are fully disrupted.
 
@@ -270,7 +270,7 @@ def full_bucket(rate: float, now: datetime) -> TokenBucket:
 # --- one pass ------------------------------------------------------------------------------------
 
 
-class Looked(msgspec.Struct, frozen=True, kw_only=True):
+class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
     """A node judged by itself. ``asked`` is the key of the NoExecute taint that it should have.
 
     ``settled``: it is ready and has the taints that it should have, so that a pass in which it is
@@ -283,19 +283,21 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     settled: bool
 
 
-def look(node: Node) -> Looked:
+def observe(node: Node) -> NodeObservation:
     """Return what the node says by itself."""
     asked = no_execute_key(ready_status(node.status.conditions))
     taints = node.spec.taints
     settled = asked is None and with_condition_taints(node) == taints and not _evicting_keys(taints)
-    return Looked(node=node, zone=zone_of(node.metadata.labels), asked=asked, settled=settled)
+    return NodeObservation(
+        node=node, zone=zone_of(node.metadata.labels), asked=asked, settled=settled
+    )
 
 
 def _evicting_keys(taints: Iterable[Taint]) -> list[str]:
     return [t.key for t in taints if t.effect == NO_EXECUTE and t.key in EVICTING]
 
 
-def awaits_taint(one: Looked) -> bool:
+def awaits_taint(one: NodeObservation) -> bool:
     """Return whether a node is not ready and has no NoExecute taint for that yet."""
     return one.asked is not None and not _evicting_keys(one.node.spec.taints)
 
@@ -337,7 +339,7 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def monitor(
-    nodes: Sequence[Looked],
+    nodes: Sequence[NodeObservation],
     *,
     heard_at: Mapping[str, datetime],
     zones: Mapping[str, Zone],
@@ -355,7 +357,7 @@ def monitor(
     """
     settings = settings or Settings()
     conditions: dict[str, tuple[NodeCondition, ...]] = {}
-    current: list[Looked] = []
+    current: list[NodeObservation] = []
     for before in nodes:
         one, name = before, before.node.metadata.name
         silent_at = silent_since(one.node, heard_at.get(name), settings=settings)
@@ -363,7 +365,7 @@ def monitor(
             unknown = with_unknown_conditions(one.node, now)
             if unknown != one.node.status.conditions:
                 conditions[name] = unknown
-                one = look(_with_conditions(one.node, unknown))
+                one = observe(_with_conditions(one.node, unknown))
         current.append(one)
 
     next_zones, all_disrupted, returned = _next_zones(current, zones, now, settings)
@@ -434,7 +436,7 @@ def _take(zones: dict[str, Zone], name: str, now: datetime) -> bool:
 
 
 def _next_zones(
-    nodes: Sequence[Looked], zones: Mapping[str, Zone], now: datetime, settings: Settings
+    nodes: Sequence[NodeObservation], zones: Mapping[str, Zone], now: datetime, settings: Settings
 ) -> tuple[dict[str, Zone], bool, bool]:
     """Return the zones as they are now, whether all are fully disrupted, whether that just ended.
 

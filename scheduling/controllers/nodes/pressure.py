@@ -25,7 +25,7 @@ from clusterstate.database import locks
 from clusterstate.objects.rules.resources import qos_class
 from clusterstate.objects.values import ending, moments
 from clusterstate.objects.values.pod import Pod
-from clusterstate.queries.nodes.usage import PodUsage, Reported, unjudged_reports
+from clusterstate.queries.nodes.usage import NodeReport, PodUsage, unjudged_reports
 from clusterstate.queries.pods import pod_manifests, pods_on_node
 from scheduling.controllers.nodes.pressure_rules import (
     REASON,
@@ -65,7 +65,7 @@ def run(now: datetime) -> int:
         return sum(failed)
 
 
-def judge(reported: Reported, now: datetime) -> int:
+def judge(reported: NodeReport, now: datetime) -> int:
     """Judge one report and fail the pods that must go; return how many."""
     on_node = _pods(reported.node_name)
     known = {(one.namespace, one.name): one for one in reported.usage.pods}

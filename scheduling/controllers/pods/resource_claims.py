@@ -20,7 +20,7 @@ from clusterstate.actions import objects
 from clusterstate.actions.kinds import events
 from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.loops import aside
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.actions.pods.rewrite import rewrite_pods
 from clusterstate.objects.dra.claimcontroller import Outcome, sync_claim, sync_owner
 from clusterstate.objects.dra.resourceclaim import ClaimError, is_reserved_for, reserved_for
@@ -83,7 +83,7 @@ def sync(namespace: str, now: datetime) -> datetime | None:
         return known.get(name)
 
     for claim in by_name.values():  # one that was made just now has nothing to give back
-        which = Which(_CLAIM, name=f"{namespace}/{claim['metadata']['name']}")
+        which = ObjectRef(_CLAIM, name=f"{namespace}/{claim['metadata']['name']}")
         look = partial(_sync_claim, claim, pod_named, now)
         aside.one(NAME, which, look, now=now, instead=lambda: None)
     return now + by_namespace.AGAIN if refused else None

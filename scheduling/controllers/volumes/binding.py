@@ -231,7 +231,7 @@ def forgotten(volume: Manifest, forget: str) -> Manifest:
     return with_annotation(made, BOUND_BY_CONTROLLER, None)
 
 
-def asked_of(claim: Manifest, provisioner: str) -> Manifest:
+def with_provisioner(claim: Manifest, provisioner: str) -> Manifest:
     """Return the claim with the annotation that names its provisioner."""
     named = with_annotation(claim, BETA_STORAGE_PROVISIONER, provisioner)
     return with_annotation(named, STORAGE_PROVISIONER, provisioner)

@@ -3,7 +3,7 @@
 A follower of the log with a cursor in a row; ``due`` beside it says when to look again though
 nothing changed: a volume takes its time, or is tried again. All claims and volumes are looked at in
 each pass, since a claim may suit any volume; they are kept in memory, and those are read again that
-the log tells of (``_Kept``). A change of pods without claims is no reason for a pass.
+the log tells of (``_StorageCache``). A change of pods without claims is no reason for a pass.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from clusterstate.actions import objects
 from clusterstate.actions.kinds import events
 from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.loops import aside, controller_state
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.change_log import changes, wake
 from clusterstate.database import locks
 from clusterstate.objects.rules.csi_migration import HOLLOW_DRIVER, HOLLOW_PROVISIONER
@@ -83,7 +83,7 @@ Change = Callable[[Manifest], Manifest]
 Named = dict[ClaimKey, Manifest]
 
 
-class _Kept:
+class _StorageCache:
     """Claims, volumes and classes as stored at a revision or later, and the pods of the last pass.
 
     What a pass writes is in the log, and so is read again; a pass that fails leaves nothing here.
@@ -124,7 +124,7 @@ class _Kept:
         return None if read.more or len(found) > _MOST_READ_AGAIN else found
 
 
-_kept = _Kept()
+_kept = _StorageCache()
 memory.when_replaced(_kept.forget)
 
 
@@ -144,10 +144,10 @@ def has_work(seen: PendingWork, now: datetime) -> bool:
 def follow(now: datetime) -> int:
     """Bring claims and volumes up to date with the log; return how many objects were written."""
     with locks.alone(locks.VOLUMES) as mine:
-        return _look(now) if mine else 0
+        return _run_pass(now) if mine else 0
 
 
-def _look(now: datetime) -> int:
+def _run_pass(now: datetime) -> int:
     cursor, kept = controller_state.cursor(NAME), stored_state(NAME)
     mark = changes.watermark()
     due = kept.get(_DUE)
@@ -185,7 +185,7 @@ def _named(kind: str) -> Named:
 class _Pass:
     """One look at everything."""
 
-    def __init__(self, now: datetime, kept: _Kept, pods: list[ClaimingPod]) -> None:
+    def __init__(self, now: datetime, kept: _StorageCache, pods: list[ClaimingPod]) -> None:
         self.now = now
         self._pods = pods
         self.written = 0
@@ -223,7 +223,7 @@ class _Pass:
 
     def _each(self, kind: str, namespace: str, name: str, work: Callable[[], None]) -> None:
         """Do something for an object; one that fails is set aside, and the others go on."""
-        which = Which(kind, namespace=namespace, name=name)
+        which = ObjectRef(kind, namespace=namespace, name=name)
         later = partial(self._again, self.now + by_namespace.AGAIN)
         aside.one(NAME, which, work, now=self.now, instead=later)
 
@@ -308,7 +308,7 @@ class _Pass:
     def _leave_unbound(self, key: ClaimKey, fate: ClaimAction) -> None:
         def left(claim: Manifest) -> Manifest:
             if fate.provisioner:
-                claim = binding.asked_of(claim, fate.provisioner)
+                claim = binding.with_provisioner(claim, fate.provisioner)
             return binding.with_phase(claim, fate.phase)
 
         self._write_claim(key, left)

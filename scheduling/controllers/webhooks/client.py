@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 from django.conf import settings
 
-from clusterstate.objects.rules.webhook_targets import Allowed, Target
+from clusterstate.objects.rules.webhook_targets import AllowedTargets, Target
 
 SECONDS: Final = 10.0
 """How long a receiver may take, from the question for its address to its answer, all in all."""
@@ -64,17 +64,17 @@ def post(
     try:
         code, later = _send(target, body, headers, deadline)
     except (OSError, http.client.HTTPException, ValueError) as problem:
-        error = _said(problem) if time.monotonic() < deadline else _TOO_LATE
+        error = _problem_text(problem) if time.monotonic() < deadline else _TOO_LATE
     return Answer(code, error, time.monotonic() - started, later)
 
 
-def _said(problem: Exception) -> str:
+def _problem_text(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
         return _TOO_LATE
     return str(problem)[:200] or type(problem).__name__
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     """Return the seconds until a deadline.
 
     Raises:
@@ -91,10 +91,10 @@ def _send(
 ) -> tuple[int, float]:
     """Return the status, and the seconds of ``Retry-After``."""
     address = _address(target, _addresses(target, deadline))
-    plain = socket.create_connection((address, target.port), _left(deadline))
+    plain = socket.create_connection((address, target.port), _seconds_left(deadline))
     connection = _connection(target, plain)
     # A receiver that sends a byte now and then would keep each single wait short.
-    watch = threading.Timer(_left(deadline), _shut, (connection,))
+    watch = threading.Timer(_seconds_left(deadline), _shut, (connection,))
     watch.daemon = True
     watch.start()
     try:
@@ -133,7 +133,7 @@ def _addresses(target: Target, deadline: float) -> list[str]:
 
     threading.Thread(target=ask, name="webhook-resolver", daemon=True).start()
     try:
-        answer = found.get(timeout=_left(deadline))
+        answer = found.get(timeout=_seconds_left(deadline))
     except queue.Empty:
         raise TimeoutError from None
     if isinstance(answer, OSError):
@@ -147,7 +147,7 @@ def _address(target: Target, addresses: list[str]) -> str:
     Raises:
         ValueError: none of those that the host has is allowed.
     """
-    chosen = Allowed(settings.WEBHOOK_TARGETS).choose(target.host, addresses)
+    chosen = AllowedTargets(settings.WEBHOOK_TARGETS).choose(target.host, addresses)
     if chosen is None:
         raise ValueError(f"{target.host} has no address that STOWAGE_WEBHOOK_TARGETS allows")
     return chosen

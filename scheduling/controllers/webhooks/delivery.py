@@ -12,7 +12,7 @@ import structlog
 
 from clusterstate.actions import webhooks as actions
 from clusterstate.actions.loops import aside
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.actions.webhooks import Try
 from clusterstate.change_log import changes, lineage
 from clusterstate.change_log.changes import Change
@@ -176,7 +176,7 @@ def _some(one: Webhook, now: datetime) -> int | None:
         NAME,
         read.items,
         lambda items: [wanted.notices_of(item, events) for item in items],
-        which=lambda item: Which(item.kind, item.object_id),
+        which=lambda item: ObjectRef(item.kind, item.object_id),
         now=now,
     )
     sent = 0

@@ -17,7 +17,7 @@ from clusterstate.actions.kinds import events
 from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.writing.deletion import Deletion
-from clusterstate.actions.writing.stored import Stored
+from clusterstate.actions.writing.stored import StoredObject
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.errors import AlreadyExists, Conflict, NotFound, StatusError
@@ -204,7 +204,7 @@ class NamespaceControl:
             if not some or error is not None:
                 continue
             for result in create_pods(some, now=self.now, all_or_nothing=False):
-                if isinstance(result, Stored):
+                if isinstance(result, StoredObject):
                     names.append(decode_object(result.manifest)["metadata"]["name"])
                 elif error is None and not _is_harmless(result):
                     error = result

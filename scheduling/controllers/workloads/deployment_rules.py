@@ -158,7 +158,7 @@ class _Reconciler:
         changed = [
             one
             for one in self._sets
-            if one.name in self._stored and _wanted(one) != _wanted(self._stored[one.name])
+            if one.name in self._stored and _comparable(one) != _comparable(self._stored[one.name])
         ]
         return DeploymentWrites(
             status=status,
@@ -471,5 +471,5 @@ class _Reconciler:
         ]
 
 
-def _wanted(one: ReplicaSet) -> tuple[int, int, dict[str, str]]:
+def _comparable(one: ReplicaSet) -> tuple[int, int, dict[str, str]]:
     return one.replicas, one.min_ready_seconds, one.annotations

@@ -9,7 +9,7 @@ import structlog
 from django.conf import settings
 
 from clusterstate.actions.loops import aside
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.change_log import wake
 from clusterstate.database import locks
 from clusterstate.objects.values.actor import acting, controller
@@ -162,7 +162,7 @@ def sync(namespace: str, now: datetime) -> datetime | None:
 def _alone(control: NamespaceControl, owner: Manifest, work: _Sync) -> None:
     """Work on one workload; one that fails is set aside for a while, and the others go on."""
     metadata = owner["metadata"]
-    which = Which(owner["kind"], namespace=metadata["namespace"], name=metadata["name"])
+    which = ObjectRef(owner["kind"], namespace=metadata["namespace"], name=metadata["name"])
     aside.one(
         NAME,
         which,

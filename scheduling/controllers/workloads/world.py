@@ -168,7 +168,7 @@ class NamespaceState:
 
     def _read_pods(self, kinds: set[str]) -> None:
         mark, present = classes_in(self.namespace)
-        is_wanted = self._wanted(kinds)
+        is_wanted = self._owned_classes(kinds)
         known = _remembered(_classes, present, _read_classes)
         wanted = [class_id for class_id, one in known.items() if is_wanted(one)]
         rows = pods_of_classes(self.namespace, wanted, mark)
@@ -195,7 +195,7 @@ class NamespaceState:
             )
             self._pods[pod.owner].append(pod)
 
-    def _wanted(self, kinds: set[str]) -> Callable[[_Class], bool]:
+    def _owned_classes(self, kinds: set[str]) -> Callable[[_Class], bool]:
         """Return which classes are of pods that have an owner of these kinds, or may get one."""
         selectors = [
             selector_of(one)

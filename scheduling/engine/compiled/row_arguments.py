@@ -86,7 +86,7 @@ class Classes(NamedTuple):
     requests: Int64
 
 
-class Nominated(NamedTuple):
+class NominatedPods(NamedTuple):
     """Nominated pods: the list of each row, and the class of each."""
 
     first: Int32
@@ -190,7 +190,7 @@ def room_to_work(budgets: int, candidates: int, pods: int, checks: int, terms: i
     )
 
 
-class Examined(NamedTuple):
+class Examination(NamedTuple):
     """The result of ``examine``.
 
     ``why``: 0 if all rows asked for were looked at, else FEASIBLE or TOO_MANY. ``kinds``: codes in

@@ -17,7 +17,7 @@ from scheduling.engine.fast.lines import Lines
 from scheduling.engine.fast.programs import Program, Programs
 from scheduling.engine.fast.requests import Requests
 from scheduling.engine.fast.sheets import Sheet, Sheets
-from scheduling.engine.fast.statements import FILTERING, Alike, Stated
+from scheduling.engine.fast.statements import FILTERING, Alike, ClassStatements
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.arrays import Mask
@@ -30,7 +30,7 @@ _MOST_HELD: Final = 256
 _number: Final = struct.Struct("q")
 
 
-class Compiled:
+class CompiledClass:
     """The compiled form of a class. ``sheet`` ``None``: the reference path decides for its pods.
 
     ``stamp`` and ``peer_stamp``: the snapshot's versions for which it holds.
@@ -109,14 +109,14 @@ class Compiler:
         self.pin_sheet = Sheet(-1, None)
         self.pin_sheet.absent = self._snapshot.node_count - 1
 
-    def compile(self, info: PodInfo, stamp: tuple[int, ...]) -> Compiled:
+    def compile(self, info: PodInfo, stamp: tuple[int, ...]) -> CompiledClass:
         """Return what a class comes to; ``stamp``: what it holds for if nothing becomes known.
 
         Raises:
             PluginFailed: a plugin failed.
         """
         snapshot, profile = self._snapshot, self._profile
-        made = Compiled(stamp, snapshot.peer_stamp(info))
+        made = CompiledClass(stamp, snapshot.peer_stamp(info))
         aspects = []
         wanting: list[Plugin] = []
         for plugin in profile.aspected:
@@ -168,7 +168,7 @@ class Compiler:
 
     def compile_alike(
         self, infos: Sequence[PodInfo], stamp: tuple[int, ...]
-    ) -> Iterator[tuple[PodInfo, Compiled]]:
+    ) -> Iterator[tuple[PodInfo, CompiledClass]]:
         """Compile classes of which plugins say what they said of others, all together.
 
         They differ from classes that were compiled before in amounts, in whose pods their terms
@@ -189,7 +189,7 @@ class Compiler:
         alike: list[PodInfo] = []
         aspects: list[tuple[Hashable, ...]] = []
         numbers: list[int] = []
-        with_terms: list[tuple[PodInfo, Stated, Sheet, bool]] = []
+        with_terms: list[tuple[PodInfo, ClassStatements, Sheet, bool]] = []
         aspects_with_terms: list[tuple[Hashable, ...]] = []
         of_one_form: dict[Hashable, _OfOneForm] = {}
         for info, of in zip(infos, zip(*said, strict=True), strict=False):
@@ -238,7 +238,7 @@ class Compiler:
                 info, program = alike[place], programs[place]
                 if program is None and None in aspects[place]:
                     continue
-                made = Compiled(stamp, snapshot.peer_stamp(info))
+                made = CompiledClass(stamp, snapshot.peer_stamp(info))
                 made.sheet, made.program = sheets.sheets[numbers[place]], program
                 made.key = keys[at * width : (at + 1) * width]
                 made.column = self._column(info, aspects[place])
@@ -264,7 +264,7 @@ class Compiler:
 
     def _stated_alike(
         self, info: PodInfo, aspects: tuple[Hashable, ...], wanting: list[Plugin]
-    ) -> tuple[PodInfo, Stated, Sheet, bool] | None:
+    ) -> tuple[PodInfo, ClassStatements, Sheet, bool] | None:
         """Return what ``Programs.make_alike`` asks of a class; ``None``: it is like none before.
 
         Raises:

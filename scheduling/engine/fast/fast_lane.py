@@ -36,7 +36,7 @@ from scheduling.engine.compiled.layout import (
     STALE,
     TOGETHER,
 )
-from scheduling.engine.fast.compiling import Compiled, Compiler
+from scheduling.engine.fast.compiling import CompiledClass, Compiler
 from scheduling.engine.fast.lane_profile import Profile
 from scheduling.engine.fast.lines import PARTS, SHORTEST, Lines, OfPlan
 from scheduling.engine.fast.looking_ahead import Ahead, LookAhead
@@ -163,7 +163,7 @@ class FastLane:
     def _rows_moved(self, sheet: Sheet, rows: Rows) -> None:
         self._lines.move_rows(sheet, rows)
 
-    def _write_lines(self, made: Sequence[tuple[int, Compiled]]) -> None:
+    def _write_lines(self, made: Sequence[tuple[int, CompiledClass]]) -> None:
         """Write what the loop reads of classes that got a line."""
         if not made:
             return

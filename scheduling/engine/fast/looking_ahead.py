@@ -8,7 +8,7 @@ is no room.
 from collections.abc import Callable, Hashable, Sequence
 
 from scheduling.engine.compiled.layout import ONCE
-from scheduling.engine.fast.compiling import Compiled, Compiler
+from scheduling.engine.fast.compiling import CompiledClass, Compiler
 from scheduling.engine.fast.lines import Lines
 from scheduling.engine.fast.programs import Program, Programs
 from scheduling.engine.fast.sheets import Sheets
@@ -42,7 +42,7 @@ class Ahead:
         self.lines: list[int] = []
         self.programs: list[Program | None] = []
         self.pins: list[bytes] = []
-        self.made: list[tuple[int, Compiled]] = []
+        self.made: list[tuple[int, CompiledClass]] = []
         self.columns: set[int] = set()
         self.taken: set[Hashable] = set()
         self.once = 0
@@ -119,7 +119,7 @@ class LookAhead:
                     self._compile_alike([pods[at].info for at in range(number, last)], stamp)
             elif 0 <= ahead.lines[place] < ONCE:
                 kept = info.memo[self._memo_key]
-                assert isinstance(kept, Compiled)
+                assert isinstance(kept, CompiledClass)
                 line = self._line(kept, held, ahead.made)
                 if line < 0:
                     return
@@ -130,7 +130,7 @@ class LookAhead:
     def _takes(self, info: PodInfo) -> bool:
         """Return whether pods of a class of the run get devices."""
         kept = info.memo[self._memo_key]
-        assert isinstance(kept, Compiled)
+        assert isinstance(kept, CompiledClass)
         return kept.column is not None
 
     def _gives(self, asked: ColumnRequest, ahead: Ahead) -> bool:
@@ -145,7 +145,7 @@ class LookAhead:
         ahead.taken.update(asked.once)
         return True
 
-    def _compiled(self, info: PodInfo, stamp: tuple[int, ...]) -> Compiled | None:
+    def _compiled(self, info: PodInfo, stamp: tuple[int, ...]) -> CompiledClass | None:
         """Return what a class came to, ``None`` where it must be compiled.
 
         Raises:
@@ -153,14 +153,14 @@ class LookAhead:
         """
         compiled = info.memo.get(self._memo_key)
         if (
-            not isinstance(compiled, Compiled)
+            not isinstance(compiled, CompiledClass)
             or compiled.peer_stamp != self._snapshot.peer_stamp(info)
             or (compiled.stamp != stamp and not self._follows(compiled, stamp))
         ):
             return None
         return compiled
 
-    def _follows(self, compiled: Compiled, stamp: tuple[int, ...]) -> bool:
+    def _follows(self, compiled: CompiledClass, stamp: tuple[int, ...]) -> bool:
         """Bring what a class came to up to date if it is out of date because of nodes alone."""
         if compiled.sheet is None or compiled.pinned or compiled.stamp[1:] != stamp[1:]:
             return False
@@ -191,7 +191,7 @@ class LookAhead:
     def _take_in(
         self,
         info: PodInfo,
-        compiled: Compiled | None,
+        compiled: CompiledClass | None,
         stamp: tuple[int, ...],
         held: set[int],
         ahead: Ahead,
@@ -264,9 +264,9 @@ class LookAhead:
 
     def _line(
         self,
-        compiled: Compiled,
+        compiled: CompiledClass,
         held: set[int],
-        made: list[tuple[int, Compiled]],
+        made: list[tuple[int, CompiledClass]],
     ) -> int:
         """Return the line of a class, -1 when the run holds all.
 
@@ -280,7 +280,7 @@ class LookAhead:
         held.add(number)
         return number
 
-    def _has_groups(self, compiled: Compiled) -> bool:
+    def _has_groups(self, compiled: CompiledClass) -> bool:
         """Group the rows of a class's own line if need be; return False if there is no room."""
         program = compiled.program
         assert program is not None

@@ -13,7 +13,7 @@ import numpy as np
 from scheduling.engine.compiled import layout
 from scheduling.engine.compiled.layout import DYNAMIC
 from scheduling.engine.fast.sheets import Sheet
-from scheduling.engine.fast.statements import Stated, Statements
+from scheduling.engine.fast.statements import ClassStatements, Statements
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int32, Int64
 from scheduling.framework.interface import CycleState, Plugin, Score
@@ -23,7 +23,7 @@ from scheduling.framework.terms import Kind, ScaledScore, Term
 from scheduling.framework.types import PodInfo
 
 
-class Supposed(msgspec.Struct, frozen=True):
+class LabelAssumptions(msgspec.Struct, frozen=True):
     """Assumptions of a statement about the nodes' labels.
 
     ``single``: no two nodes share a value; ``everywhere``: all nodes have one; ``from_zero``: there
@@ -54,7 +54,7 @@ class Form(msgspec.Struct, kw_only=True, eq=False):
     sheet: Int64
     raw: Int64
     base: Int64
-    supposed: list[Supposed]
+    supposed: list[LabelAssumptions]
     holds: bool = True
 
 
@@ -77,7 +77,7 @@ class Forms:
     def of(
         self,
         info: PodInfo,
-        stated: Stated,
+        stated: ClassStatements,
         sheet: Sheet,
         watch_of: Sequence[int],
         *,
@@ -97,13 +97,13 @@ class Forms:
         )  # fmt: skip
         form = self._forms.get(key)
         if form is None:
-            form = self._forms[key] = self._made(info, stated, sheet, rules, shut_first=shut_first)
+            form = self._forms[key] = self._make(info, stated, sheet, rules, shut_first=shut_first)
         return form if form.scored <= DYNAMIC else None
 
-    def _made(
+    def _make(
         self,
         info: PodInfo,
-        stated: Stated,
+        stated: ClassStatements,
         sheet: Sheet,
         rules: Sequence[tuple[int, ...]],
         *,
@@ -168,12 +168,12 @@ class Forms:
             if not (form.holds and sheets[form.number].holds):
                 del self._forms[key]
 
-    def _supposed(self, term: Term) -> Supposed:
+    def _supposed(self, term: Term) -> LabelAssumptions:
         """Return what is so of the nodes now."""
         snapshot, column = self._snapshot, term.table.column
         version = snapshot.node_version
         everywhere = column.everywhere(snapshot.rows(), version)
-        return Supposed(term, column.single(version), everywhere, term.from_zero)
+        return LabelAssumptions(term, column.single(version), everywhere, term.from_zero)
 
     def _source(self, plugin: Plugin) -> int:
         """Return where a plugin's scores come from."""

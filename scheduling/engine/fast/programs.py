@@ -28,7 +28,13 @@ from scheduling.engine.compiled.layout import DYNAMIC, EXCEPTIONS, LOW
 from scheduling.engine.fast.counter_columns import CounterColumns
 from scheduling.engine.fast.program_forms import Form, Forms
 from scheduling.engine.fast.sheets import Sheet
-from scheduling.engine.fast.statements import FEW_WATCHES, FILTERING, Alike, Stated, Statements
+from scheduling.engine.fast.statements import (
+    FEW_WATCHES,
+    FILTERING,
+    Alike,
+    ClassStatements,
+    Statements,
+)
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.arrays import Int16, Int32, Int64, Mask, first_places, numbered_together
 from scheduling.framework.interface import Plugin
@@ -182,7 +188,7 @@ class Programs:
         )
 
     def make(
-        self, info: PodInfo, stated: Stated, sheet: Sheet, *, shut_first: bool
+        self, info: PodInfo, stated: ClassStatements, sheet: Sheet, *, shut_first: bool
     ) -> Program | None:
         """Write a class's program; ``None`` where there is no room.
 
@@ -199,7 +205,7 @@ class Programs:
         return self._make(info, stated, sheet, private=True, shut_first=shut_first)
 
     def make_alike(
-        self, classes: Sequence[tuple[PodInfo, Stated, Sheet, bool]]
+        self, classes: Sequence[tuple[PodInfo, ClassStatements, Sheet, bool]]
     ) -> list[Program | None]:
         """Write the programs of classes of which none needs a line of its own, together.
 
@@ -292,7 +298,13 @@ class Programs:
             self.counters.clear()
 
     def _make(
-        self, info: PodInfo, stated: Stated, sheet: Sheet, *, private: bool, shut_first: bool
+        self,
+        info: PodInfo,
+        stated: ClassStatements,
+        sheet: Sheet,
+        *,
+        private: bool,
+        shut_first: bool,
     ) -> Program | None:
         written = self._to_write(info, stated, sheet, private=private, shut_first=shut_first)
         if written is None:
@@ -302,7 +314,13 @@ class Programs:
         return self._program(number, info, stated, written)
 
     def _to_write(
-        self, info: PodInfo, stated: Stated, sheet: Sheet, *, private: bool, shut_first: bool
+        self,
+        info: PodInfo,
+        stated: ClassStatements,
+        sheet: Sheet,
+        *,
+        private: bool,
+        shut_first: bool,
     ) -> "_Written | None":
         """Return what the arrays are to say of a class, ``None``: there is no room."""
         counters = [
@@ -371,7 +389,9 @@ class Programs:
         if written.watches:
             arrays["watch"][number, : len(written.watches)] = written.watches
 
-    def _program(self, number: int, info: PodInfo, stated: Stated, written: "_Written") -> Program:
+    def _program(
+        self, number: int, info: PodInfo, stated: ClassStatements, written: "_Written"
+    ) -> Program:
         """Note a program that was written."""
         form, private = written.form, written.private
         asked_again = [

@@ -29,8 +29,8 @@ _PADDING: Final = (-1,) * CHECKS
 class _Form:
     """Classes that ask for the same resources, each for more than 0.
 
-    ``fill``: the numbers of a request, given what ``_given`` returns and ``more``; ``None``: they
-    do not follow from the amounts. ``places`` int64: which of those each number is. ``known``:
+    ``fill``: the numbers of a request, given what ``_amounts_of`` returns and ``more``; ``None``:
+    they do not follow from the amounts. ``places`` int64: which of those each number is. ``known``:
     requests by their amounts.
     """
 
@@ -68,8 +68,8 @@ class Requests:
         """
         by = self._profile.by_request
         if by is None:
-            return self._packed(self._asked(info))
-        given = _given(info)
+            return self._packed(self._line_of(info))
+        given = _amounts_of(info)
         key = (tuple(info.requests), tuple(info.scored_requests), *[aspects[at] for at in by])
         form = self._forms.get(key)
         if form is not None and given in form.known:
@@ -82,7 +82,7 @@ class Requests:
         if form.fill is not None and min(given) > 0 and max(given) < _LARGEST_AMOUNT:
             found: bytes | None = self._numbers.pack(*form.fill(given + form.more))
         else:
-            found = self._packed(self._asked(info))
+            found = self._packed(self._line_of(info))
         form.known[given] = found
         self._kept += 1
         return found
@@ -123,7 +123,7 @@ class Requests:
             of = aspects[place]
             key = (tuple(info.requests), tuple(info.scored_requests), *[of[at] for at in by])
             places, given = of_form.setdefault(key, ([], []))
-            amounts = _given(info)
+            amounts = _amounts_of(info)
             if min(amounts) > 0 and max(amounts) < _LARGEST_AMOUNT:
                 places.append(place)
                 given.append(amounts)
@@ -141,7 +141,7 @@ class Requests:
         asks for of that column.
         """
         form = _Form()
-        numbers = self._asked(info)
+        numbers = self._line_of(info)
         if not numbers or min(given, default=0) <= 0:
             return form
         width, names = self._lines.width, self._snapshot.resources.values
@@ -193,7 +193,7 @@ class Requests:
             return None if numbers is None else b""
         return self._numbers.pack(*numbers)
 
-    def _asked(self, info: PodInfo) -> list[int] | None:
+    def _line_of(self, info: PodInfo) -> list[int] | None:
         """Return what the plugins say of a class, as ``Lines`` has it after the sheet's number.
 
         ``None``: too many or too much. Empty: resources became known, what is found now is made
@@ -235,7 +235,7 @@ class Requests:
         return found
 
 
-def _given(info: PodInfo) -> tuple[int, ...]:
+def _amounts_of(info: PodInfo) -> tuple[int, ...]:
     """Return all amounts of a class: cpu and memory with defaults, requests, what is scored."""
     return (
         info.nonzero_cpu,

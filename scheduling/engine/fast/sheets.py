@@ -132,7 +132,8 @@ class Sheets:
     ) -> Sheet | None:
         """Return the sheet of a pod with these aspects, ``None`` where there can be none.
 
-        ``labels``: of a pod with a program, the labels that tell its groups apart (``Stated``).
+        ``labels``: of a pod with a program, the labels that tell its groups apart
+        (``ClassStatements``).
 
         Raises:
             PluginFailed: a plugin failed.

@@ -34,7 +34,7 @@ FILTERING: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING, Kind.HARD)
 _NOT_BY_ROW: Final = (Kind.NEAR, Kind.HARD)
 
 
-class Stated(msgspec.Struct, kw_only=True):
+class ClassStatements(msgspec.Struct, kw_only=True):
     """The statements about a class of the plugins with terms.
 
     ``keys``: label keys whose values tell groups apart; with ``True`` only whether there is one.
@@ -62,7 +62,7 @@ class Alike(msgspec.Struct, kw_only=True):
     ``stated``: of a class like them. ``infos``: the classes, ``counters``: of each.
     """
 
-    stated: Stated
+    stated: ClassStatements
     infos: list[PodInfo]
     counters: list[Counter]
 
@@ -131,7 +131,7 @@ class Statements:
                     found.add(name)
         return found
 
-    def state(self, info: PodInfo, wanting: Sequence[Plugin]) -> Stated | None:
+    def state(self, info: PodInfo, wanting: Sequence[Plugin]) -> ClassStatements | None:
         """Return what plugins with terms say of a class, ``None`` where that is not covered.
 
         Raises:
@@ -190,7 +190,7 @@ class Statements:
         if len(terms) > _MOST_RULES:
             return None
         watches, watch_of, keys, private = self._by_row(terms)
-        return Stated(
+        return ClassStatements(
             terms=terms,
             watches=watches,
             watch_of=watch_of,

@@ -48,14 +48,14 @@ _AFFINITY_KINDS = {
 }
 
 
-class _Counted(msgspec.Struct, frozen=True):
+class _CounterUse(msgspec.Struct, frozen=True):
     """A count that the program looks at; ``table`` is ``None`` where it is by row."""
 
     counter: Counter
     stated: Term | None = None
 
 
-class Diagnosed(msgspec.Struct):
+class LastDiagnosis(msgspec.Struct):
     """The last diagnosis of a class, for the next one to follow the rows that were touched.
 
     ``verdict`` int32 (rows,): index into ``statuses``; shared with what was returned, so never
@@ -123,10 +123,10 @@ class FilterProgram:
         self._steps: list[_Step] = []
         self._rows: list[tuple[int, int, int]] = []
         self._static: list[Int16] = []
-        self._terms: list[_Counted] = []
+        self._terms: list[_CounterUse] = []
         self._checks: list[tuple[int, int]] = []
         self._told: dict[int, Status] = {}
-        self.kept: Diagnosed | None = None
+        self.kept: LastDiagnosis | None = None
         self._sort_filters(kinds, state)
         # Versions are read last: asking for tables may have made new kinds known.
         self.skips = tuple(sorted(state.skip_filter))
@@ -161,17 +161,17 @@ class FilterProgram:
                 self.usable = self.usable and len(self._checks) <= _MOST_CHECKS
             elif kind == row_arguments.COUNT and isinstance(plugin, CountedFilter):
                 counter, rejections = plugin.rejecting_counter(info, snapshot)
-                self._add(plugin, row_arguments.COUNT, [_Counted(counter)], (rejections,))
+                self._add(plugin, row_arguments.COUNT, [_CounterUse(counter)], (rejections,))
             elif kind == row_arguments.AFFINITY and isinstance(plugin, AffinityTerms):
                 terms = [
-                    _Counted(term.table.counter, term)
+                    _CounterUse(term.table.counter, term)
                     for term in plugin.affinity_terms(info, snapshot)
                     if term.kind in _AFFINITY_KINDS
                 ]
                 self._add(plugin, row_arguments.AFFINITY, terms, plugin.affinity_rejections)
             elif kind == row_arguments.SPREAD and isinstance(plugin, SpreadTerms):
                 terms = [
-                    _Counted(term.table.counter, term)
+                    _CounterUse(term.table.counter, term)
                     for term in plugin.spread_terms(info, snapshot)
                     if term.kind is Kind.HARD
                 ]
@@ -202,7 +202,7 @@ class FilterProgram:
         self,
         plugin: Filter,
         kind: int,
-        terms: Sequence[_Counted],
+        terms: Sequence[_CounterUse],
         rejections: tuple[Rejection, ...],
     ) -> None:
         first = len(self._terms)

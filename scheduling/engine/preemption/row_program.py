@@ -24,7 +24,7 @@ from clusterstate.objects.values.pod import Pod
 from scheduling.engine.compiled import row_arguments
 from scheduling.engine.compiled.rows import examine
 from scheduling.engine.preemption.budgets import BudgetArrays
-from scheduling.engine.preemption.filter_program import Diagnosed, FilterProgram, stamp
+from scheduling.engine.preemption.filter_program import FilterProgram, LastDiagnosis, stamp
 from scheduling.engine.preemption.victims import VictimsByRow
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.requirements import from_pod
@@ -167,17 +167,19 @@ class RowPrograms:
         follows = program.stays_in_rows and self._snapshot.nominations.number_of(state.pod_key) < 0
         kept = program.kept
         if not follows or kept is None or kept.rows is not rows or not self._follow(program, kept):
-            kept = self._kept(program, state, rows)
+            kept = self._diagnose(program, state, rows)
             program.kept = kept if follows else None
         return None if kept is None else kept.filtered()
 
-    def _kept(self, program: FilterProgram, state: CycleState, rows: Rows) -> Diagnosed | None:
+    def _diagnose(
+        self, program: FilterProgram, state: CycleState, rows: Rows
+    ) -> LastDiagnosis | None:
         """Judge all rows; return ``None`` if one passes or there are too many reasons."""
         verdict = np.zeros(len(rows), np.int32)
         found = self._examine(program, state.pod_key, rows, 0, 0, verdict)
         if found.why:
             return None
-        kept = Diagnosed(rows, verdict, [SUCCESS], [0], self._snapshot.log_end, {SUCCESS: 0})
+        kept = LastDiagnosis(rows, verdict, [SUCCESS], [0], self._snapshot.log_end, {SUCCESS: 0})
         numbers = self._numbers_of(program, kept, found.kinds)
         for number, count in zip(numbers[1:], self._numbers[: found.kinds].tolist(), strict=True):
             kept.counts[number] += count
@@ -186,7 +188,7 @@ class RowPrograms:
             kept.verdict = np.array(numbers, np.int32)[verdict]
         return kept
 
-    def _numbers_of(self, program: FilterProgram, kept: Diagnosed, kinds: int) -> list[int]:
+    def _numbers_of(self, program: FilterProgram, kept: LastDiagnosis, kinds: int) -> list[int]:
         """Return the place among the kept statuses of each code that was found, after a 0."""
         numbers = [0]
         for code in self._codes[:kinds].tolist():
@@ -198,7 +200,7 @@ class RowPrograms:
             numbers.append(number)
         return numbers
 
-    def _follow(self, program: FilterProgram, kept: Diagnosed) -> bool:
+    def _follow(self, program: FilterProgram, kept: LastDiagnosis) -> bool:
         """Judge rows again that were touched; return whether that was worth it and none passes."""
         snapshot, rows = self._snapshot, kept.rows
         touched = snapshot.touched_since(kept.cursor)
@@ -224,7 +226,7 @@ class RowPrograms:
             kept.moves += 1
         return True
 
-    def following(self, info: PodInfo) -> Diagnosed | None:
+    def following(self, info: PodInfo) -> LastDiagnosis | None:
         """Return the last diagnosis of a class, brought up to date; ``None`` if that is not known.
 
         As long as it is the same object with the same ``moves``, the first rejection of every row
@@ -341,7 +343,7 @@ class RowPrograms:
     ) -> Candidate | None:
         """Return the candidate that costs least, from what is kept by row; ``None``: none known."""
 
-        def examine(some: Rows) -> row_arguments.Examined:
+        def examine(some: Rows) -> row_arguments.Examination:
             verdict = np.zeros(len(some), np.int32)
             return self._examine(program, None, some, 0, len(some), verdict)
 
@@ -357,7 +359,7 @@ class RowPrograms:
         only = np.array([row], np.intp)
         return self._candidate(only, examine(only), 0)
 
-    def _candidate(self, rows: Rows, found: row_arguments.Examined, number: int) -> Candidate:
+    def _candidate(self, rows: Rows, found: row_arguments.Examination, number: int) -> Candidate:
         room = found.room
         first = int(room.end[number - 1]) if number else 0
         slots = room.victims[first : int(room.end[number])].tolist()
@@ -388,7 +390,7 @@ class RowPrograms:
         begin: int,
         wanted: int,
         verdict: Int32,
-    ) -> row_arguments.Examined:
+    ) -> row_arguments.Examination:
         snapshot = self._snapshot
         nominations = snapshot.nominations
         placed, budgets = row_arguments.PlacedPods(*snapshot.slot_columns()), self._budgets.arrays()
@@ -409,7 +411,7 @@ class RowPrograms:
             ),
             placed,
             row_arguments.Classes(*snapshot.class_columns()),
-            row_arguments.Nominated(nominations.first, nominations.following, nominations.kind),
+            row_arguments.NominatedPods(nominations.first, nominations.following, nominations.kind),
             program.rules,
             terms,
             budgets,
@@ -417,7 +419,7 @@ class RowPrograms:
             row_arguments.Verdicts(verdict, self._codes, self._numbers),
             room,
         )
-        return row_arguments.Examined(*found, room)
+        return row_arguments.Examination(*found, room)
 
 
 _NO_RANK = np.zeros(0, np.int32)

@@ -17,7 +17,7 @@ from scheduling.framework.arrays import Float64, Int64, Mask
 from scheduling.framework.node_table import Rows
 
 _AT_ONCE = 64
-Examine = Callable[[Rows], row_arguments.Examined]
+Examine = Callable[[Rows], row_arguments.Examination]
 """Looks for candidates among rows; all of them are wanted."""
 
 

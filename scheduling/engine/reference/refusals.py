@@ -22,7 +22,7 @@ from collections import OrderedDict
 
 import msgspec
 
-from scheduling.engine.preemption.filter_program import Diagnosed
+from scheduling.engine.preemption.filter_program import LastDiagnosis
 from scheduling.engine.preemption.row_program import RowPrograms
 from scheduling.engine.reference.cycle import Options, PodToPlace
 from scheduling.engine.reference.decision import UNSCHEDULABLE, Decision
@@ -37,7 +37,7 @@ _NEVER = "Never"
 _Stamp = tuple[int, ...]
 
 
-class _Kept(msgspec.Struct, gc=False):
+class _CachedRefusal(msgspec.Struct, gc=False):
     """A refusal and what it holds for; ``judged`` and ``moves`` are ``None`` and 0 if only strict.
 
     ``versions`` are those of the loose stamp; ``needs_no_lower``: it holds only as long as no pod
@@ -48,7 +48,7 @@ class _Kept(msgspec.Struct, gc=False):
     preempt: bool
     strict: _Stamp
     versions: _Stamp = ()
-    judged: Diagnosed | None = None
+    judged: LastDiagnosis | None = None
     moves: int = 0
     needs_no_lower: bool = False
 
@@ -61,7 +61,7 @@ class Refusals:
         self._programs = programs
         self.usable = _usable(framework)
         self._sampling = not framework.looks_at_all
-        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._kept: OrderedDict[int, _CachedRefusal] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -134,7 +134,7 @@ class Refusals:
             if decision.scheduled:
                 self._kept.pop(pod.info.index, None)
             return
-        kept = _Kept(decision, options.preempt, self._strict(pod.info, start))
+        kept = _CachedRefusal(decision, options.preempt, self._strict(pod.info, start))
         judged = None if self._sampling else self._programs.following(pod.info)
         if judged is not None:
             kept.needs_no_lower = (
@@ -151,7 +151,7 @@ class Refusals:
         while len(self._kept) > most:
             self._kept.popitem(last=False)
 
-    def _holds_loosely(self, kept: _Kept, info: PodInfo) -> bool:
+    def _holds_loosely(self, kept: _CachedRefusal, info: PodInfo) -> bool:
         snapshot = self._snapshot
         if (
             kept.judged is None

@@ -64,7 +64,7 @@ class Command(BaseCommand):
         left_out: Counter[str] = Counter()
         found = (one for name in options["files"] for one in files.documents(name))
         try:
-            given = list(files.known(files.single(found), left_out))
+            given = list(files.of_known_kinds(files.single(found), left_out))
         except files.FileError as error:
             raise CommandError(str(error)) from error
         collector.calm()
@@ -101,7 +101,7 @@ class Command(BaseCommand):
                 )
             document: Manifest = own[0]
             return document
-        placed = workloads.Placed(list(map(files.of_placement, given)))
+        placed = workloads.ExpandedDocuments(list(map(files.of_placement, given)))
         for note in placed.notes:
             self.stderr.write(note)
         objects: list[Any] = []

@@ -83,7 +83,7 @@ class Command(BaseCommand):
         left_out: Counter[str] = Counter()
         try:
             given = list(
-                files.known(
+                files.of_known_kinds(
                     files.single(one for name in options["files"] for one in files.documents(name)),
                     left_out,
                 )
@@ -117,7 +117,7 @@ class Command(BaseCommand):
 
     def _placed(self, documents: list[Any]) -> list[Any]:
         """Return documents with the pods of their workloads; what is left out is said."""
-        found = workloads.Placed(list(map(files.of_placement, documents)))
+        found = workloads.ExpandedDocuments(list(map(files.of_placement, documents)))
         for note in found.notes:
             self.stderr.write(note)
         return found.documents

@@ -348,7 +348,9 @@ class PodTopologySpread:
                     matches_self=constraint.matches_self,
                     max_skew=constraint.max_skew,
                     min_domains=constraint.min_domains,
-                    taken=None if self._counts_any(selector) else _taken(selector, pod.namespace),
+                    taken=None
+                    if self._counts_any(selector)
+                    else _dry_run_weight(selector, pod.namespace),
                 )
             )
         for constraint, (_, table) in zip(wanted.soft, tables.soft, strict=True):
@@ -461,7 +463,7 @@ class _Quirks:
         return copy
 
 
-def _taken(selector: Selector, namespace: str) -> Callable[[PodInfo], int] | None:
+def _dry_run_weight(selector: Selector, namespace: str) -> Callable[[PodInfo], int] | None:
     """Return what pods weigh in upstream's dry run, where the counter leaves them out: ``_Quirks``.
 
     Only a selector of everything counts nobody at first and everybody in the dry run.

@@ -30,7 +30,7 @@ from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
 from clusterstate.objects.values.errors import Expired
 from clusterstate.objects.values.storage import KINDS
 from scheduling.worker.mirror.in_columns import ManyChanges
-from scheduling.worker.mirror.loading import Loading
+from scheduling.worker.mirror.loading import StateLoader
 from scheduling.worker.mirror.refused import waiting_as_of
 
 __all__ = ["FOLLOWED", "Mirror", "waiting_as_of"]
@@ -59,7 +59,7 @@ _FEW = 128
 _READ_AT_ONCE = 5000
 
 
-class Mirror(Loading, ManyChanges):
+class Mirror(StateLoader, ManyChanges):
     """Snapshot and queue, following the change log from ``cursor``."""
 
     def refresh(self, now: float, *, mark: int | None = None) -> int:

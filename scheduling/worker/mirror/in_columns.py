@@ -134,7 +134,9 @@ class ManyChanges(SingleChanges):
             before = PodState(pod=info.pod, on_node=True)
             self.pod_changed(before, msgspec.structs.replace(before, terminating=True), now)
 
-    def _queue_pods(self, pods: pod_log.PodChanges, found: pod_news.Sorted, now: float) -> None:
+    def _queue_pods(
+        self, pods: pod_log.PodChanges, found: pod_news.SortedChanges, now: float
+    ) -> None:
         """Take pods that are on no node into the queue, at the time of their first change."""
         waiting = found.waiting
         since = pods.at[found.first[waiting.numbers]].tolist()

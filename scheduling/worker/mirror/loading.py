@@ -7,7 +7,7 @@ import numpy as np
 import structlog
 
 from clusterstate.actions.loops import aside
-from clusterstate.actions.loops.aside import Which
+from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.database import bulk
 from clusterstate.health.aside import objects as objects_aside
 from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
@@ -31,7 +31,7 @@ ADMISSION = "node-admission"
 """The name of the cursor, a row: up to which change node admission has judged arrivals."""
 
 
-class Loading(RefusedPods):
+class StateLoader(RefusedPods):
     """Reads nodes, bound pods, the queue and reservations."""
 
     def load(self, now: float) -> None:
@@ -49,7 +49,7 @@ class Loading(RefusedPods):
         with consistent_read() as revision:
             row_of_node: dict[int, int] = {}
             for node in load_nodes():
-                with self._noting_failures(Which("Node", node.id)):
+                with self._noting_failures(ObjectRef("Node", node.id)):
                     row_of_node[node.id] = self.snapshot.set_node(decode_node(node.manifest))
             for kind in ("Namespace", *OTHERS, *DEVICE_KINDS, "PodGroup"):
                 for manifest in list_page(kind).items:

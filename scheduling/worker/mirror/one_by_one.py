@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 import numpy as np
 
-from clusterstate.actions.loops.aside import Which, is_an_objects_fault
+from clusterstate.actions.loops.aside import ObjectRef, is_an_objects_fault
 from clusterstate.change_log import changes
 from clusterstate.change_log.changes import Change
 from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
@@ -43,7 +43,7 @@ class SingleChanges(WarmState):
         """Leave an object out because its change could not be applied."""
         if not is_an_objects_fault(error):
             raise error
-        self.failed_objects.append((Which(change.kind, change.object_id), error))
+        self.failed_objects.append((ObjectRef(change.kind, change.object_id), error))
         if change.kind == "Node":
             self.snapshot.remove_node(change.name)
         elif change.kind == "Pod":

@@ -31,7 +31,7 @@ class Pods(msgspec.Struct, frozen=True):
     rows: Int32
 
 
-class Sorted(msgspec.Struct, frozen=True):
+class SortedChanges(msgspec.Struct, frozen=True):
     """Changes of pods, sorted by their effect.
 
     ``same``: pods on nodes, as known. ``came``: to known nodes, unknown before. ``left``: known on
@@ -52,7 +52,7 @@ class Sorted(msgspec.Struct, frozen=True):
     first: npt.NDArray[np.intp]
 
 
-def sort_out(pods: PodChanges, snapshot: Snapshot, known: Mapping[int, PodInfo]) -> Sorted:
+def sort_out(pods: PodChanges, snapshot: Snapshot, known: Mapping[int, PodInfo]) -> SortedChanges:
     """Sort changes of pods; ``known`` are the classes by id, others' pods are in ``rest``."""
     keys = pods.ids.tolist()
     count = len(keys)
@@ -90,7 +90,7 @@ def sort_out(pods: PodChanges, snapshot: Snapshot, known: Mapping[int, PodInfo])
         return Pods(numbers[there].tolist(), chosen_keys, classes[there], slots[there], rows[there])
 
     others = ~(same | came | left | ending | waiting | unseen)
-    return Sorted(
+    return SortedChanges(
         same=chosen(same),
         came=chosen(came),
         left=chosen(left),

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from clusterstate.actions.loops.aside import Which, is_an_objects_fault
+from clusterstate.actions.loops.aside import ObjectRef, is_an_objects_fault
 from clusterstate.change_log.changes import Change
 from clusterstate.database import bulk
 from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
@@ -104,7 +104,7 @@ class WarmState(Waking):
         self._most_classes, self._most_resources = GROWN_CLASSES, GROWN_RESOURCES
         # Pods on nodes that began to end, until the reason is read (``_note_preempted``).
         self._ending: list[int] = []
-        self.failed_objects: list[tuple[Which, Exception]] = []
+        self.failed_objects: list[tuple[ObjectRef, Exception]] = []
         """Objects that could not be applied, and why, until the scheduler sets them aside."""
         self._unread: dict[int, Exception] = {}
         self._left_out_nodes: set[str] = set()
@@ -186,7 +186,7 @@ class WarmState(Waking):
     # --- what cannot be taken over ---------------------------------------------------------------
 
     @contextmanager
-    def _noting_failures(self, which: Which | str, manifest: bytes = b"") -> Iterator[None]:
+    def _noting_failures(self, which: ObjectRef | str, manifest: bytes = b"") -> Iterator[None]:
         """Note what fails inside, and go on without it.
 
         ``which`` is the object, or its kind, when ``manifest`` has the rest.
@@ -199,7 +199,7 @@ class WarmState(Waking):
             if isinstance(which, str):
                 metadata = decode_object(manifest)["metadata"]
                 namespace, name = metadata.get("namespace") or "", metadata["name"]
-                which = Which(which, namespace=namespace, name=name)
+                which = ObjectRef(which, namespace=namespace, name=name)
             self.failed_objects.append((which, error))
 
     def _leave_out_node(self, name: str) -> None:

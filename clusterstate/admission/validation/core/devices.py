@@ -239,16 +239,16 @@ def _request(request: Manifest, path: str) -> Errors:
     if exact is not None and choices:
         return [*errors, invalid(path, None, f"{detail}, but multiple fields are set")]
     if exact is not None:
-        return errors + _wanted(exact, f"{path}.exactly")
+        return errors + _exact_request(exact, f"{path}.exactly")
 
     def choice(one: Manifest, where: str) -> Errors:
-        return _label(_name(one), f"{where}.name") + _wanted(one, where)
+        return _label(_name(one), f"{where}.name") + _exact_request(one, where)
 
     where = f"{path}.firstAvailable"
     return errors + each(choices, where, choice, most=_MOST_CHOICES, key=_name)
 
 
-def _wanted(request: Manifest, path: str) -> Errors:
+def _exact_request(request: Manifest, path: str) -> Errors:
     errors: Errors = []
     errors += require_form(
         request.get("deviceClassName") or "", f"{path}.deviceClassName", formats.dns_subdomain

@@ -202,7 +202,7 @@ def validate_claim_status(new: Manifest, old: Manifest | None) -> Errors:
 def _shrinks(spec: Manifest, before: Manifest, capacity: Manifest) -> Errors:
     """Return the error of a claim that asks for less than it has."""
     new, old, has = (
-        parse(one.get("storage", 0)) for one in (_asked(spec), _asked(before), capacity)
+        parse(one.get("storage", 0)) for one in (_requests(spec), _requests(before), capacity)
     )
     if new is None or old is None or has is None or not (new < old and new <= has):
         return []
@@ -210,7 +210,7 @@ def _shrinks(spec: Manifest, before: Manifest, capacity: Manifest) -> Errors:
     return [forbidden("spec.resources.requests.storage", detail)]
 
 
-def _asked(spec: Manifest) -> Manifest:
+def _requests(spec: Manifest) -> Manifest:
     return (spec.get("resources") or {}).get("requests") or {}
 
 
