@@ -904,7 +904,7 @@ class _Preemption:
         version = self.snapshot.compatibility
         guards: dict[int, list[int]] = {}
         counts: list[int] = []
-        charged: set[tuple[int, GroupKey]] = set()  # budgets that count groups
+        charged: dict[tuple[int, GroupKey], bool] = {}  # of budgets that count groups
         for victim in victims:
             broken = 0
             for pod in victim.pods:
@@ -918,12 +918,12 @@ class _Preemption:
                     if pod.name in budgets[place].disrupted:
                         continue
                     key = group_key(info.pod) if budgets[place].counts_groups else None
+                    if key is None or (place, key) not in charged:
+                        allowed[place] -= 1
+                    broke = allowed[place] < 0
                     if key is not None:
-                        if (place, key) in charged:
-                            continue
-                        charged.add((place, key))
-                    allowed[place] -= 1
-                    breaks |= allowed[place] < 0
+                        broke = charged.setdefault((place, key), broke)
+                    breaks |= broke
                 broken += breaks
             counts.append(broken)
         return counts

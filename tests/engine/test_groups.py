@@ -280,6 +280,24 @@ def test_a_budget_that_counts_groups_counts_one_that_leaves_once():
         assert victims_of(found) == leaving
 
 
+def test_each_pod_of_a_group_that_a_budget_holds_back_is_displaced_last():
+    """Pods that leave one by one, and less important than the pod beside them."""
+    of = {"podGroupName": "t"}
+    gang = [low(f"g{n}", f"n{n}").with_("spec", "schedulingGroup", value=of) for n in range(2)]
+    gang = [one.labelled({"app": "t"}) for one in gang]
+    beside = low("single", "n2").with_("spec", "priority", value=50)
+    snapshot = cluster("1", "1", "1", pods=[*gang, beside])
+    snapshot.groups.set(group("t", 2))
+    budget = {
+        "metadata": {"name": "b", "namespace": "default",
+                     "annotations": {"stowage.dev/disruption-unit": "PodGroup"}},
+        "spec": {"selector": {"matchLabels": {"app": "t"}}},
+        "status": {"disruptionsAllowed": 0},
+    }  # fmt: skip
+    snapshot.set_budget(msgspec.convert(budget, PodDisruptionBudget))
+    assert victims_of(decide(snapshot, group(count=1), high("p0"))) == {"default/single"}
+
+
 def test_a_group_that_never_preempts_displaces_nobody():
     snapshot = cluster("1", pods=[low("a", "n0")])
     never = group(count=1, preemptionPolicy="Never")
