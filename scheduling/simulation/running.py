@@ -140,6 +140,7 @@ class _Run:
         )
         remembers = simulation.explain != FULL
         self._preparer = Preparer(world, frameworks, remembers=remembers)
+        self._places_groups = any(one.schedules_groups for one in frameworks.values())
         self._results: list[Manifest] = []
         self._place_of: dict[str, int] = {}
         self._waiting: list[tuple[int, Ready]] = []
@@ -163,7 +164,7 @@ class _Run:
     def _in_turn(self, pods: Sequence[Manifest]) -> Sequence[int]:
         """Return the pods' numbers in order, those of a group where the first of them stands."""
         groups = [_named_group(manifest) for manifest in pods]
-        if not any(groups):
+        if not self._places_groups or not any(groups):
             return range(len(pods))
         if not self._simulation.sequential:
             text = "each pod is decided by itself, also those of a PodGroup: spec.mode"
@@ -180,7 +181,7 @@ class _Run:
         if isinstance(pod, Ready):
             place: tuple[str, str] | None = (pod.namespace, pod.name)
         else:
-            if self._group is None:
+            if self._group is None or _named_group(manifest) != self._group:
                 self._decide_waiting()
             place = pod.place if isinstance(pod, UnplacedStatus) else (pod.namespace, pod.name)
         if place is not None and (

@@ -508,30 +508,31 @@ class World:
             and not record.terminating
             and selector.matches(record.info.labels)
         ]
-        healthy = len(records)
+        expected = healthy = len(records)
         if counts_groups(budget.metadata.annotations):
-            healthy = self._whole_groups(records)
+            expected, healthy = self._groups_of(records)
         if rules.get("maxUnavailable") is not None:
-            desired = healthy - _scaled(rules["maxUnavailable"], healthy)
+            desired = expected - _scaled(rules["maxUnavailable"], expected)
         else:
-            desired = _scaled(rules.get("minAvailable", 0), healthy)
+            desired = _scaled(rules.get("minAvailable", 0), expected)
         status = msgspec.structs.replace(
             budget.status, disruptions_allowed=max(healthy - desired, 0)
         )
         self.snapshot.set_budget(msgspec.structs.replace(budget, status=status))
 
-    def _whole_groups(self, records: Iterable[PodRecord]) -> int:
-        """Return how many groups have enough pods; a pod of none is one."""
+    def _groups_of(self, records: Iterable[PodRecord]) -> tuple[int, int]:
+        """Return how many groups these pods are, and how many have enough; a pod of none is one."""
         counts: Counter[GroupKey | None] = Counter()
         for record in records:
             key = group_key(record.info.pod)
             counts[key if self.snapshot.groups.find(key) is not None else None] += 1
         alone = counts.pop(None, 0)
-        return alone + sum(
+        whole = sum(
             (group := self.snapshot.groups.find(key)) is not None
             and is_whole(count, group.min_count)
             for key, count in counts.items()
         )
+        return alone + len(counts), alone + whole
 
 
 _TELLING_NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")

@@ -9,9 +9,10 @@ from clusterstate.objects.values.errors import Invalid
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.workloads import PodDisruptionBudget
 from scheduling.framework.configuration.documents import default_configuration
-from scheduling.simulation import Base, read_headroom, run_headroom
+from scheduling.simulation import Base, read, read_headroom, run_headroom
 from scheduling.simulation.foresight import NEVER, Foresight, Leaver
 from scheduling.simulation.gangs import shortfall
+from scheduling.simulation.running import world_of
 from tests.builders import make_node, make_pod
 from tests.engine.test_groups import RACK, cluster, group, in_rack, member
 from tests.harness import kubernetes_framework, to_place
@@ -197,3 +198,33 @@ def test_a_group_of_a_simulation_is_validated_and_needs_the_order():
     assert told["warnings"] == [
         "each pod is decided by itself, also those of a PodGroup: spec.mode"
     ]
+
+
+def test_a_pod_that_has_its_node_takes_no_room_from_a_gang_before_it():
+    fixed = make_pod("fixed").asks(cpu="2").on("n2").manifest
+    others = [of(f"p{n}", cpu="4") for n in range(3)]
+    found = placed(results([*three_nodes(), pod_group()], [*others, fixed]))
+    assert sorted(found.values()) == ["n0", "n1", "n2", "n2"]
+    assert not any(placed(results([*three_nodes(), pod_group()], [fixed, *others]))[f"p{n}"]
+                   for n in range(3))  # fmt: skip
+
+
+def test_a_budget_of_groups_without_a_status_lets_none_leave_while_another_is_broken():
+    names = {"whole": 2, "broken": 1}
+    running = [
+        of(f"{name}-{n}", group_name=name, nodeName=f"n{n}")
+        for name, count in names.items() for n in range(count)
+    ]  # fmt: skip
+    for pod in running:
+        pod["metadata"]["labels"] = {"app": "t"}
+    budget = {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "default",
+                     "annotations": {"stowage.dev/disruption-unit": "PodGroup"}},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "t"}}},
+    }  # fmt: skip
+    groups = [pod_group(name, 2) for name in names]
+    for objects, allowed in ((running[:2], 1), (running, 0)):
+        made = read(document([*three_nodes(), *groups, budget, *objects]), default_base="empty")
+        (found,) = world_of(made, Base()).snapshot.disruption_budgets()
+        assert found.disruptions_allowed == allowed
