@@ -53,7 +53,7 @@ def explore(
     """
     here = len(problem.free) - len(many)
     anew, least = _packed_anew(problem, prices, many, buy)
-    sets = [one for one in (_added(problem, prices, many, buy), anew) if _bought(one, here) <= most]
+    sets = (_added(problem, prices, many, buy), anew)
     used = np.zeros(len(many), np.int64)
     for one in sets:
         of_set = np.bincount([c - here for c, _ in one if c >= here], minlength=len(many))
@@ -64,10 +64,9 @@ def explore(
     wide = columns_of(problem, columns)
     found = [wide.start]
     for one in sets:
-        x = _placed(wide, columns, one, here)
+        x = _within(wide, _placed(wide, columns, one, here), here, most)
         if wide.is_valid(x):
             found.append(x)
-    value = max(map(wide.placed_value, found))
     worth = [int(wide.prices @ x.any(0)) for x in found]
     moves = [wide.cost(x) - price for x, price in zip(found, worth, strict=True)]
     saved, moved = max(worth) - min(worth), max(moves)
@@ -79,8 +78,12 @@ def explore(
         asked = msgspec.structs.replace(wide, move_costs=costs)
         best = min(found, key=lambda x: (-asked.placed_value(x), asked.cost(x)))
         packed = pack(msgspec.structs.replace(asked, start=best))
-        found.append(packed.x)
-        value = max(value, packed.value)
+        x = _within(wide, packed.x, here, most)
+        if wide.is_valid(x):
+            found.append(x)
+    value = max(map(wide.placed_value, found))
+    if sum(int(problem.weights @ pods) for _, pods in anew) > value:
+        least = 0.0  # of more pods than can be placed with so many nodes
     return Exchanges(wide, columns, _undominated(wide, found, value), least)
 
 
@@ -172,8 +175,16 @@ def _added(problem: Problem, prices: Float64, many: Int64, buy: Buy) -> _Set:
     return list(found.items())
 
 
-def _bought(found: _Set, here: int) -> int:
-    return sum(n >= here for n, _ in found)
+def _within(problem: Problem, x: Int64, here: int, most: int) -> Int64:
+    """Return a placement without the pods of those new nodes that are worth least beyond ``most``.
+
+    New nodes are those from column ``here`` on; all sets that are known share them.
+    """
+    bought = here + np.flatnonzero(x[:, here:].any(0))
+    least_first = np.argsort(problem.weights @ x[:, bought], kind="stable")
+    x = x.copy()
+    x[:, bought[least_first[: max(len(bought) - most, 0)]]] = 0
+    return x
 
 
 def _placed(problem: Problem, columns: Sequence[int], found: _Set, here: int) -> Int64:

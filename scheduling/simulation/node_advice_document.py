@@ -10,7 +10,7 @@ import msgspec
 from clusterstate.admission.defaults import set_defaults
 from clusterstate.objects.values.errors import INVALID, REQUIRED, FieldError, Invalid, StatusError
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.node import Node, with_pods
 from clusterstate.objects.values.quantity import QuantityError, value
 from scheduling.framework.configuration import reading
 from scheduling.framework.outcomes import PluginFailed
@@ -23,8 +23,6 @@ from scheduling.simulation.world import Base
 KIND: Final = "NodeAdvice"
 SOLVED: Final = "solver: proved by giving each pod the node that places tells"
 _DEFAULT_PROFILE: Final = "default-scheduler"
-_USUAL_PODS: Final = "110"
-"""Pods that a node of the catalogue takes where it does not say (kubelet's default)."""
 
 
 class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -124,11 +122,8 @@ def _offer(path: str, entry: Any, errors: list[FieldError]) -> Offer | None:
             errors.append(msgspec.structs.replace(problem, field=f"{path}.node.{problem.field}"))
     if len(errors) > before or not isinstance(node, dict):
         return None
-    manifest: Manifest = msgspec.json.decode(msgspec.json.encode(node))
+    manifest: Manifest = msgspec.json.decode(msgspec.json.encode(with_pods(node)))
     manifest.setdefault("metadata", {})
-    status = manifest.setdefault("status", {})
-    if "pods" not in (status.get("allocatable") or {}):
-        status.setdefault("capacity", {}).setdefault("pods", _USUAL_PODS)
     set_defaults("Node", manifest)
     found = msgspec.convert(manifest, Node)
     try:
@@ -228,8 +223,10 @@ def told_bound(price: float, least: float | None) -> Manifest:
     """Return what no set of nodes goes below, and how far the price is above that at most."""
     if least is None:
         return {"verdict": "Unknown"}
-    gap = 100 * (price - least) / least if least else 0.0
     is_best = price <= least * (1 + 1e-6)
+    if not least and not is_best:
+        return {"verdict": "Within", "atLeast": 0.0}
+    gap = 100 * (price - least) / least if least else 0.0
     return {
         "verdict": "ProvedBest" if is_best else "Within",
         "atLeast": round(least, 6),
@@ -243,10 +240,22 @@ def run_node_advice(document: object, world: Question, base: Base) -> Manifest:
     All pods without a node wait; without prices no pod moves and no node is removed.
 
     Raises:
-        Invalid: document or world are wrong, with every wrong field.
+        Invalid: document or world are wrong, with every wrong field; or the document asks about
+            some of the pods, or what the scheduler would do by itself.
         ServiceUnavailable: there is no solver.
     """
     spec, offers, prices = read(document)
+    for_live = (
+        ("namespace", spec.namespace, ""),
+        ("schedulerName", spec.scheduler_name, _DEFAULT_PROFILE),
+        ("nominate", spec.nominate, True),
+    )
+    if wrong := [
+        FieldError(INVALID, f"spec.{name}", given, "must be left out where the pods are of files")
+        for name, given, usual in for_live
+        if given != usual
+    ]:
+        raise Invalid(KIND, "", wrong, GROUP)
     found_world, frameworks, pods, refused = gathered(world.simulation, base)
     try:
         found = frontier(
@@ -256,7 +265,8 @@ def run_node_advice(document: object, world: Question, base: Base) -> Manifest:
             frameworks=frameworks,
             prices=prices or Prices((), 0.0),
             most=spec.most_nodes,
-            most_moves=spec.most_moves if prices else 0,
+            most_moves=spec.most_moves,
+            may_move=prices is not None,
             go_on=base.go_on,
         )
     except PluginFailed as failure:

@@ -22,6 +22,7 @@ from scheduling.packing.facts import Facts, Seeker
 from scheduling.packing.problem import Bought, Needs, PackingAnswer, Problem
 from scheduling.simulation.node_advice import Offer, new_node
 from scheduling.simulation.packing import (
+    NEVER,
     TO_EMPTY,
     MoverRefused,
     Packer,
@@ -76,6 +77,7 @@ def frontier(
     prices: Prices,
     most: int,
     most_moves: int | None = None,
+    may_move: bool = True,
     go_on: Callable[[], None] = lambda: None,
 ) -> Frontier:
     """Return the sets of nodes to choose from; the chosen one costs least with its moves.
@@ -88,6 +90,7 @@ def frontier(
         prices: of the nodes there are, and of moves. Nodes without a price stay.
         most: nodes to buy at most.
         most_moves: the chosen one moves no more pods, if there is such a one.
+        may_move: whether pods that run may move at all.
         go_on: raises when it takes too long.
 
     Raises:
@@ -95,7 +98,9 @@ def frontier(
         ServiceUnavailable: there is no solver.
     """
     before = copy_snapshot(snapshot)
-    found = _Exchanging(snapshot, pods, offers, frameworks, prices, go_on).run(most)
+    found = _Exchanging(snapshot, pods, offers, frameworks, prices, go_on).run(
+        most, TO_EMPTY if may_move else NEVER
+    )
     able = [
         at
         for at, one in enumerate(found.exchanges)
@@ -133,11 +138,11 @@ class _Exchanging:
         self._today = {name: price for name, price in prices_now if price}
         self._shares = self._shares_of(self._today)
 
-    def run(self, most: int) -> Frontier:
+    def run(self, most: int, move: str) -> Frontier:
         """Return what there is to choose from; the first is chosen."""
         offers, today = self._offers, sum(self._today.values())
         shapes = [(new_node(self._snapshot, one, 0), one.price) for one in offers]
-        facts = self._packer.read(move=TO_EMPTY, shapes=shapes)
+        facts = self._packer.read(move=move, shapes=shapes)
         if facts is None:
             return Frontier([self._proved(None, None, [])], 0, today, self._shares, 0.0)
         # Shapes are rows of the snapshot like other nodes: here they come last.

@@ -534,7 +534,7 @@ class Packer:
             for node, _ in shapes:
                 snapshot.remove_node(node.metadata.name)
         self._held = {key: node for key, node in alone.items() if snapshot.knows(key)}
-        if found is not None and move == TO_EMPTY:
+        if found is not None and (move == TO_EMPTY or shapes):
             found = self._priced(found, {node.metadata.name: price for node, price in shapes})
         return found
 

@@ -63,11 +63,17 @@ def test_what_to_remove_and_buy_is_drawn_chosen_and_tried(
     assert [one["metadata"]["name"] for one in add["add"]["objects"]] == [
         "new-small-1", "new-small-2"
     ]  # fmt: skip
+    assert {one["status"]["capacity"]["pods"] for one in add["add"]["objects"]} == {"110"}
     assert drain == {"drain": {"nodes": ["a", "b"]}}
     added = operator.post("/console/what-if/add", {"text": html.unescape(plan)})
     assert added.status_code == 302, text(added)
     fewer = asked(operator, spec, "&moves=0")
     assert "16 today, 16 after" in fewer
+    assert "show with at most 2 moves" in fewer
+    dear = asked(operator, {**spec, "movePrice": 20})
+    assert "16 today, 16 after" in dear
+    assert "its moves cost more than it saves" in dear
+    assert "show with at most" not in dear
 
 
 @pytest.mark.parametrize("given", ["- a", "a: ["])

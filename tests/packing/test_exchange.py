@@ -1,5 +1,6 @@
 """Which nodes to remove and to buy: every proposal keeps the rules, and what it saves."""
 
+import msgspec
 import numpy as np
 
 from scheduling.framework.arrays import Int64
@@ -104,3 +105,29 @@ def test_for_pods_that_wait_nodes_are_bought_where_no_move_pays() -> None:
     # None can be bought, and one move makes room.
     none = explored(problem, 1, most=0)
     assert [price(none.problem, x) for x in none.placements] == [8]
+
+
+def test_no_more_nodes_are_bought_than_asked_for_and_the_bound_is_of_as_many_pods() -> None:
+    """Nobody moves with one node of 4, all move with one of 9; no choice has both of these."""
+    pods = [(2, 1), (3, 1), (4, 1)]
+    problem = worlds.problem([(4, 9), (4, 9), (4, 9), (9, 9)], pods, prices=[4, 4, 1, 2])
+    problem.start[[0, 1], [0, 1]] = problem.stays[[0, 1], [0, 1]] = 1
+    problem.move_costs = np.array([1, 1, 0])
+    both = np.array([[0, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]])
+
+    def pack(asked: Problem) -> PackingAnswer:
+        found = search.pack(asked, work=0.001, seconds=100.0)
+        return msgspec.structs.replace(found, x=both)
+
+    def buy(needs: Needs) -> Bought:
+        return purchase.buy(needs, work=0.02, seconds=100.0)
+
+    prices, one_each = problem.prices.astype(float), np.array([1, 1])
+    found = exchange.explore(problem, prices, one_each, 1, buy=buy, pack=pack)
+    assert [price(found.problem, x) for x in found.placements] == [9, 2]
+    three = worlds.problem([(4, 9), (4, 9)], [(4, 1)] * 3, prices=[4, 4])
+    for most in (2, 3):
+        found = explored(three, 2, most=most)
+        (x,) = found.placements
+        assert (price(found.problem, x), x.sum()) == (4 * most, most)
+        assert round(found.least) == (12 if most == 3 else 0)

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from clusterstate.objects.values.errors import Invalid
 from clusterstate.objects.values.labels import parse_selector
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_pod
 from scheduling.engine.snapshot import Snapshot
@@ -147,6 +148,30 @@ def test_files_are_asked_as_the_live_cluster_is() -> None:
     assert "Buy: 2 small. Remove: a, b." in shown
     status = run_node_advice({"spec": {"catalogue": [small]}}, world, Base())["status"]
     assert (status["moves"], status["remove"], status["fitAnyway"]) == ([], [], 1)
+    for_live = {"namespace": "shop", "schedulerName": "other", "nominate": False}
+    with pytest.raises(Invalid) as wrong:
+        run_node_advice({"spec": {"catalogue": [small], **for_live}}, world, Base())
+    assert [one.field for one in wrong.value.errors] == [f"spec.{name}" for name in for_live]
+
+
+def test_without_prices_nobody_moves_even_where_a_pod_finds_no_room_else() -> None:
+    nodes = [sized("a", 2, "large"), sized("b", 3, "large")]
+    pods = [owned(make_pod(f"p{name}").asks(cpu="1").on(name)) for name in "ab"]
+    spec = {
+        "base": "empty",
+        "objects": [one.manifest for one in (*nodes, *pods)],
+        "pods": [make_pod("waits").asks(cpu="3").manifest],
+    }
+    world = read_packing({"apiVersion": "stowage.dev/v1", "kind": "Packing", "spec": spec})
+    status = {"allocatable": {"cpu": "1"}}  # and 110 pods, as it does not say
+    catalogue = [{"name": "tiny", "price": 1, "node": {"status": status}}]
+    found = run_node_advice({"spec": {"catalogue": catalogue}}, world, Base())["status"]
+    assert (found["moves"], found["frees"], len(found["left"])) == ([], 0, 1)
+    spec |= {"objects": [], "pods": [make_pod("small").asks(cpu="1").manifest]}
+    world = read_packing({"apiVersion": "stowage.dev/v1", "kind": "Packing", "spec": spec})
+    assert (
+        run_node_advice({"spec": {"catalogue": catalogue}}, world, Base())["status"]["frees"] == 1
+    )
 
 
 @pytest.mark.drawn

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 import yaml
+from django.core.management import CommandError, call_command
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -426,3 +427,18 @@ def test_nodes_are_emptied_where_that_saves_more_than_the_moves_cost() -> None:
         read_packing(wrong)
     fields = {error.field for error in refused.value.errors}
     assert fields == {"spec.prices[0]", "spec.prices[1]", "spec.movePrice"}
+
+
+def test_a_catalogue_that_is_none_or_beside_other_wishes_is_refused(tmp_path: Path) -> None:
+    world, none, one = (tmp_path / f"{name}.yaml" for name in ("world", "none", "one"))
+    world.write_text(yaml.safe_dump(make_node("n").offers(cpu="4").manifest))
+    none.write_text("")
+    one.write_text("spec: {catalogue: [{name: s, price: 1, node: {}}]}")
+    for catalogue, more, text in (
+        (tmp_path / "gone.yaml", (), "gone.yaml"),
+        (none, (), "must be one NodeAdvice document"),
+        (one, ("--move=ToFit",), "nothing to say about move"),
+        (one, ("--seconds=3",), "nothing to say about move"),
+    ):
+        with pytest.raises(CommandError, match=text):
+            call_command("pack", str(world), f"--catalogue={catalogue}", *more)

@@ -23,7 +23,7 @@ from api.kinds import own
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.values.errors import BadRequest, StatusError
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.objects.values.node import HOSTNAME
+from clusterstate.objects.values.node import HOSTNAME, with_pods
 from clusterstate.objects.values.numbers import natural
 from scheduling.answers import advisor
 
@@ -123,7 +123,10 @@ def _shown(request: HttpRequest, question: Manifest, status: Manifest) -> dict[s
     yours = request.GET.get("yours", "")
     drawn = status.get("map", [])[:_MOST_DRAWN]
     frontier = status.get("frontier", [])
-    addresses = [f"?{urlencode({'yours': yours, 'moves': one['moves']})}" for one in frontier]
+    addresses = [
+        f"?{urlencode({'yours': yours, 'moves': one['moves']})}" if _wins(one, frontier) else ""
+        for one in frontier
+    ]
     return {
         "status": status,
         "removed": status.get("remove", [])[:_SHOWN],
@@ -140,13 +143,21 @@ def _shown(request: HttpRequest, question: Manifest, status: Manifest) -> dict[s
     }
 
 
+def _wins(one: Manifest, frontier: Sequence[Manifest]) -> bool:
+    """Return whether a choice is the answer where no more pods may move than it moves."""
+    sums = [
+        other["after"] + other["movesCost"] for other in frontier if other["moves"] <= one["moves"]
+    ]
+    return bool(one["after"] + one["movesCost"] <= min(sums))
+
+
 def _plan(question: Manifest, status: Manifest) -> Manifest | None:
     """Return the plan that adds the new nodes and drains those that go, ``None`` for nothing."""
     entries = {one["name"]: one["node"] for one in question["spec"]["catalogue"]}
     changes: list[Manifest] = []
     objects = []
     for name, shape in status["newNodes"].items():
-        node = entries[shape]
+        node = with_pods(entries[shape])
         metadata = node.get("metadata") or {}
         labels = {**(metadata.get("labels") or {}), HOSTNAME: name}
         objects.append(

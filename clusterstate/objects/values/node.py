@@ -4,12 +4,14 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.values.meta import ObjectMeta, prepare
+from clusterstate.objects.values.meta import Manifest, ObjectMeta, prepare
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 """The label that names a node, by which rules mean one node alone."""
 QuantityText = str | int | float
 """A resource quantity as it stands in a manifest: ``"500m"``, ``"1Gi"``, ``2``."""
+USUAL_PODS: Final = "110"
+"""Pods that a node takes whose kubelet is not told otherwise."""
 
 
 class Taint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -65,3 +67,13 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 prepare(Node)
+
+
+def with_pods(node: Manifest) -> Manifest:
+    """Return the manifest of a node that takes ``USUAL_PODS`` where it does not say how many."""
+    status = node.get("status") or {}
+    capacity = {"pods": USUAL_PODS, **(status.get("capacity") or {})}
+    status = {**status, "capacity": capacity}
+    if status.get("allocatable") is not None:
+        status["allocatable"] = {"pods": capacity["pods"], **status["allocatable"]}
+    return {**node, "status": status}

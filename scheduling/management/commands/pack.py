@@ -65,6 +65,8 @@ class Command(BaseCommand):
         found = (one for name in options["files"] for one in files.documents(name))
         try:
             given = list(files.of_known_kinds(files.single(found), left_out))
+            catalogue = options["catalogue"]
+            asked = list(files.single(files.documents(catalogue))) if catalogue else []
         except files.FileError as error:
             raise CommandError(str(error)) from error
         collector.calm()
@@ -72,13 +74,7 @@ class Command(BaseCommand):
             self.stderr.write(text)
         document = self._document(given, options)
         try:
-            if options["catalogue"]:
-                asked = files.single(iter(files.documents(options["catalogue"])))
-                answer = run_node_advice(
-                    next(iter(asked)), packing.read_packing(document), simulation.Base()
-                )
-            else:
-                answer = answer_to(document)
+            answer = advice(asked, document) if catalogue else answer_to(document)
         except StatusError as error:
             raise CommandError(error.message) from error
         except OperationalError as error:
@@ -133,6 +129,26 @@ def answer_to(document: Manifest) -> Manifest:
         answer: Manifest = advisor.ask("packing", document)
         return answer
     return packing.run_packing(question, simulation.Base())
+
+
+def advice(asked: list[Any], document: Manifest) -> Manifest:
+    """Return the answer to a NodeAdvice document about the world of a Packing document.
+
+    Raises:
+        CommandError: there is not one NodeAdvice document, or the Packing says what it has no use
+            for.
+        StatusError: a document is wrong, or there is no solver.
+    """
+    if len(asked) != 1:
+        raise CommandError("The catalogue must be one NodeAdvice document.")
+    question = packing.read_packing(document)
+    own = question.move, question.seconds, question.prices
+    if own != (packing.NEVER, packing.DEFAULT_SECONDS, None) or question.simulation.live:
+        raise CommandError(
+            "With a catalogue there is nothing to say about move, seconds and prices of the"
+            " Packing, and its base is empty."
+        )
+    return run_node_advice(asked[0], question, simulation.Base())
 
 
 def table(answer: Manifest) -> str:
