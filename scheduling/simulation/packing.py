@@ -116,8 +116,8 @@ class UnplacedPod(msgspec.Struct, frozen=True):
 class PackingResult(msgspec.Struct, frozen=True):
     """The answer in keys of pods and names of nodes.
 
-    ``alone``: how many of the pods the scheduler places by itself. ``held``: how many of the placed
-    ones are not in the numbers, and stay where the scheduler puts them.
+    ``alone``: how many of the pods the scheduler places by itself. ``held``: how many are
+    not in the numbers, and go where the scheduler puts them, if anywhere.
     """
 
     placed: dict[Hashable, str]
@@ -555,7 +555,7 @@ class Packer:
             targets = assigned(found, x)
             hopeless = _hopeless(found)
             emptied = _emptied(found, x)
-        held = self._held
+        held, classes = self._held, () if found is None else found.classes
         placed, moved = self._prove(targets, self._records)
         rest = [pod for pod in self._pods if pod.key not in placed and pod.key not in held]
         placed |= held | self._schedule(rest)
@@ -574,7 +574,7 @@ class Packer:
                 if pod.key not in placed
             ],
             alone=len(self._alone),
-            held=len(held),
+            held=len(self._pods) - sum(not pod.runs for pods in classes for pod in pods),
             emptied=emptied,
             saves=saves,
             packed=packed,
