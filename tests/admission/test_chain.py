@@ -239,6 +239,8 @@ def test_who_asks_for_the_group_of_a_job_is_told_where_there_is_none():
         ("Pod", "hollow.stowage.dev/run-seconds", "5", ""),
         ("Pod", "hollow.stowage.dev/ready", "false", ""),
         ("PodGroup", "stowage.dev/preferred-topology", "rack", ""),
+        ("PodGroup", "stowage.dev/lost-work", "600", ""),
+        ("PodDisruptionBudget", "stowage.dev/disruption-unit", "PodGroup", ""),
         ("Pod", "notstowage.dev/anything", "5", ""),
     ],
 )

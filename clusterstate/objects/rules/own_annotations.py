@@ -6,7 +6,8 @@ One that nobody reads there, or whose value cannot be read, is stored with a war
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from clusterstate.objects.values.pod_group import PREFERRED_TOPOLOGY
+from clusterstate.objects.rules.disruption import UNIT
+from clusterstate.objects.values.pod_group import LOST_WORK, PREFERRED_TOPOLOGY
 
 READY: Final = "hollow.stowage.dev/ready"
 """``false``: the pod is not ready."""
@@ -41,7 +42,8 @@ def number(text: str) -> float | None:
 _READ: Final[Mapping[str, Mapping[str, _Reads]]] = {
     "Pod": {READY: str, RUN: number, EXIT: number, STOP: number, TRACE: str, PROVENANCE: str},
     "PersistentVolumeClaim": {SINCE: str, FAILED: str},
-    "PodGroup": {PREFERRED_TOPOLOGY: str},
+    "PodDisruptionBudget": {UNIT: str},
+    "PodGroup": {LOST_WORK: str, PREFERRED_TOPOLOGY: str},
     "Namespace": {DEDICATED: str},
 }
 _ANYWHERE: Final[Mapping[str, _Reads]] = {SUBMISSION: str}
