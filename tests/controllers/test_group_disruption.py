@@ -148,8 +148,9 @@ def test_a_dry_run_and_the_pods_of_other_groups_take_nobody_along():
     assert leaving() == {"h1"}
 
 
-def test_a_budget_of_groups_lets_one_group_leave_and_a_gang_lose_what_it_can_spare():
-    for name, mode, count in (("a", "all", 3), ("b", "all", 3), ("c", "single", 2)):
+def make_gangs(*gangs: tuple[str, str, int], may_go: int) -> None:
+    """Create gangs (name, mode, minCount) of three pods each, and a budget that counts them."""
+    for name, mode, count in gangs:
         policy = {"gang": {"minCount": count}}
         manifest = {
             "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
@@ -164,9 +165,13 @@ def test_a_budget_of_groups_lets_one_group_leave_and_a_gang_lose_what_it_can_spa
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
         "metadata": {"name": "b", "namespace": "default",
                      "annotations": {"stowage.dev/disruption-unit": "PodGroup"}},
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "gangs"}}},
+        "spec": {"maxUnavailable": may_go, "selector": {"matchLabels": {"app": "gangs"}}},
     }  # fmt: skip
     objects.create("PodDisruptionBudget", "default", budget, now=NOW)
+
+
+def test_a_budget_of_groups_lets_one_group_leave_and_a_gang_lose_what_it_can_spare():
+    make_gangs(("a", "all", 3), ("b", "all", 3), ("c", "single", 2), may_go=1)
 
     def allowed(now: datetime) -> int:
         statuses.sync("default", now)
@@ -187,6 +192,39 @@ def test_a_budget_of_groups_lets_one_group_leave_and_a_gang_lose_what_it_can_spa
         (cause,) = refused.value.details["causes"]
         assert cause["message"].endswith("needs 2 healthy pod groups and has 2 currently")
     assert pod("b0") is not None
+
+
+def test_a_budget_of_groups_counts_the_pods_that_are_ready():
+    """Group a has one ready pod more than it needs, b just enough, c too few."""
+    make_gangs(("a", "single", 2), ("b", "single", 2), ("c", "single", 3), may_go=0)
+    told = {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}
+    for name in ("b2", "c2"):
+        objects.update(
+            "Pod", "default", name, lambda one: {**one, "status": {**one["status"], **told}},
+            subresource="status", now=NOW,
+        )  # fmt: skip
+    statuses.sync("default", NOW)
+    (found,) = [decode_object(one) for one in list_page("PodDisruptionBudget").items]
+    assert found["status"]["currentHealthy"] == 2
+    for name in ("a0", "b2", "c0"):
+        evict_pod("default", name, {}, now=after(1))
+    for name in ("a1", "b0"):
+        with pytest.raises(TooManyRequests):
+            evict_pod("default", name, {}, now=after(1))
+    assert leaving() == {"a0", "b2", "c0"}
+
+
+def test_a_pod_that_left_before_by_the_name_of_one_pays_for_no_group():
+    make_gangs(("a", "all", 3), may_go=0)
+    statuses.sync("default", NOW)
+    gone = {"disruptedPods": {"a2": NOW.isoformat().replace("+00:00", "Z")}}
+    objects.update(
+        "PodDisruptionBudget", "default", "b",
+        lambda one: {**one, "status": {**one["status"], **gone}}, subresource="status", now=NOW,
+    )  # fmt: skip
+    with pytest.raises(TooManyRequests):
+        evict_pod("default", "a0", {}, now=after(1))
+    assert leaving() == set()
 
 
 def test_a_budget_that_refuses_one_keeps_all():

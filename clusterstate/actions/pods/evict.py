@@ -1,6 +1,6 @@
 """Evict a pod: delete it if its disruption budget allows."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -25,7 +25,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import LabelSelector
 from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.objects.workloads import without_agent
-from clusterstate.queries.pods import find_pod_id, group_of_pod
+from clusterstate.queries.pods import find_pod_id, group_of_pod, pod_manifests
 
 BUDGET: Final = KINDS["PodDisruptionBudget"]
 
@@ -67,9 +67,9 @@ def evict_pod(
                 if condition is None:
                     brakes.admit(*place, now=now)
             # The budget's row is locked before the pod's, by everybody.
-            with_it = {other for _, other in others}
+            settled: set[str] = set()
             for place in sorted([(namespace, name), *others]):
-                _use_budget(*place, leaving=with_it | {name} if with_it else (), now=now)
+                _use_budget(*place, settled=settled, now=now)
             return delete_pod(
                 namespace,
                 name,
@@ -101,19 +101,20 @@ def evict_on_request(
         raise
 
 
-def _use_budget(namespace: str, name: str, *, leaving: Collection[str], now: datetime) -> None:
+def _use_budget(namespace: str, name: str, *, settled: set[str], now: datetime) -> None:
     """Charge the budget that selects the pod, if one does. Rule: registry/core/pod/storage.
 
-    ``leaving``: names of all pods of its group, if these leave with it.
+    ``settled``: names of budgets of groups that were asked already for the pods that leave
+    together, which are one disruption; those that are asked now are added.
     """
     row = sql.fetch_one(
-        "SELECT p.id, p.phase, p.deletion_at, c.labels::text, p.node_name FROM pod p"
+        "SELECT p.id, p.phase, p.deletion_at, c.labels::text FROM pod p"
         " JOIN scheduling_class c ON c.id = p.class_id WHERE p.namespace = %s AND p.name = %s",
         (namespace, name),
     )
     if row is None or row[2] is not None or row[1] in FINISHED:
         return  # canIgnorePDB; whatever else is wrong, delete_pod says so
-    is_ready = _is_ready(namespace, name, phase=row[1], node_name=row[4])
+    (is_ready,) = _readiness([get_manifest(POD, namespace, name)])
     if row[1] == "Pending" and not is_ready:
         return
     labels = msgspec.json.decode(row[3], type=dict[str, str])
@@ -138,38 +139,52 @@ def _use_budget(namespace: str, name: str, *, leaving: Collection[str], now: dat
 
     budget = stored_rows.lock_row(BUDGET, namespace, budgets[0])
     present = budget.manifest()
-    if disruption.is_exempt(present, ready=is_ready) or _costs_nothing(present, row[0], leaving):
+    if disruption.is_exempt(present, ready=is_ready):
         return
+    if disruption.counts_groups(present["metadata"].get("annotations")):
+        if budgets[0] in settled:
+            return
+        settled.add(budgets[0])
+        if not _breaks_its_group(row[0], is_ready=is_ready):
+            return
     spent = disruption.charge(present, name, now=now)
     text, _ = document.encode(BUDGET.name, spent)
     revision = stored_rows.update_row(BUDGET, budget, spent, text, now=now)
     changes.announce(revision, (BUDGET.name,))
 
 
-def _costs_nothing(budget: Manifest, pod_id: int, leaving: Collection[str]) -> bool:
-    """Return whether a pod leaves without breaking its group, where the budget counts groups.
+def _breaks_its_group(pod_id: int, *, is_ready: bool) -> bool:
+    """Return whether a group has its ``minCount`` of ready pods no longer once the pod leaves.
 
-    ``leaving``: names of the pods that leave with it; one charge is for all of them.
+    A pod without a group counts as one. Queries once to three times.
     """
-    if not disruption.counts_groups(budget["metadata"].get("annotations")):
-        return False
-    charged = (budget.get("status") or {}).get("disruptedPods") or {}
-    if not charged.keys().isdisjoint(leaving):
-        return True
     group = group_of_pod(pod_id)
     if group is None:
+        return True
+    min_count, together, ids = group
+    if not (is_ready or together):
         return False
-    min_count, together, names = group
-    return not disruption.breaks(len(names), min_count, together=together)
+    pods = [msgspec.json.decode(one) for one in pod_manifests(ids).values()]
+    return disruption.breaks(sum(_readiness(pods)), min_count, together=together)
 
 
-def _is_ready(namespace: str, name: str, *, phase: str, node_name: str) -> bool:
-    """Return whether a pod is ready, as its budget counts it. Queries once or twice."""
-    status = get_manifest(POD, namespace, name).get("status") or {}
-    conditions = status.get("conditions") or ()
-    told = next((one.get("status") for one in conditions if one.get("type") == "Ready"), None)
-    if told is not None or phase != "Pending" or not node_name:
-        return told == "True"
-    return disruption.is_assumed(
-        phase, node_name, is_reported=False, has_agent=not without_agent([node_name])
-    )
+def _readiness(pods: Sequence[Manifest]) -> list[bool]:
+    """Return whether each pod is ready, as its budget counts it.
+
+    Queries once if nobody reported for one of them.
+    """
+    told = [
+        next((one.get("status") for one in conditions or () if one.get("type") == "Ready"), None)
+        for conditions in ((pod.get("status") or {}).get("conditions") for pod in pods)
+    ]
+    nodes = [pod["spec"].get("nodeName") or "" for pod in pods]
+    unreported = {node for node, status in zip(nodes, told, strict=True) if status is None}
+    silent = without_agent(unreported - {""})
+    return [
+        status == "True"
+        or disruption.is_assumed(
+            (pod.get("status") or {}).get("phase") or "", node,
+            is_reported=status is not None, has_agent=node not in silent,
+        )
+        for pod, node, status in zip(pods, nodes, told, strict=True)
+    ]  # fmt: skip

@@ -321,7 +321,7 @@ def leaving_together(pod_ids: Collection[int]) -> list[GroupToDisrupt]:
 
 _GROUP_OF_POD: Final = f"""
     SELECT coalesce(g.spec #>> '{{schedulingPolicy,gang,minCount}}', '1')::int,
-           g.spec #> '{{disruptionMode,all}}' IS NOT NULL, array_agg(p.name)
+           g.spec #> '{{disruptionMode,all}}' IS NOT NULL, array_agg(p.id)
     FROM (SELECT c.namespace, c.spec::jsonb #>> '{{spec,schedulingGroup,podGroupName}}' AS name
           FROM pod p JOIN scheduling_class c ON c.id = p.class_id
           WHERE p.id = %s AND c.spec LIKE '%%"schedulingGroup"%%' OFFSET 0) w
@@ -338,10 +338,10 @@ _GROUP_OF_POD: Final = f"""
 """
 
 
-def group_of_pod(pod_id: int) -> tuple[int, bool, list[str]] | None:
+def group_of_pod(pod_id: int) -> tuple[int, bool, list[int]] | None:
     """Return of a pod's PodGroup its minCount, whether it leaves together, and its running pods.
 
-    These by name. ``None``: the pod is of no group that is there, or none of it runs. Queries once.
+    These by id. ``None``: the pod is of no group that is there, or none of it runs. Queries once.
     """
     row = sql.fetch_one(_GROUP_OF_POD, (pod_id,))
     return None if row is None else (row[0], row[1], row[2])
