@@ -309,7 +309,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
         update = partial(self._update, request, replaced, warnings)
         if is_there:
             return update()
-        request.META.pop(batches.KEY, None)  # only afterwards would it say that there is none
+        # A batch would say only afterwards that there is no such object.
+        request.META.pop(batches.KEY, None)
         return update_or_create(update, create)
 
     def _created(self, manifest: Manifest, warnings: Texts) -> Response:
@@ -389,7 +390,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
             auth.require(self.user, auth.attributes_of("POST", target, ""))
             return self._created(change(None), warnings)
 
-        request.META.pop(batches.KEY, None)  # as above
+        request.META.pop(batches.KEY, None)  # as in update
         update = partial(self._update, request, change, warnings, by_apply=True)
         return update() if target.subresource else update_or_create(update, create)
 

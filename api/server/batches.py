@@ -85,7 +85,7 @@ class DeferredAnswer(HttpResponseBase):
 class _Group(Generic[Wanted, Result]):
     """Requests of a batch that one action serves, and how each is answered."""
 
-    def __init__(self, do: Callable[[Sequence[Wanted]], Sequence[Result | StatusError]]) -> None:
+    def __init__(self, do: Callable[[Sequence[Wanted]], Sequence[Result | Exception]]) -> None:
         self._do = do
         self._wanted: list[tuple[Place, Wanted, Callable[[Result], Any]]] = []
 
@@ -111,7 +111,7 @@ class _Group(Generic[Wanted, Result]):
                 self._execute([one])
             return
         for (place, _, finish), result in zip(wanted, results, strict=True):
-            if isinstance(result, StatusError):
+            if isinstance(result, Exception):
                 place.fail(result)
             else:
                 place.finish(finish, result)
@@ -157,7 +157,7 @@ class Batch:
     ) -> DeferredAnswer:
         """Update an object that says that its holder lives, and answer what ``finish`` returns."""
 
-        def do(wanted: Sequence[objects.Update]) -> Sequence[StoredObject | StatusError]:
+        def do(wanted: Sequence[objects.Update]) -> Sequence[StoredObject | Exception]:
             return objects.renew_each(kind, wanted, now=clock.now())
 
         return self._group(f"renew {kind.name}", do).add(wanted, finish, DeferredAnswer())

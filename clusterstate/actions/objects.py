@@ -206,12 +206,12 @@ def are_renewed(kind: Kind, namespace: str, subresource: str) -> bool:
 
 def renew_each(
     kind: Kind, wanted: Sequence[Update], *, now: datetime
-) -> list[StoredObject | StatusError]:
+) -> list[StoredObject | Exception]:
     """Update objects that ``are_renewed``, each as ``update`` does; return the results, in order.
 
-    What fails has its error there and spoils nothing for the others. Those that say nothing but
-    that an agent lives are written by one statement; of leases not to the disk at once, since what
-    a crash loses comes again with the next renewal.
+    What fails has its error there and spoils nothing for the others; whatever is raised, nothing
+    was updated. Those that say nothing but that an agent lives are written by one statement; of
+    leases not to the disk at once, since what a crash loses comes again with the next renewal.
     """
     return _writer(kind).renew_each(kind, wanted, now)
 

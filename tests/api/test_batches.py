@@ -16,6 +16,7 @@ from api.server import audit
 from api.server.lanes import Lane
 from api.server.sessions import Sessions
 from clusterstate.actions import objects
+from clusterstate.actions.writing import Writer
 from clusterstate.admission.request import User
 from clusterstate.change_log import changes
 from clusterstate.database import sql
@@ -150,6 +151,30 @@ def test_a_pod_that_nothing_foresaw_fails_alone_in_its_batch(api, runner, monkey
         runner, *(work(api, "POST", PODS, pod(name)) for name in ("one", "unfit", "two"))
     )
     assert [status for status, _ in answers] == [201, 422, 201]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lease_that_nothing_foresaw_fails_alone_in_its_batch(api, runner, monkeypatch):
+    """The renewals are committed by then: done once more, they would meet their own versions."""
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    api.post("/api/v1/namespaces", {"metadata": {"name": "kube-node-lease"}})
+    renewed, held = (
+        api.post(leases, {"metadata": {"name": name}, "spec": {"holderIdentity": "h"}}).ok(201)
+        for name in ("renewed", "held")
+    )
+    renewed["spec"]["renewTime"] = "2026-11-21T12:00:00.000000Z"
+    held["spec"]["holderIdentity"] = "other"
+
+    def fail(*_):
+        raise RuntimeError("nothing foresaw that")
+
+    monkeypatch.setattr(Writer, "update", fail)
+    answers = together(
+        runner,
+        *(work(api, "PUT", f"{leases}/{one['metadata']['name']}", one) for one in (renewed, held)),
+    )
+    assert [status for status, _ in answers] == [200, 500]
+    assert api.get(f"{leases}/renewed").ok() == answers[0][1]
 
 
 def test_each_creation_gets_its_own_answer(api, reader, runner):

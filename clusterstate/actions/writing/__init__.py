@@ -364,14 +364,15 @@ class Writer:
 
     def renew_each(
         self, kind: Kind, wanted: Sequence[Update], now: datetime
-    ) -> list[StoredObject | StatusError]:
+    ) -> list[StoredObject | Exception]:
         """Update objects, each as ``update`` does; return their results, in order.
 
         Those that say nothing but that somebody lives (``Strategy.is_heartbeat``) are written by
         one statement. The others, and those that are named twice, are updated one by one after
-        these. What fails has its error there and spoils nothing for the others.
+        these. What fails has its error there and spoils nothing for the others. Whatever is raised,
+        nothing was updated.
         """
-        results: dict[int, StoredObject | StatusError] = {}
+        results: dict[int, StoredObject | Exception] = {}
 
         def renew() -> None:
             results.clear()
@@ -402,10 +403,10 @@ class Writer:
                 if not kind.has_unlogged_updates:
                     changes.announce(max(revisions.values()), (kind.name,))
 
-        def one_by_one(one: Update) -> StoredObject | StatusError:
+        def one_by_one(one: Update) -> StoredObject | Exception:
             try:
-                return self.update(kind, one, now)
-            except StatusError as error:
+                return again_after_deadlock(lambda: self.update(kind, one, now))
+            except Exception as error:  # noqa: BLE001  # the heartbeats are committed already
                 return error
 
         again_after_deadlock(renew)
