@@ -10,6 +10,7 @@ from api.forms.bodies import metadata_of, put_namespace
 from api.kinds.own import OwnViewSet
 from api.requests import Request
 from clusterstate.actions.pods.bind import bind_pod
+from clusterstate.actions.writing import transactions
 from clusterstate.admission.request import User
 from clusterstate.objects.registry import wire_types
 from clusterstate.objects.values.errors import BadRequest
@@ -44,7 +45,7 @@ def bind(value: Any, namespace: str, name: str, user: User) -> Response:
         raise BadRequest("target.name: Required value")
     if target.get("kind") not in (None, "", "Node"):
         raise BadRequest('target.kind: Unsupported value: supported values: "Node", "<empty>"')
-    revision = bind_pod(
+    revision: int | None = bind_pod(
         namespace,
         name,
         target["name"],
@@ -55,4 +56,6 @@ def bind(value: Any, namespace: str, name: str, user: User) -> Response:
         now=clock.now(),
         user=user,
     )
+    if transactions.is_rehearsal():
+        revision = None  # what was written is rolled back
     return replies.reply(errors.success(201, revision=revision), status=201)

@@ -104,7 +104,8 @@ class KindViewSet(ObjectViewSet):
         gone = evict_on_request(
             target.namespace, target.name, wanted, now=clock.now(), user=self.user
         )
-        return replies.reply(errors.success(201, revision=gone.revision), status=201)
+        revision = None if wanted.get("dryRun") else gone.revision
+        return replies.reply(errors.success(201, revision=revision), status=201)
 
     @action(detail=True, methods=["get"])
     def scale(self, request: Request) -> Response:

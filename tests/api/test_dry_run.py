@@ -344,7 +344,9 @@ def test_the_body_of_a_deletion_may_ask_for_it(cluster):
         cluster.delete(f"{collection(kind)}/{named(kind, 'old')}", dry).ok()
         if kind.deleted_together:
             cluster.delete(collection(kind), dry).ok()
-    cluster.post(f"{PODS}/old/eviction", {**eviction, "deleteOptions": dry}).ok(201)
+    evicted = cluster.post(f"{PODS}/old/eviction", {**eviction, "deleteOptions": dry}).ok(201)
+    bound = cluster.post(f"{PODS}/old/binding?dryRun=All", binding("old", "n")).ok(201)
+    assert evicted["metadata"] == bound["metadata"] == {}, "the version of what was rolled back"
     cluster.delete(f"{PODS}/old?dryRun=All", {"gracePeriodSeconds": 0}).ok()
     assert digest() == before
 
