@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from django.conf import settings
@@ -99,20 +99,30 @@ def share(modules: Iterable[str], calls: Iterable[str]) -> None:
 def _unmap_files() -> None:
     """Give back the pages of libraries: tens of megabytes are read of LLVM's once, at its start.
 
-    A page that is needed is there again at once. Of a file that was changed in memory, as linking
-    does, nothing is given back.
+    A page that is needed is there again at once.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/smaps") as file:
+        for begin, end in _unchanged_files(file):
+            size = ctypes.c_size_t(end - begin)
+            _LIBC.madvise(ctypes.c_void_p(begin), size, mmap.MADV_DONTNEED)
+
+
+def _unchanged_files(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Yield where files are mapped of which nothing was changed in memory, as linking does.
+
+    ``smaps``: the lines of that file of ``/proc``. What was changed may be in the swap space.
     """
     begin = end = 0
-    with contextlib.suppress(OSError), open("/proc/self/smaps") as file:
-        for line in file:
-            first, *rest = line.split()
-            if "-" in first:
-                begin, end = (int(one, 16) for one in first.split("-"))
-                if not rest[-1].startswith("/") or rest[0] not in ("r--p", "r-xp"):
-                    begin = end
-            elif first == "Anonymous:" and rest[0] == "0" and begin < end:
-                size = ctypes.c_size_t(end - begin)
-                _LIBC.madvise(ctypes.c_void_p(begin), size, mmap.MADV_DONTNEED)
+    for line in smaps:
+        first, *rest = line.split()
+        if "-" in first:
+            begin, end = (int(one, 16) for one in first.split("-"))
+            if not rest[-1].startswith("/") or rest[0] not in ("r--p", "r-xp"):
+                begin = end
+        elif first == "Anonymous:" and rest[0] != "0":
+            begin = end
+        elif first == "Swap:" and rest[0] == "0" and begin < end:
+            yield begin, end
 
 
 def can_fork() -> bool:

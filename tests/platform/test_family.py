@@ -62,6 +62,26 @@ print(before - mapped() > 20_000, binding.get_default_triple() != "")
     assert done.stdout == "True True\n"
 
 
+def test_nothing_is_given_back_that_was_changed_in_memory_or_is_in_the_swap_space() -> None:
+    def mapped(begin: int, rights: str, path: str, anonymous: int, swapped: int) -> list[str]:
+        return [
+            f"{begin:x}-{begin + 4096:x} {rights} 00000000 fe:00 9     {path}\n",
+            "Size:                  4 kB\n",
+            f"Anonymous:      {anonymous:8} kB\n",
+            f"Swap:           {swapped:8} kB\n",
+            f"SwapPss:        {swapped:8} kB\n",
+        ]
+
+    lines = [
+        *mapped(0x1000, "r-xp", "/usr/lib/a.so", 0, 0),
+        *mapped(0x3000, "r--p", "/usr/lib/a.so", 4, 0),
+        *mapped(0x5000, "r--p", "/usr/lib/a.so", 0, 4),
+        *mapped(0x7000, "rw-p", "/usr/lib/a.so", 0, 0),
+        *mapped(0x9000, "r--p", "", 0, 0),
+    ]
+    assert list(family._unchanged_files(lines)) == [(0x1000, 0x2000)]
+
+
 def test_what_is_done_aside_comes_back_or_says_why_not() -> None:
     here = os.getpid()
     assert family.aside(lambda: [os.getpid() != here, 7]) == [True, 7]
