@@ -187,6 +187,17 @@ def test_a_capacity_has_its_name_with_the_prefix_of_its_driver_and_without(
     assert allocator.allocate(NODE, [more]) is None
 
 
+def test_a_capacity_that_a_device_names_with_the_prefix_and_without_is_one():
+    capacity = {"size": {"value": "10"}, "nic/size": {"value": "10"}}
+    shared = {"name": "a", "allowMultipleAllocations": True, "capacity": capacity}
+    allocator = Allocator([of_pool(shared)], CLASSES, AllocatedState(), share_id=lambda: "1")
+    (found,) = allocator.allocate(NODE, [asking("c", capacity={"requests": {"size": "6"}})])
+    (result,) = found["devices"]["results"]
+    assert result["consumedCapacity"] == {"size": "6", "nic/size": "6"}
+    held = allocated_state([{"status": {"allocation": found}}]).consumed["nic", "pool", "a"]
+    assert {name: amount.value() for name, amount in held.items()} == {"size": 6}
+
+
 def test_a_device_of_which_shares_are_taken_is_given_to_nobody_as_a_whole():
     """Its slice said that it may be shared when they were taken, and says so no more."""
     held = {"driver": "nic", "pool": "pool", "device": "a", "shareID": "1", "request": "r"}

@@ -663,12 +663,11 @@ class _Search:
                     made[field] = conditions
         if result.consumed is not None:
             made["shareID"] = self.allocator.share_id()
-            published = result.device.manifest.get("capacity") or {}
-            if amounts := {
-                name: str(amount)
-                for name, amount in zip(published, result.consumed.values(), strict=True)
-            }:
-                made["consumedCapacity"] = amounts
+            if published := result.device.manifest.get("capacity"):
+                made["consumedCapacity"] = {
+                    each: str(result.consumed[each.removeprefix(f"{driver}/")])
+                    for each in published
+                }
         return made
 
     def _config(self, index: int, claim: Manifest) -> list[Manifest]:
