@@ -436,7 +436,7 @@ class _Keeper:
         seen, now = find_sessions(), time.monotonic()
         closed_backends([one.pid for one in seen])
         if now - self._judged_at > _STUCK_SECONDS * slowness.own.factor():
-            # What was seen then tells of other troubles.
+            # What was seen that long ago says nothing about the sessions of now.
             self._judge = Judge(settings.SESSION_NAME)
         self._judged_at = now
         condemned = self._judge.condemn(seen, now, open_backends(), slowness.own.factor())

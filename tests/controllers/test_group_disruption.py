@@ -23,6 +23,7 @@ from clusterstate.queries.pods import find_pod_id
 from scheduling.controllers.budgets import statuses
 from scheduling.controllers.evictions import brake, firing, timers
 from scheduling.controllers.pods import podgc
+from tests import roundtrips
 from tests.controllers.support import (
     NOW,
     after,
@@ -148,8 +149,8 @@ def test_a_dry_run_and_the_pods_of_other_groups_take_nobody_along():
     assert leaving() == {"h1"}
 
 
-def make_gangs(*gangs: tuple[str, str, int], may_go: int) -> None:
-    """Create gangs (name, mode, minCount) of three pods each, and a budget that counts them."""
+def make_gangs(*gangs: tuple[str, str, int], may_go: int | None) -> None:
+    """Create gangs (name, mode, minCount) of three pods each, and a budget of them unless None."""
     for name, mode, count in gangs:
         policy = {"gang": {"minCount": count}}
         manifest = {
@@ -161,6 +162,8 @@ def make_gangs(*gangs: tuple[str, str, int], may_go: int) -> None:
         for number in range(3):
             made = {"schedulingGroup": {"podGroupName": name}}
             make_pod(f"{name}{number}", f"n{number}", metadata={"labels": {"app": "gangs"}}, **made)
+    if may_go is None:
+        return
     budget = {
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
         "metadata": {"name": "b", "namespace": "default",
@@ -212,6 +215,18 @@ def test_a_budget_of_groups_counts_the_pods_that_are_ready():
         with pytest.raises(TooManyRequests):
             evict_pod("default", name, {}, now=after(1))
     assert leaving() == {"a0", "b2", "c0"}
+
+
+def test_a_budget_asks_for_all_its_groups_at_once():
+    make_gangs(("a", "all", 2), may_go=1)
+    statuses.sync("default", NOW)
+    with roundtrips.counted() as of_one:
+        statuses.sync("default", NOW)
+    make_gangs(("b", "all", 2), ("c", "all", 2), may_go=None)
+    statuses.sync("default", NOW)
+    with roundtrips.counted() as of_three:
+        statuses.sync("default", NOW)
+    assert of_three.number == of_one.number
 
 
 def test_a_pod_that_left_before_by_the_name_of_one_pays_for_no_group():

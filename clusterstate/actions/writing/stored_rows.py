@@ -194,7 +194,8 @@ def _is_seen(kind: Kind) -> str:
     """Return a condition on a document's row ``t``: the statement sees its newest version.
 
     A heartbeat that is not logged writes a document over, so a statement that waited for it finds
-    the row's newest version with the document of before. Others find no document then.
+    the row's newest version with the document of before. After any other update it finds no
+    document, since the newest version has a new one.
     """
     if not kind.has_unlogged_updates:
         return ""

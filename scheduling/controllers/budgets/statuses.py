@@ -157,12 +157,13 @@ def _status(
 
 
 def _min_counts(pods: Sequence[Pod]) -> dict[str, int]:
-    """Return ``minCount`` of the PodGroups of these pods that are there, by name."""
-    found = {}
-    for namespace, name in {(pod.metadata.namespace, group_name(pod)) for pod in pods}:
-        if name and (group := find_object("PodGroup", namespace, name)) is not None:
-            found[name] = msgspec.json.decode(group, type=PodGroup).min_count
-    return found
+    """Return ``minCount`` of the PodGroups of a namespace's pods, by name. Queries once at most."""
+    names = {group_name(pod) for pod in pods} - {""}
+    if not names:
+        return {}
+    items = list_page("PodGroup", pods[0].metadata.namespace).items
+    groups = [msgspec.json.decode(one, type=PodGroup) for one in items]
+    return {one.metadata.name: one.min_count for one in groups if one.metadata.name in names}
 
 
 def _scales(namespace: str) -> Callable[[OwnerReference], int | None]:
