@@ -170,7 +170,8 @@ def slices(snapshot: Snapshot, info: PodInfo, node: Node | None) -> ObjectsToMak
     place: Manifest = {"allNodes": True}
     if node is not None:
         place = {"nodeName": node.metadata.name}
-    whose = "-".join(filter(None, (info.namespace, info.pod.metadata.name)))[:_LONGEST_OF_POD]
+    whose = "-".join(filter(None, (info.namespace, info.pod.metadata.name)))
+    whose = whose[:_LONGEST_OF_POD].rstrip("-.")
     objects = [
         _slice(_free_name(f"{whose}-{driver}", devices.slices.__contains__), driver, place, found)
         for driver, found in made.items()

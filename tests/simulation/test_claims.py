@@ -2,11 +2,14 @@
 
 import pytest
 
+from clusterstate.admission.validation.core import formats
 from scheduling import simulation
-from scheduling.simulation import Base
+from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.simulation import Base, makings
 from scheduling.simulation.preparing import with_claims
 from scheduling.simulation.running import world_of
 from scheduling.simulation.shortages import shortages
+from tests.builders import make_pod
 
 
 def node(name, **labels):
@@ -253,3 +256,14 @@ def test_room_for_volumes_is_told_by_place():
         "claim default/data wants 1Gi of class fast: 0 volumes, 0 of them free, 0 large enough;"
         " too little room to make one: 500Mi in zone=a"
     )
+
+
+def test_a_slice_to_make_has_a_name_whatever_the_pod_is_called():
+    spec = {"base": "empty", "objects": OBJECTS, "pods": []}
+    document = {"apiVersion": "stowage.dev/v1", "kind": "Simulation", "spec": spec}
+    snapshot = world_of(simulation.read(document), Base()).snapshot
+    cut_at_a_dot = ".".join(("a" * 49, "b" * 50, "c" * 50, "d"))
+    claimer = make_pod(cut_at_a_dot).asks_also({"example.com/gpu": "1"}).build()
+    made = makings.slices(snapshot, snapshot.intern(from_pod(claimer)), None)
+    (one,) = made.objects
+    assert not formats.dns_subdomain(one["metadata"]["name"])
