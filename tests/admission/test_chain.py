@@ -241,6 +241,8 @@ def test_who_asks_for_the_group_of_a_job_is_told_where_there_is_none():
         ("PodGroup", "stowage.dev/preferred-topology", "rack", ""),
         ("PodGroup", "stowage.dev/lost-work", "600", ""),
         ("PodDisruptionBudget", "stowage.dev/disruption-unit", "PodGroup", ""),
+        ("Namespace", "scheduling.stowage.dev/dedicated", "team-a", ""),
+        ("Namespace", "admission.stowage.dev/limit-pod-hard-anti-affinity-topology", "true", ""),
         ("Pod", "notstowage.dev/anything", "5", ""),
     ],
 )

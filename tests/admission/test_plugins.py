@@ -3,7 +3,7 @@
 import pytest
 
 from clusterstate.admission import UPDATE, User, admit
-from clusterstate.admission.plugins.limit_pod_hard_anti_affinity_topology import NAMESPACE_SWITCH
+from clusterstate.objects.rules.own_annotations import LIMITS_ANTI_AFFINITY
 from clusterstate.objects.values.errors import Forbidden, Invalid
 from tests.admission.context import NOBODY, Known, create, pod
 
@@ -169,7 +169,7 @@ def test_hard_anti_affinity_can_be_limited_to_hosts():
 @pytest.mark.parametrize(("cluster", "namespace"), [(False, "true"), (True, "false")])
 def test_a_namespace_decides_for_itself(cluster, namespace):
     """R94, C11."""
-    annotated = {"metadata": {"name": "default", "annotations": {NAMESPACE_SWITCH: namespace}}}
+    annotated = {"metadata": {"name": "default", "annotations": {LIMITS_ANTI_AFFINITY: namespace}}}
     known = Known(namespaces={"default": annotated}, limit_pod_hard_anti_affinity_topology=cluster)
     if namespace == "true":
         with pytest.raises(Forbidden):

@@ -7,17 +7,16 @@ Rule: plugin/pkg/admission/antiaffinity/admission.go, v1.36.
 """
 
 from clusterstate.admission.request import Request
+from clusterstate.objects.rules.own_annotations import LIMITS_ANTI_AFFINITY
 from clusterstate.objects.values.node import HOSTNAME
-
-NAMESPACE_SWITCH = "admission.stowage.dev/limit-pod-hard-anti-affinity-topology"
 
 
 def is_enabled(request: Request) -> bool:
     """Return the switch of the pod's namespace, or else of the settings."""
     namespace = request.context.namespace(request.namespace) if request.namespace else None
     annotations = ((namespace or {}).get("metadata") or {}).get("annotations")
-    if annotations and NAMESPACE_SWITCH in annotations:
-        return bool(annotations[NAMESPACE_SWITCH] == "true")
+    if annotations and LIMITS_ANTI_AFFINITY in annotations:
+        return bool(annotations[LIMITS_ANTI_AFFINITY] == "true")
     return request.context.settings.limit_pod_hard_anti_affinity_topology
 
 

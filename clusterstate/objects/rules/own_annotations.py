@@ -24,6 +24,7 @@ SUBMISSION: Final = "stowage.dev/submission"
 TRACE: Final = "stowage.dev/traceparent"
 PROVENANCE: Final = "stowage.dev/from-runtime-class"
 DEDICATED: Final = "scheduling.stowage.dev/dedicated"
+LIMITS_ANTI_AFFINITY: Final = "admission.stowage.dev/limit-pod-hard-anti-affinity-topology"
 
 _Reads = Callable[[str], object]
 """Returns ``None`` for a text that says nothing."""
@@ -44,7 +45,7 @@ _READ: Final[Mapping[str, Mapping[str, _Reads]]] = {
     "PersistentVolumeClaim": {SINCE: str, FAILED: str},
     "PodDisruptionBudget": {UNIT: str},
     "PodGroup": {LOST_WORK: str, PREFERRED_TOPOLOGY: str},
-    "Namespace": {DEDICATED: str},
+    "Namespace": {DEDICATED: str, LIMITS_ANTI_AFFINITY: str},
 }
 _ANYWHERE: Final[Mapping[str, _Reads]] = {SUBMISSION: str}
 
