@@ -76,6 +76,16 @@ def test_what_to_remove_and_buy_is_drawn_chosen_and_tried(
     assert "show with at most" not in dear
 
 
+def test_types_that_name_no_node_begin_with_names_that_do(operator: Client) -> None:
+    kind = {"node.kubernetes.io/instance-type": "Standard_D4s_v3"}
+    make_node("a", labels=kind)
+    (begun,) = re.findall(r"<textarea[^>]*>([^<]*)<", text(operator.get(ADVICE)))
+    page = asked(operator, yaml.safe_load(html.unescape(begun)))
+    assert "Price of all nodes: 64 today, 0 after" in page
+    (entry,) = yaml.safe_load(html.unescape(begun))["catalogue"]
+    assert (entry["name"], entry["node"]["metadata"]["labels"]) == ("standard-d4s-v3", kind)
+
+
 @pytest.mark.parametrize("given", ["- a", "a: ["])
 def test_a_question_that_cannot_be_read_stays_in_the_form(operator: Client, given: str) -> None:
     answer = operator.post(ADVICE, {"text": given}, follow=True)

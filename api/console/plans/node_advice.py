@@ -5,6 +5,7 @@ stands in the address. What is chosen can be put into *What if* as a plan: the n
 drain of those that go.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -110,7 +111,8 @@ def _begun() -> Manifest:
         capacity = {"cpu": f"{cpu}m", "memory": str(memory)}
         labels = {"metadata": {"labels": {_TYPE: kind}}} if kind else {}
         price = round(cpu / 1000, 3)
-        name = kind or f"shape-{number}"
+        # New nodes are called by it, and types such as Standard_D4s_v3 name no node.
+        name = re.sub(r"[^a-z0-9.-]", "-", kind.lower()) or f"shape-{number}"
         entry = {"name": name, "price": price, "node": {**labels, "status": {"capacity": capacity}}}
         if not any(one["name"] == name for one in catalogue):
             catalogue.append(entry)
