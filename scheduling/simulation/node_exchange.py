@@ -89,7 +89,8 @@ def frontier(
         frameworks: the profiles by scheduler name, also of the pods that run.
         prices: of the nodes there are, and of moves. Nodes without a price stay.
         most: nodes to buy at most.
-        most_moves: the chosen one moves no more pods, if there is such a one.
+        most_moves: the chosen one moves no more pods. Where those that place the most pods all
+            move more, nobody moves.
         may_move: whether pods that run may move at all.
         go_on: raises when it takes too long.
 
@@ -106,9 +107,15 @@ def frontier(
         for at, one in enumerate(found.exchanges)
         if most_moves is None or len(one.packing.moves) <= most_moves
     ]
-    chosen = min(
-        able or [0], key=lambda at: found.exchanges[at].after + found.exchanges[at].moves_cost
-    )
+    if not able:
+        again = [
+            msgspec.structs.replace(pod, info=before.known_class(pod.info.digest)) for pod in pods
+        ]
+        return frontier(
+            before, again, offers, frameworks=frameworks, prices=prices, most=most, may_move=False,
+            go_on=go_on,
+        )  # fmt: skip
+    chosen = min(able, key=lambda at: found.exchanges[at].after + found.exchanges[at].moves_cost)
     best = found.exchanges[chosen]
     for node, _ in best.buy:
         before.set_node(node)

@@ -154,7 +154,7 @@ def test_files_are_asked_as_the_live_cluster_is() -> None:
     assert [one.field for one in wrong.value.errors] == [f"spec.{name}" for name in for_live]
 
 
-def test_without_prices_nobody_moves_even_where_a_pod_finds_no_room_else() -> None:
+def test_nobody_moves_who_must_not_even_where_a_pod_finds_no_room_else() -> None:
     nodes = [sized("a", 2, "large"), sized("b", 3, "large")]
     pods = [owned(make_pod(f"p{name}").asks(cpu="1").on(name)) for name in "ab"]
     spec = {
@@ -167,6 +167,10 @@ def test_without_prices_nobody_moves_even_where_a_pod_finds_no_room_else() -> No
     catalogue = [{"name": "tiny", "price": 1, "node": {"status": status}}]
     found = run_node_advice({"spec": {"catalogue": catalogue}}, world, Base())["status"]
     assert (found["moves"], found["frees"], len(found["left"])) == ([], 0, 1)
+    asked = {"catalogue": catalogue, "prices": [{"selector": "size=none", "price": 1}]}
+    for most_moves, frees in ((1, 1), (0, 0)):
+        answer = run_node_advice({"spec": {**asked, "mostMoves": most_moves}}, world, Base())
+        assert (answer["status"]["frees"], len(answer["status"]["moves"])) == (frees, most_moves)
     spec |= {"objects": [], "pods": [make_pod("small").asks(cpu="1").manifest]}
     world = read_packing({"apiVersion": "stowage.dev/v1", "kind": "Packing", "spec": spec})
     assert (
