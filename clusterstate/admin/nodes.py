@@ -271,7 +271,7 @@ class NodeAdmin(PreviewedAdmin[Node]):
         """
         name = form.instance.name
         taints = formsets[0].taints() if formsets else None
-        wanted = form.wanted(taints)
+        wanted = form.changes(taints)
         if change and (edits := evicting(_manifest(form.instance), name, wanted)):
             request.META[_PREVIEW] = preview("edit", ("node", name), *edits)
             wanted = msgspec.structs.replace(wanted, labels=None, taints=None)

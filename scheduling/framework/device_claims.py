@@ -8,7 +8,6 @@ claims are.
 import itertools
 import uuid
 from collections.abc import Hashable
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -153,14 +152,9 @@ def concerns(info: PodInfo, devices: DeviceWorld) -> bool:
 def _is_served(info: PodInfo, devices: DeviceWorld) -> bool:
     """Return whether device classes serve extended resources that pods of a class ask for."""
     return bool(devices.classes) and any(
-        info.requests[name] and devices.class_of(name) is not None
-        for name in _extended_among(tuple(info.requests))
+        amount and devices.class_of(name) is not None and is_extended(name)
+        for name, amount in info.requests.items()
     )
-
-
-@lru_cache(maxsize=4096)
-def _extended_among(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(filter(is_extended, names))
 
 
 def counted_claims(info: PodInfo, devices: DeviceTable) -> CountedClaims | None:

@@ -168,6 +168,17 @@ _STATUSES: Final[dict[str, dict[str, Any]]] = {
     },
     "CronJob": {"lastScheduleTime": "2026-01-01T00:00:00Z"},
     "Ingress": {"loadBalancer": {"ingress": [{"ip": "10.1.2.3"}]}},
+    "DeviceTaintRule": {
+        "conditions": [
+            {
+                "type": "EvictionInProgress",
+                "status": "True",
+                "reason": "PodsPending",
+                "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ]
+    },
     "Namespace": {"phase": "Active", **_CONDITIONS},
     "PersistentVolume": {"phase": "Available", "message": "seen"},
     "PodGroup": {

@@ -25,7 +25,7 @@ ORPHANS: Final = frozenset({"Job", "ReplicationController"})
 UNCOLLECTED: Final = frozenset({"Event", "Namespace"})
 UNCOUNTED: Final = frozenset(
     {
-        "CertificateSigningRequest", "HorizontalPodAutoscaler", "Namespace", "Node",
+        "CertificateSigningRequest", "Namespace", "Node",
         "PersistentVolume", "PersistentVolumeClaim", "ResourceClaim", "ResourceQuota", "Service",
         "ServiceCIDR", "VolumeAttachment",
     }

@@ -91,7 +91,7 @@ def test_without_the_database_nobody_knows_whether_an_advisor_runs(
 ) -> None:
     settings.SERVES = True
     assert list(health._advisor()) == [Part("advisor", "not running", needed=False)]
-    monkeypatch.setattr(health, "_found", lambda ask: None)
+    monkeypatch.setattr(health, "_or_none", lambda ask: None)
     (told,) = health._advisor()
     assert told == Part("advisor", health_texts.UNREAD, needed=False)
     found = health_texts.troubles([told, Part("database", "is gone"), Part("disk", "is full")])

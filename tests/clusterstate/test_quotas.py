@@ -419,13 +419,13 @@ def test_a_charged_creation_waits_for_the_database_three_times() -> None:
     quota({"requests.cpu": "10"}, name="second")
     created("first")  # whose scheduling class is known then
     with roundtrips.counted() as trips:
-        assert created("second", "third") == ["Stored", "Stored"]
+        assert created("second", "third") == ["StoredObject", "StoredObject"]
     assert trips.number == 3
     with roundtrips.counted() as trips:
         objects.create("ConfigMap", "team", {"metadata": {"name": "one"}}, now=NOW)
     assert trips.number == 3
     with roundtrips.counted() as trips:
-        assert created("free", namespace="default") == ["Stored"]
+        assert created("free", namespace="default") == ["StoredObject"]
     assert trips.number == 1
     assert used() == {"pods": "3", "count/configmaps": "1"}
     assert quotas.wrong_accounts("team") == []
@@ -433,8 +433,8 @@ def test_a_charged_creation_waits_for_the_database_three_times() -> None:
 
 def test_a_taken_name_is_charged_to_nobody() -> None:
     quota({"pods": "10", "count/configmaps": "10"})
-    assert created("a", "b", "a") == ["Stored", "Stored", "AlreadyExists"]
-    assert created("b", "c") == ["AlreadyExists", "Stored"]
+    assert created("a", "b", "a") == ["StoredObject", "StoredObject", "AlreadyExists"]
+    assert created("b", "c") == ["AlreadyExists", "StoredObject"]
     objects.create("ConfigMap", "team", {"metadata": {"name": "one"}}, now=NOW)
     with pytest.raises(AlreadyExists):
         objects.create("ConfigMap", "team", {"metadata": {"name": "one"}}, now=NOW)

@@ -11,7 +11,7 @@ from tests.live import ROOT
 OURS = {
     "_insert_statement": "names of kinds", "_lock_statements": "names of kinds, columns",
     "_lock_many_statement": "names of kinds, columns", "_update_statement": "names of kinds",
-    "_update_many_statement": "names of kinds",
+    "_update_many_statement": "names of kinds", "_renew_statement": "names of kinds",
     "_delete_statement": "names of kinds", "_count_statement": "names of kinds",
     "_get_statement": "tables", "_present": "names of kinds", "_plain": "names of kinds",
     "_fields": "names of types", "_framework": "names of profiles", "_of_kind": "names of kinds",

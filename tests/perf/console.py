@@ -58,6 +58,7 @@ PAGES = (
     "/console/nodes/?sort=-cpu",
     "/console/nodes/?q=zone%3Dzone1+cpu%3E1%25",
     f"/console/nodes/{_NODE}/",
+    "/console/nodes/advice",
     "/console/pods/",
     "/console/pods/?waiting=yes",
     "/console/pods/?q=copy-77",

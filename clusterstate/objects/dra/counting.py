@@ -7,7 +7,6 @@ that one node alone sees, each of which goes to one claim as a whole.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -29,6 +28,7 @@ from clusterstate.objects.dra.slices import (
     SliceView,
 )
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.remembered import remembered
 
 _PLAIN: Final = frozenset(
     {"deviceClassName", "selectors", "allocationMode", "count", "tolerations"}
@@ -53,7 +53,7 @@ def kind_and_count(claims: Iterable[Manifest]) -> tuple[Kind, int] | None:
     return _kind_and_count(_encode([asked_devices(claim) for claim in claims]))
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024, longest=8192)
 def _kind_and_count(specs: bytes) -> tuple[Kind, int] | None:
     kind: Kind | None = None
     total = 0
