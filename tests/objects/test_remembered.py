@@ -33,7 +33,8 @@ def _is_cache(node: ast.AST) -> bool:
 def cached() -> Iterator[tuple[str, ast.FunctionDef]]:
     for package in ("api", "clusterstate", "scheduling"):
         for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
+            text = path.read_text()
+            for node in ast.walk(ast.parse(text)) if "cache" in text else ():
                 if isinstance(node, ast.FunctionDef) and any(map(_is_cache, node.decorator_list)):
                     yield str(path.relative_to(ROOT)), node
 
