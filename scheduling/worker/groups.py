@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final, cast
 
 import msgspec
@@ -19,7 +20,6 @@ from clusterstate.actions.pods.bind import Binding
 from clusterstate.change_log import wake
 from clusterstate.objects.values.actor import KUBE_SCHEDULER, acts_as
 from clusterstate.objects.values.compatibility import Compatibility
-from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod_group import GroupKey
 from scheduling.engine.groups import GroupDecision
 from scheduling.engine.queue.scheduling_queue import PriorityQueue
@@ -247,11 +247,19 @@ class Groups:
 
     @acts_as(KUBE_SCHEDULER)
     def write(self, most: int = _AT_ONCE) -> int:
-        """Write the ``most`` oldest conditions of PodGroups; return how many were written."""
-        told: dict[GroupKey, tuple[Manifest, datetime]] = {}
-        while self._unwritten and len(told) < most:
-            key, (status, at) = self._unwritten.popitem(last=False)
-            told[key] = condition_of(status), datetime.fromtimestamp(at, UTC)
+        """Write the ``most`` oldest conditions of PodGroups; return how many were written.
+
+        Raises:
+            DatabaseError: none was written; they are written by a later call.
+        """
+        oldest = dict(islice(self._unwritten.items(), most))
         with wake.without_scheduler():
-            pod_groups.set_conditions(told)
-        return len(told)
+            pod_groups.set_conditions(
+                {
+                    key: (condition_of(status), datetime.fromtimestamp(at, UTC))
+                    for key, (status, at) in oldest.items()
+                }
+            )
+        for key in oldest:
+            del self._unwritten[key]
+        return len(oldest)

@@ -4,9 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from django.db import OperationalError
 
 from clusterstate.actions import objects
 from clusterstate.actions.cluster import bootstrap
+from clusterstate.actions.kinds import pod_groups
 from clusterstate.actions.pods.bind import Binding, BindRefusal, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
@@ -60,6 +62,11 @@ def nodes_of() -> dict[str, str]:
 def condition(name: str = "g") -> dict[str, Any]:
     conditions = (stored("PodGroup")[name].get("status") or {}).get("conditions") or [{}]
     return conditions[0]
+
+
+def decide_all(scheduler: Scheduler, at: float) -> None:
+    while scheduler.cycle(at):
+        pass
 
 
 def queued() -> dict[str, str]:
@@ -170,6 +177,23 @@ def test_one_statement_binds_a_gang_or_none_of_it():
     assert found.refused == {ids[2]: BindRefusal.NO_NODE}
     assert sorted(found.held) == sorted(ids[:2])
     assert not any(nodes_of().values())
+
+
+def test_a_condition_that_cannot_be_written_is_written_later(monkeypatch: pytest.MonkeyPatch):
+    def away(_: object) -> None:
+        raise OperationalError("the database is away")
+
+    make_group(count=2)
+    create_pods([member("a"), member("b")], now=NOW)
+    with monkeypatch.context() as patch:
+        patch.setattr(pod_groups, "set_conditions", away)
+        scheduler = Scheduler(default_configuration(), lambda: 7)
+        scheduler.load(SECONDS)
+        with pytest.raises(OperationalError):
+            decide_all(scheduler, SECONDS)
+    assert condition() == {}
+    decide_all(scheduler, SECONDS + 2)
+    assert condition()["status"] == "True"
 
 
 def test_late_members_join_and_the_condition_stays():
