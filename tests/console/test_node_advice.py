@@ -47,7 +47,7 @@ def test_what_to_remove_and_buy_is_drawn_chosen_and_tried(
     assert ADVICE in text(operator.get("/console/nodes/"))
     assert nobody.get(ADVICE).status_code == 403
     begun = html.unescape(re.findall(r"<textarea[^>]*>([^<]*)<", text(operator.get(ADVICE)))[0])
-    assert yaml.safe_load(begun)["catalogue"][0]["node"]["status"]["capacity"]["cpu"] == "64000m"
+    assert yaml.safe_load(begun)["catalogue"][0]["node"]["status"]["capacity"]["cpu"] == "64"
     spec = {
         "catalogue": [{"name": "small", "price": 1, "node": {"status": {"capacity": SMALL}}}],
         "prices": [{"selector": "", "price": 8}],

@@ -26,6 +26,7 @@ from clusterstate.objects.values.errors import BadRequest, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import HOSTNAME, with_pods
 from clusterstate.objects.values.numbers import natural
+from clusterstate.objects.values.quantity import BINARY_SI, Quantity
 from scheduling.answers import advisor
 
 WANTS: Final = (
@@ -108,7 +109,10 @@ def _begun() -> Manifest:
     catalogue: list[Manifest] = []
     prices: list[Manifest] = []
     for number, ((kind, cpu, memory), _) in enumerate(shapes.most_common(_MOST_SHAPES), 1):
-        capacity = {"cpu": f"{cpu}m", "memory": str(memory)}
+        capacity = {
+            "cpu": str(Quantity.parse(f"{cpu}m")),
+            "memory": str(Quantity(memory, scale=0, format=BINARY_SI)),
+        }
         labels = {"metadata": {"labels": {_TYPE: kind}}} if kind else {}
         price = round(cpu / 1000, 3)
         # New nodes are called by it, and types such as Standard_D4s_v3 name no node.
