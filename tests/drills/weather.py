@@ -296,7 +296,7 @@ class _Cluster:
     def wait_for_losses(self, nodes: int) -> None:
         lost = (
             "SELECT count(DISTINCT node_id) FROM taint"
-            " WHERE key = 'node.kubernetes.io/unreachable' AND effect = 'NoExecute'"
+            " WHERE key = 'node.kubernetes.io/unreachable' AND effect = 'NoSchedule'"
         )
         until(
             lambda: self._scratch.query(lost)[0][0] >= nodes // 2,
