@@ -156,7 +156,7 @@ def _refuse_unsafe(value: Manifest, query: QueryDict) -> None:
     if asked is None and _UNSAFE in query:
         asked = wire.boolean(query.get(_UNSAFE, ""), _UNSAFE)
     if asked:
-        detail = "every object that is stored here can be read, so none is deleted unread"
+        detail = "not supported: every object that is stored here can be read before it is deleted"
         cause = FieldError(NOT_SUPPORTED, _UNSAFE, asked, detail)
         raise Invalid("DeleteOptions", "", [cause], "meta.k8s.io")
 

@@ -94,13 +94,13 @@ class NodeAdviceViewSet(QuestionViewSet):
     resource = "nodeadvice"
 
     def ask(self, document: Any) -> Manifest | bytes:
-        """Return ``status`` with the cheapest nodes found, and the pods that they free.
+        """Return ``status`` with the cheapest nodes found, and the waiting pods that fit there.
 
-        Pods that the asker may not list are counted. Where nodes are removed the answer names nodes
-        and pods of all namespaces, which the asker must be allowed to list.
+        Pods that the user may not list are counted and not named. Where nodes are removed the
+        answer names nodes and pods of all namespaces, which the user must be allowed to list.
 
         Raises:
-            AccessDenied: nodes may be removed, and the asker may not list nodes or pods.
+            AccessDenied: nodes may be removed, and the user may not list nodes or pods.
         """
         spec = document.get("spec") if isinstance(document, dict) else None
         if isinstance(spec, dict) and "prices" in spec:

@@ -355,10 +355,11 @@ def settled(
 ) -> LogWatermark:
     """Return a watermark at or above every change that any client was shown before this call.
 
-    For questions whose asker may expect to see an own write in the answer. As long as a committed
-    change (of these ``kinds``; ``None``: of any) lies above the watermark, waits for the
-    transaction that holds the watermark, at most ``patience`` seconds, and not at all inside a
-    transaction, which may be what that one waits for. Queries once when there is no such change.
+    For questions of clients who expect to see their own writes in the answer. As long as a
+    committed change (of these ``kinds``; ``None``: of any) lies above the watermark, this waits for
+    the transaction that holds the watermark back, at most ``patience`` seconds; after that the
+    watermark is a lower one. Inside a transaction it does not wait: the one that holds the
+    watermark back may be waiting for ours. Queries once when there is no such change.
     The mark is to be handed to `read_since`, since a later watermark may be lower.
     """
     question = (_SETTLED, (kinds is None, sql.Int4s(_codes(kinds))))

@@ -345,7 +345,8 @@ _ENDED: Final = {"57P01", "57P05", "25P03"}
 def note_end(error: BaseException) -> bool:
     """Ask for more time if the server ended this process's session; return whether it did.
 
-    For a process that worked: one that was stopped is ended at its next stop as soon as at this.
+    Only a process that used CPU meanwhile asks for more time. One that was stopped asks for none,
+    so its next stop is noticed as soon as this one was.
     """
     cause = error if isinstance(error, psycopg.Error) else error.__cause__
     if not isinstance(cause, psycopg.Error) or cause.sqlstate not in _ENDED:

@@ -154,7 +154,7 @@ _ALONE = (
 
 
 class _NoRows(models.QuerySet[Any]):
-    """Rows that are read."""
+    """Rows that can only be read: to update, delete or create them raises ``NotByRow``."""
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise NotByRow(_ALONE.format(self.model.__name__))

@@ -19,7 +19,8 @@ most::
     process    ``search`` and ``purchase`` in a process of their own, bounded in time and memory
 
 ``scheduling.simulation.packing`` asks it about a world, and proves each placement by the
-scheduler's own filters before it is told. OR-tools is an optional dependency (the extra
+scheduler's own filters before it is told; the placement of a gang is proved by
+``scheduling.engine.groups``. OR-tools is an optional dependency (the extra
 ``solver``); ``search``, ``bounds``, ``purchase`` and ``patterns`` import it, in that other process
 alone.
 """

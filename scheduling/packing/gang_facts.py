@@ -129,7 +129,7 @@ def _is_unstated(info: PodInfo) -> bool:
 def _allowed(
     snapshot: Snapshot, framework: Framework, info: PodInfo, place_of: dict[int, int]
 ) -> list[int]:
-    """Return the nodes that let a pod of a class in, were those there that its affinity wants."""
+    """Return the nodes that take a pod of a class if its required pod affinity is left out."""
     if info.affinity and info.pod.spec.affinity is not None:
         affinity = msgspec.structs.replace(info.pod.spec.affinity, pod_affinity=None)
         spec = msgspec.structs.replace(info.pod.spec, affinity=affinity)

@@ -323,7 +323,7 @@ class InterPodAffinity:
     # --- caching ---------------------------------------------------------------------------------
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return nothing where no term is about other pods or this one."""
+        """Return ``()``, the same for all such pods, where no term is about other pods or this."""
         if (
             pod.problem
             or pod.affinity

@@ -69,7 +69,7 @@ class NodeRow(msgspec.Struct, frozen=True):
 @layout.shown_then
 @layout.alike()
 def page(request: HttpRequest) -> HttpResponse:
-    """Return the list; as a part of the page only its rows."""
+    """Return the page with the list; where a page asks for a part of it, the rows alone."""
     layout.require(request, "list", "nodes")
     every = time_travel.nodes(request)
     layout.filters(request, "q")

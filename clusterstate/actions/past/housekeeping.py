@@ -101,9 +101,10 @@ def drop_old_access(*, now: datetime) -> None:
 
 
 def drop_old_actors(*, now: datetime) -> int:
-    """Delete actors that no process asked for in the time for which their changes are kept.
+    """Delete the numbers of users whom no process looked up while their changes are kept.
 
-    A process remembers a number for half a day and asks again, so whoever still acts stays.
+    A process caches the number of a user (`change_log.actors`) for half a day and looks it up again
+    then, so the row of a user who still acts stays.
     """
     kept = timedelta(days=actors.KEPT_DAYS, seconds=settings.HISTORY_SECONDS)
     return sql.run("DELETE FROM actor WHERE used_at < %s::timestamptz", (now - kept,))

@@ -46,9 +46,9 @@ def rewrite_pod(
 def rewrite_pods(
     wanted: Sequence[tuple[int, str, str, Callable[[Manifest], Manifest]]], *, now: datetime
 ) -> int:
-    """Change several pods as ``rewrite_pod`` does; id, namespace, name and change of each.
+    """Change several pods as ``rewrite_pod`` does; return how many of them still exist.
 
-    Returns how many are there; it is one statement to lock them, and one to write them.
+    ``wanted``: id, namespace, name and change of each. One statement locks them, one writes them.
     """
     changes_of = {pod_id: change for pod_id, _, _, change in wanted}
     with transaction.atomic():

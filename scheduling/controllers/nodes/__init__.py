@@ -5,8 +5,8 @@ Who puts which taint on a node:
 * ``not-ready:NoSchedule`` on a new node: the admission plugin ``taint_nodes_by_condition``;
 * NoSchedule for a condition or a cordon: ``clusterstate.objects.rules.node_taints``, with the write
   that changes it, and ``lifecycle_rules`` for every node at each pass;
-* NoExecute for a node that is not ready or silent: ``lifecycle_rules`` alone, as fast as the zone's
-  rate allows.
+* NoExecute for a node that is not ready or silent: ``lifecycle_rules``, as fast as the zone's rate
+  allows; where a node goes from one to the other, ``node_taints`` puts the one for the other.
 
 ``lifecycle`` turns silence into conditions and conditions into taints; ``pressure`` ranks and fails
 pods of nodes under pressure. ``lifecycle_rules`` and ``pressure_rules`` are pure; ``limits`` are

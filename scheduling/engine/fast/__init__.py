@@ -10,10 +10,10 @@ once for all classes that say the same:
 A pod takes this path if
 
 * the compiled loops are loaded (``fast_lane.enabled``);
-* its profile's plugins are ones that the loop knows (``lane_profile``);
+* its profile's plugins are ones that the loop knows, and it scores all nodes (``lane_profile``);
 * its class compiles: each plugin names what it looks at or states its rule about other pods as
   terms, and there is room for the numbers (``compiling``);
-* no filter of it counts pods that are nominated to a node (``looking_ahead``).
+* it is not nominated itself, and no filter of it counts pods that are (``looking_ahead``).
 
 Any other pod takes the reference path. ``engine.deciding`` chooses, run by run.
 

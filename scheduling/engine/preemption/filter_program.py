@@ -294,7 +294,7 @@ class FilterProgram:
         self._weigh()
 
     def _weigh(self) -> None:
-        """Note what pods weigh in the counts, by the way in which they look to others."""
+        """Note by peer (pods that no term tells apart) what one pod adds to each term's count."""
         snapshot = self._snapshot
         self._seat = snapshot.peer_weights([term.counter for term in self._terms])
         self._take = self._seat

@@ -229,7 +229,7 @@ class StateLoader(RefusedPods):
         self.queue.release_groups(now)
 
     def take_over(self, now: float) -> None:
-        """Read what only the working scheduler needs: the arrivals to judge. Queries once."""
+        """Read the pods that clients put on a node and no node has admitted yet. Queries once."""
         self.arrivals = dict.fromkeys(load_arrivals(ADMISSION))
         self.of_unknown_nodes.clear()
 
