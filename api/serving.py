@@ -229,9 +229,9 @@ class Application:
         # Apart from creations, since a row may be locked by somebody whom only time ends.
         self._deletions = Lane("delete", run.together, threads=2, limit=BATCH, **ready)
         self._reads = Lane("read", run.together, threads=2, limit=BATCH, **ready)
-        # Apart from these, since a node whose agent is not heard in time is given up. Each node is
-        # a flow; none of them is in a hurry, and large batches are cheap. A status that says more
-        # may wait for a lock.
+        # Renewals do not wait behind other requests: a node whose heartbeat is late is given up.
+        # Each node is a flow. No single renewal is in a hurry, and large batches are cheap. A node
+        # status that says something new may wait for a lock, and so has a second thread beside it.
         self._renewals = Lane(
             "renew", run.together, threads=2, limit=BATCH, shared=BATCH, finish=hang_up,
             shares=shares,

@@ -24,7 +24,7 @@ from clusterstate.access.rules import Attributes
 from clusterstate.actions.agents import usage
 from clusterstate.change_log import changes
 from clusterstate.objects.registry.kind import Kind
-from clusterstate.objects.values.document import format_time
+from clusterstate.objects.values.document import format_micro_time, format_time
 from clusterstate.objects.values.errors import BadRequest, NotFound
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.evictions.brakes import held_back
@@ -143,7 +143,10 @@ def manifest(timer: Timer) -> Manifest:
         spec["tolerationSeconds"] = timer.seconds
     elif timer.seconds:
         spec["graceSeconds"] = timer.seconds
-    status: dict[str, Any] = {"startedAt": _micro(timer.started_at), "dueAt": _micro(timer.due_at)}
+    status: dict[str, Any] = {
+        "startedAt": format_micro_time(timer.started_at),
+        "dueAt": format_micro_time(timer.due_at),
+    }
     if timer.blocked_by:
         status["blockedBy"] = timer.blocked_by
     if timer.landing is not None:
@@ -160,11 +163,6 @@ def manifest(timer: Timer) -> Manifest:
         "spec": spec,
         "status": status,
     }
-
-
-def _micro(moment: datetime) -> str:
-    """Return RFC 3339 with microseconds, as ``metav1.MicroTime`` is written."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _fields(selector: str) -> dict[str, str]:
@@ -229,7 +227,7 @@ def _usage_manifest(node: str) -> Manifest:
     if found is not None:
         result["usage"] = msgspec.to_builtins(found.usage)
         result["status"] = {**result["status"], **found.outcome}
-        result["status"]["reportedAt"] = _micro(found.reported_at)
+        result["status"]["reportedAt"] = format_micro_time(found.reported_at)
     return result
 
 

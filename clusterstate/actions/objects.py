@@ -201,7 +201,7 @@ def are_renewed(kind: Kind, namespace: str, subresource: str) -> bool:
     """
     if kind.name == "Node":
         return subresource == "status"
-    return kind.has_unlogged_updates and namespace == NODE_LEASES
+    return kind.skips_change_log and namespace == NODE_LEASES
 
 
 def renew_each(

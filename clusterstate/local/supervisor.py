@@ -41,7 +41,7 @@ _PIPE_BYTES = 1 << 20
 _KILL_SECONDS = 10.0
 _LOOK_EVERY = 1.0
 _FAMILIES_EVERY = 5.0
-"""Seconds after which it is looked up once more which processes the children have started."""
+"""Seconds between two looks at which processes the children have started."""
 _STOPPED_SECONDS = 3.0
 """A process that is stopped (SIGSTOP) longer than this is taken for one that hangs."""
 _BEGIN_SECONDS = 300.0

@@ -445,7 +445,7 @@ def _log(progress: Progress) -> Found:
         # Renewed leases get a revision and no entry; what is older than the log has none either.
         differs = (
             "t.revision < l.revision"
-            if kind.has_unlogged_updates
+            if kind.skips_change_log
             else "t.revision <> l.revision OR t.document_id IS DISTINCT FROM l.document_id"
         )
         rows = sql.fetch(
@@ -457,7 +457,7 @@ def _log(progress: Progress) -> Found:
                   FROM change WHERE kind = {code} ORDER BY object_id, revision DESC) l
             FULL JOIN {kind.rows} t ON t.id = l.object_id
             WHERE CASE WHEN l.verb IS NULL THEN t.revision > %s::bigint
-                                               AND {not kind.has_unlogged_updates}
+                                               AND {not kind.skips_change_log}
                        WHEN l.verb = {changes.DELETED} THEN t.id IS NOT NULL
                        ELSE t.id IS NULL OR {differs} END
             ORDER BY 1, 2

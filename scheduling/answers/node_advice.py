@@ -17,10 +17,10 @@ from scheduling.simulation.node_advice import MOST_PODS, Advice, Offer, advise
 from scheduling.simulation.node_advice_document import (
     KIND,
     SOLVED,
+    bound_answer,
+    frontier_answer,
+    nodes_answer,
     read,
-    told_bound,
-    told_frontier,
-    told_nodes,
 )
 from scheduling.simulation.node_exchange import frontier
 
@@ -70,7 +70,7 @@ def node_advice(world: LiveWorld, document: object) -> Manifest:
             )
             moving = [move.key for move in found.exchanges[found.chosen].packing.moves]
             names |= LiveBase(world, snapshot).pod_names(moving)
-            status = told_frontier(found, offers, len(pods), lambda key: names.get(key, ""))
+            status = frontier_answer(found, offers, len(pods), lambda key: names.get(key, ""))
     except PluginFailed as failure:
         raise StatusError(failure.status.message) from failure
     status["revision"] = str(world.revision)
@@ -87,12 +87,12 @@ def _bought(
     """Return the answer where nodes are bought alone; ``snapshot``: the cluster without these."""
     placed = [(title(key), name) for key, name in found.placed if snapshot.row_of(name) is None]
     return {
-        **told_nodes(placed, offers, found.names),
+        **nodes_answer(placed, offers, found.names),
         "frees": len(found.placed) - found.before,
         "of": found.waiting,
         "fitAnyway": found.before,
         "schedulerAlone": found.alone - found.before,
-        "bound": told_bound(found.price, found.least),
+        "bound": bound_answer(found.price, found.least),
         "method": _GREEDY if found.least is None else SOLVED,
     }
 

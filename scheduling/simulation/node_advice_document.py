@@ -17,7 +17,7 @@ from scheduling.framework.outcomes import PluginFailed
 from scheduling.simulation.document import API_VERSION, GROUP, type_error
 from scheduling.simulation.node_advice import DEFAULT_NODES, LARGEST_NODES, MOST_SHAPES, Offer
 from scheduling.simulation.node_exchange import Frontier, frontier
-from scheduling.simulation.packing import Prices, Question, gathered, read_prices, told_moves
+from scheduling.simulation.packing import Prices, Question, gathered, moves_answer, read_prices
 from scheduling.simulation.world import Base
 
 KIND: Final = "NodeAdvice"
@@ -139,7 +139,7 @@ def _is_price(price: float) -> bool:
     return 0 <= price <= sys.float_info.max  # an integer may be too large for a float
 
 
-def told_nodes(
+def nodes_answer(
     on_new: Iterable[tuple[str, str]], offers: Sequence[Offer], names: Iterable[tuple[str, int]]
 ) -> Manifest:
     """Return which nodes are bought, and the waiting pods that are placed on them.
@@ -167,7 +167,7 @@ def told_nodes(
     }
 
 
-def told_frontier(
+def frontier_answer(
     found: Frontier, offers: Sequence[Offer], waiting: int, title: Callable[[Hashable], str]
 ) -> Manifest:
     """Return the ``status`` where nodes may be removed as well.
@@ -183,12 +183,12 @@ def told_frontier(
     new = {name for name, _ in names}
     placed = best.packing.placed.items()
     return {
-        **told_nodes(((title(key), name) for key, name in placed if name in new), offers, names),
+        **nodes_answer(((title(key), name) for key, name in placed if name in new), offers, names),
         "frees": len(placed) - best.packing.alone,
         "of": waiting,
         "fitAnyway": best.packing.alone,
         "remove": list(best.remove),
-        "moves": told_moves(best.packing.moves, title),
+        "moves": moves_answer(best.packing.moves, title),
         "cost": {
             "today": round(found.today, 6),
             "after": round(best.after, 6),
@@ -209,7 +209,7 @@ def told_frontier(
             {"node": name, "today": _share(found.shares, name), "after": _share(best.shares, name)}
             for name in sorted({*found.shares, *best.shares})
         ],
-        "bound": told_bound(best.after, min(found.least, best.after)),
+        "bound": bound_answer(best.after, min(found.least, best.after)),
         "method": SOLVED,
     }
 
@@ -219,7 +219,7 @@ def _share(shares: Mapping[str, float], name: str) -> float | None:
     return round(shares[name], 3) if name in shares else None
 
 
-def told_bound(price: float, least: float | None) -> Manifest:
+def bound_answer(price: float, least: float | None) -> Manifest:
     """Return what no set of nodes goes below, and how far the price is above that at most."""
     if least is None:
         return {"verdict": "Unknown"}
@@ -274,7 +274,7 @@ def run_node_advice(document: object, world: Question, base: Base) -> Manifest:
     best = found.exchanges[found.chosen]
     names = found_world.full_names([move.key for move in best.packing.moves])
     waiting = {pod.key for pod in pods}
-    status = told_frontier(
+    status = frontier_answer(
         found, offers, len(pods), lambda key: str(key) if key in waiting else names(key)
     )
     if best.packing.left:

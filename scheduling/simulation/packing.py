@@ -325,7 +325,7 @@ def described(found: PackingResult, title: Callable[[Hashable], str], pods: int)
         ],
     }
     if found.moves:
-        status["moves"] = told_moves(found.moves, title)
+        status["moves"] = moves_answer(found.moves, title)
     if found.emptied:
         status["emptied"] = found.emptied
     if found.saves is not None:
@@ -333,7 +333,7 @@ def described(found: PackingResult, title: Callable[[Hashable], str], pods: int)
     return status
 
 
-def told_moves(moves: Sequence[Move], title: Callable[[Hashable], str]) -> list[Manifest]:
+def moves_answer(moves: Sequence[Move], title: Callable[[Hashable], str]) -> list[Manifest]:
     """Return moves as a ``status`` lists them, the first wave first and swaps last."""
     return [
         {"pod": title(one.key), "from": one.origin, "to": one.target, "wave": one.wave}

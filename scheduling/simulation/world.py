@@ -7,7 +7,6 @@ worked out, every pod on a node counting as healthy.
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from clusterstate.admission.plugins.runtime_class import Conflict, set_overhead
 from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules import scheduling_class
-from clusterstate.objects.rules.disruption import counts_groups, is_whole
+from clusterstate.objects.rules.disruption import count_groups, counts_groups
 from clusterstate.objects.values import ending, int_or_percent, moments
 from clusterstate.objects.values.errors import (
     INVALID,
@@ -33,7 +32,7 @@ from clusterstate.objects.values.labels import SelectorError, selector_from_labe
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod import Pod
-from clusterstate.objects.values.pod_group import GroupKey, PodGroup
+from clusterstate.objects.values.pod_group import PodGroup
 from clusterstate.objects.values.quantity import QuantityError
 from clusterstate.objects.values.storage import AVAILABLE, PENDING
 from clusterstate.objects.values.storage import KINDS as VOLUME_KINDS
@@ -521,18 +520,11 @@ class World:
         self.snapshot.set_budget(msgspec.structs.replace(budget, status=status))
 
     def _groups_of(self, records: Iterable[PodRecord]) -> tuple[int, int]:
-        """Return how many groups these pods are, and how many have enough; a pod of none is one."""
-        counts: Counter[GroupKey | None] = Counter()
-        for record in records:
-            key = group_key(record.info.pod)
-            counts[key if self.snapshot.groups.find(key) is not None else None] += 1
-        alone = counts.pop(None, 0)
-        whole = sum(
-            (group := self.snapshot.groups.find(key)) is not None
-            and is_whole(count, group.min_count)
-            for key, count in counts.items()
-        )
-        return alone + len(counts), alone + whole
+        """Return how many groups these pods are of, and how many have enough (``count_groups``)."""
+        keys = [group_key(record.info.pod) for record in records]
+        found = {key: self.snapshot.groups.find(key) for key in set(keys)}
+        min_counts = {key: group.min_count for key, group in found.items() if group is not None}
+        return count_groups(keys, min_counts)
 
 
 _TELLING_NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")

@@ -1,4 +1,4 @@
-"""A status that is written by itself: amounts and counts that cannot be are refused."""
+"""Writes of the subresource ``status``: impossible amounts and counts are refused."""
 
 import pytest
 

@@ -21,7 +21,7 @@ def key(one):
 
 
 UNREAD = {"evicting"}
-"""What is known at the start, which follows from the objects."""
+"""Not read: which pods are leaving at first follows from the objects of the case."""
 
 
 def evictions(objects, now, *, workload_claims):

@@ -98,8 +98,7 @@ def test_pods_wait_for_their_group_and_are_tried_when_it_comes():
     scheduler = Scheduler(default_configuration(), lambda: 7)
     scheduler.load(SECONDS)
     create_pods([member(f"p{n}") for n in range(2)], now=NOW)
-    while scheduler.cycle(SECONDS):
-        pass
+    decide_all(scheduler, SECONDS)
     assert set(nodes_of().values()) == {""}
     make_group()
     while scheduler.cycle(SECONDS):
@@ -352,8 +351,7 @@ def test_a_gang_that_the_order_of_its_pods_misses_is_found_by_a_search():
         scheduler.groups.close()
         scheduler = Scheduler(default_configuration(), lambda: 7)
         scheduler.load(SECONDS)
-        while scheduler.cycle(SECONDS):
-            pass
+        decide_all(scheduler, SECONDS)
         assert scheduler.groups.is_searching
         assert set(queued().values()) == {"unschedulable"}
     cordon(value=False)

@@ -400,7 +400,7 @@ class Writer:
                 revisions = stored_rows.renew_rows(kind, versions, now=now)
                 for place, version in renewed.items():
                     results[place] = version.stored(revisions[version.row.id])
-                if not kind.has_unlogged_updates:
+                if not kind.skips_change_log:
                     changes.announce(max(revisions.values()), (kind.name,))
 
         def one_by_one(one: Update) -> StoredObject | Exception:

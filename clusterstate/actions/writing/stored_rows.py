@@ -197,7 +197,7 @@ def _is_seen(kind: Kind) -> str:
     the row's newest version with the document of before. After any other update it finds no
     document, since the newest version has a new one.
     """
-    if not kind.has_unlogged_updates:
+    if not kind.skips_change_log:
         return ""
     return f" AND EXISTS (SELECT FROM {kind.table} s WHERE s.id = t.id AND s.revision = t.revision)"
 
@@ -392,7 +392,7 @@ def _renew_statement(kind_name: str) -> str:
     namespace = "t.namespace" if kind.namespaced else "''"
     its_own = (
         "true"
-        if not kind.has_unlogged_updates
+        if not kind.skips_change_log
         else ("EXISTS (SELECT FROM change c WHERE c.revision = i.before)")
     )
     log = f"""
@@ -425,7 +425,7 @@ def _renew_statement(kind_name: str) -> str:
         FROM numbered n WHERE t.id = n.object_id
             AND t.id = ANY (ARRAY(SELECT object_id FROM numbered))
         RETURNING t.id, t.revision, {namespace} AS namespace, t.name, t.deletion_at
-    ){"" if kind.has_unlogged_updates else log}
+    ){"" if kind.skips_change_log else log}
     SELECT id, revision FROM updated
     """
 
@@ -450,7 +450,7 @@ def renew_rows(
         sql.Texts([_json(columns_of(kind, manifest)) for _, manifest, _ in versions]),
         *actors.columns([row.actor for row in rows]),
     ]
-    if not kind.has_unlogged_updates:
+    if not kind.skips_change_log:
         return dict(sql.fetch(_renew_statement(kind.name), [*parameters, now]))
     _, found = sql.fetch_together(
         ("SELECT set_config('synchronous_commit', 'off', true)", ()),

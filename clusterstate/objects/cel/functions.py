@@ -516,7 +516,7 @@ _MOST_VALUES: Final = 48
 
 
 def includes(where: Any, what: Any) -> bool:
-    """Return whether an attribute, of one value or of a list, has a value.
+    """Return whether an attribute holds a value: is it, or is a list with it.
 
     Rule: dynamic-resource-allocation/cel/compile.go (``includesFunc``), v1.36.
     """

@@ -74,7 +74,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     which moves with every update that may make a placement wrong, so that a bind decided before is
     refused (`actions.pods`). ``has_slots``: columns of the row fill slots of the document
     (`objects.values.document`). ``is_composed``: the row's columns are the object, and a document
-    is there only if a client sent one. ``has_unlogged_updates``: some updates move the revision and
+    is there only if a client sent one. ``skips_change_log``: some updates move the revision and
     are not in the change log. ``returns_deleted``: a deletion answers with the object instead of a
     Status (``registry.Store.ReturnDeletedObject``). ``has_plain_selector``: ``spec.selector`` is a
     map of labels instead of a label selector. ``deprecated`` is a warning that each answer about
@@ -101,7 +101,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     guards_placement: bool = False
     has_slots: bool = False
     is_composed: bool = False
-    has_unlogged_updates: bool = False
+    skips_change_log: bool = False
     returns_deleted: bool = False
     has_plain_selector: bool = False
     deprecated: str = ""

@@ -267,7 +267,7 @@ _ALL: Final = (
             Column("holder", "text", columns.lease_holder),
             Column("renewed_at", "timestamptz", columns.renewed_at),
         ),
-        has_unlogged_updates=True,
+        skips_change_log=True,
         strategy=LeaseStrategy(),
         names_creators=False,
     ),

@@ -5,7 +5,8 @@ The status itself is kept by ``scheduling.controllers.budgets``. Rule:
 pkg/registry/core/pod/storage/eviction.go, v1.36.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -42,6 +43,18 @@ def counts_groups(annotations: Mapping[str, str] | None) -> bool:
 def is_whole(pods: int, min_count: int) -> bool:
     """Return whether a group with so many pods counts as available."""
     return pods >= max(min_count, 1)
+
+
+def count_groups(groups: Iterable[Hashable], min_counts: Mapping[Any, int]) -> tuple[int, int]:
+    """Return how many groups there are, and how many of them count as available.
+
+    ``groups``: the group of each pod. A pod whose group is not in ``min_counts`` is one by itself.
+    """
+    counts = Counter(groups)
+    known = counts.keys() & min_counts.keys()
+    alone = sum(counts.values()) - sum(counts[group] for group in known)
+    whole = sum(is_whole(counts[group], min_counts[group]) for group in known)
+    return alone + len(known), alone + whole
 
 
 def breaks(pods: int, min_count: int, *, together: bool) -> bool:

@@ -79,6 +79,11 @@ def format_time(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds")[:19] + "Z"
 
 
+def format_micro_time(moment: datetime) -> str:
+    """Return RFC 3339 text in UTC with microseconds, as ``metav1.MicroTime`` is written."""
+    return f"{format_time(moment)[:-1]}.{moment.microsecond:06d}Z"
+
+
 def parse_time(text: str) -> datetime:
     """Return the moment that RFC 3339 text names, within ``moments.FIRST`` and ``NEVER``.
 

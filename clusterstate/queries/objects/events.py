@@ -75,7 +75,7 @@ def compose_event(row: Sequence[Any]) -> bytes:
             "reportingComponent": component,
             "reportingInstance": component,
             "action": _ACTIONS.get(reason, reason),
-            "eventTime": f"{first[:-1]}.{first_at.microsecond:06d}Z",
+            "eventTime": document.format_micro_time(first_at),
             "count": count,
             "firstTimestamp": first,
             "lastTimestamp": document.format_time(last_at),

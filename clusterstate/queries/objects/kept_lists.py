@@ -56,7 +56,7 @@ def is_kept(kind: Kind) -> bool:
 
     Not inside a transaction, which may be undone.
     """
-    logged = not (kind.is_composed or kind.has_unlogged_updates)
+    logged = not (kind.is_composed or kind.skips_change_log)
     return logged and not connection.in_atomic_block
 
 

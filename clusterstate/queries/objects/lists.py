@@ -398,7 +398,7 @@ def _list_objects(listing: _Listing, *, keeps: bool = False) -> Page:
         listing.kind, listing.namespace, listing.labels, listing.chosen
     )  # fmt: skip
     revision, limit, after = listing.revision, listing.limit, listing.after.key
-    pods, unlogged = kind.has_slots, kind.has_unlogged_updates
+    pods, unlogged = kind.has_slots, kind.skips_change_log
     key = "t.namespace, t.name" if kind.namespaced else "''::text AS namespace, t.name"
     order = "t.namespace, t.name" if kind.namespaced else "t.name"
     where = _matching(kind, namespace, labels, chosen)

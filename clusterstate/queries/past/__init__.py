@@ -97,7 +97,7 @@ def expired(revision: int, found: Reach) -> Expired:
 
 def has_past(kind: Kind) -> bool:
     """Return whether former states of a kind's objects are known."""
-    return not (kind.is_composed or kind.has_unlogged_updates)
+    return not (kind.is_composed or kind.skips_change_log)
 
 
 def revision_at(moment: datetime, *, now: datetime) -> int:

@@ -230,7 +230,7 @@ def _start(kind: Kind, namespace: str, name: str, until: int | None) -> int:
     if row is None:
         row = sql.fetch_one(_DELETION, (kind.code, space, name))
     elif not sql.fetch_one("SELECT 1 FROM change WHERE revision = %s::bigint", row):
-        if not kind.has_unlogged_updates:
+        if not kind.skips_change_log:
             return 0  # that part of the log is no longer kept
         row = sql.fetch_one(_NEWEST, (kind.code, space, name, row[0]))
     return int(row[0] or 0) if row is not None else 0

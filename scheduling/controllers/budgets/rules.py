@@ -4,13 +4,12 @@ Pure. What an eviction takes from the budget is said in ``clusterstate.objects.r
 Rule: pkg/controller/disruption/disruption.go, v1.36.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from clusterstate.objects.rules.disruption import is_assumed, is_whole
+from clusterstate.objects.rules.disruption import count_groups, is_assumed
 from clusterstate.objects.values import moments
 from clusterstate.objects.values.int_or_percent import IntOrPercent, scaled
 from clusterstate.objects.values.meta import OwnerReference
@@ -136,12 +135,6 @@ def group_name(pod: Pod) -> str:
     return "" if group is None else group.pod_group_name or ""
 
 
-def _units(pods: Sequence[Pod], groups: Mapping[str, int]) -> Counter[str]:
-    """Return how many pods each group has; a pod without one is one by its own name."""
-    names = ((group_name(pod), pod.metadata.name) for pod in pods)
-    return Counter(group if group in groups else f"pod/{name}" for group, name in names)
-
-
 def budget_status(
     budget: Budget,
     pods: Sequence[Pod],
@@ -164,12 +157,12 @@ def budget_status(
         groups: ``minCount`` of the pods' PodGroups by name, where the budget counts these; a pod of
             none of them counts as a group, and finished pods do not. ``None``: it counts pods.
     """
+    there = None
     if groups is not None:
         pods = [pod for pod in pods if pod.status.phase not in ("Succeeded", "Failed")]
+        there, _ = count_groups(map(group_name, pods), groups)
     try:
-        expected, desired = expected_and_desired(
-            budget, pods, scale_of, None if groups is None else len(_units(pods, groups))
-        )
+        expected, desired = expected_and_desired(budget, pods, scale_of, there)
     except (UnknownScaleError, ValueError) as error:
         return BudgetStatus(
             failure=str(error),
@@ -195,8 +188,7 @@ def budget_status(
     ]
     healthy = len(able)
     if groups is not None:
-        units = _units(able, groups)
-        healthy = sum(is_whole(count, groups.get(name, 1)) for name, count in units.items())
+        _, healthy = count_groups(map(group_name, able), groups)
     allowed = max(healthy - desired, 0) if expected > 0 else 0
     return BudgetStatus(
         disruptions_allowed=allowed,

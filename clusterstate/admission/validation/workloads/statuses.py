@@ -1,4 +1,4 @@
-"""Counts in a status that is written by itself: none below 0, parts not above the whole.
+"""Counts in a write of the subresource ``status``: none below 0, parts not above the whole.
 
 Rules: pkg/apis/{apps,autoscaling,batch,core,policy}/validation/validation.go, v1.36: ``Validate``
 KIND ``Status`` and ``StatusUpdate``.
