@@ -77,6 +77,7 @@ class _Log:
     def __init__(self) -> None:
         self._queue: deque[AuditedRequest] = deque()
         self._lines: list[AuditLine] = []
+        self._lines_of_file: list[AuditLine] = []
         self._bytes = 0
         self._lock = threading.Lock()
         self._writing = threading.Lock()
@@ -105,7 +106,11 @@ class _Log:
 
     def is_full(self) -> bool:
         """Return whether nothing more can wait."""
-        return len(self._queue) + len(self._lines) >= MOST or self._bytes >= MOST_BYTES
+        return len(self._queue) + self._unwritten() >= MOST or self._bytes >= MOST_BYTES
+
+    def _unwritten(self) -> int:
+        """Return how many lines wait for the table or for the file, whichever is further behind."""
+        return max(len(self._lines), len(self._lines_of_file))
 
     def put(self, entry: AuditedRequest) -> None:
         """Have an entry written; drop it where nothing more can wait."""
@@ -134,14 +139,16 @@ class _Log:
         Queries for each few thousand lines.
         """
         with self._writing:
-            for _ in range(0, len(self._queue) + len(self._lines), _AT_ONCE):
+            for _ in range(0, len(self._queue) + self._unwritten(), _AT_ONCE):
                 self._take()
-                if not self._write():
+                written = [self._append_to_file(), self._write()]
+                if not all(written):
                     break
 
     def _take(self) -> None:
         taken: list[AuditLine] = []
-        while self._queue and len(self._lines) + len(taken) < _AT_ONCE:
+        room = _AT_ONCE - self._unwritten()
+        while self._queue and len(taken) < room:
             entry = self._queue.popleft()
             with self._lock:
                 self._bytes -= len(entry.request) + len(entry.response)
@@ -150,19 +157,29 @@ class _Log:
             except Exception:
                 logger.exception("audit_line_failed", audit_id=entry.id)
                 metrics.dropped.of("error").add()
-        if taken and self._file is not None:
-            self._to_file(taken)
+        if self._file is not None:
+            self._lines_of_file += taken
         if settings.AUDIT_KEEP_HOURS:
             self._lines += taken
 
-    def _to_file(self, lines: list[AuditLine]) -> None:
-        assert self._file is not None
+    def _append_to_file(self) -> bool:
+        """Append the lines to the file; False when that has to be tried again later.
+
+        Lines that the disk refuses are dropped and counted, unless nothing may happen unrecorded.
+        """
+        lines = self._lines_of_file
+        if self._file is None or not lines:
+            return True
         try:
-            self._file.append([one.text for one in lines])
+            self._file.append([line.text for line in lines])
             metrics.written.of("file").add(len(lines))
         except OSError as error:
-            metrics.dropped.of("file").add(len(lines))
             self._complain("audit_file_failed", error)
+            if settings.AUDIT_WHEN_FULL == "refuse":
+                return False
+            metrics.dropped.of("file").add(len(lines))
+        lines.clear()
+        return True
 
     def _write(self) -> bool:
         """Write the lines to the table; False when that has to be tried again later.

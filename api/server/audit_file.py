@@ -30,7 +30,7 @@ class File:
         self._files = files
 
     def append(self, lines: Sequence[str]) -> None:
-        """Append lines.
+        """Append all lines or none.
 
         Raises:
             OSError: the file cannot be written.
@@ -46,7 +46,12 @@ class File:
                 self._rotate()
                 os.close(descriptor)
                 descriptor = self._open()
-            _write_all(descriptor, content)
+                status = os.fstat(descriptor)
+            try:
+                _write_all(descriptor, content)
+            except OSError:
+                os.ftruncate(descriptor, status.st_size)
+                raise
         finally:
             os.close(descriptor)
 

@@ -258,6 +258,29 @@ def test_a_full_log_drops_and_counts_or_refuses_as_it_was_told(
     api.get(f"{PODS}/lost").fails(404, "NotFound")
 
 
+def test_lines_that_the_disk_refuses_are_dropped_or_wait_and_fill_the_log(
+    api: Api, server: Server, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.log"
+    path.symlink_to("/dev/full")
+    settings.AUDIT_LOG_FILE = str(path)
+    monkeypatch.setattr(audit.log, "_file", audit_file.configured())
+    assert server.ask("POST", PODS, api.token, pod("dropped"))[0] == 201
+    audit.log.flush()
+    settings.AUDIT_WHEN_FULL = "refuse"
+    assert server.ask("POST", PODS, api.token, pod("waits"))[0] == 201
+    audit.log.flush()
+    monkeypatch.setattr(audit, "MOST", 1)
+    assert server.ask("POST", PODS, api.token, pod("refused"))[0] == 503
+    assert api.get(f"{AUDIT}?name=waits&namespace=ns").ok()["items"], "the table has room"
+    path.unlink()
+    audit.log.flush()
+    assert server.ask("POST", PODS, api.token, pod("again"))[0] == 201
+    audit.log.flush()
+    names = [json.loads(line)["objectRef"].get("name") for line in path.read_text().splitlines()]
+    assert [name for name in names if name] == ["waits", "again"]
+
+
 def a_line(number: int) -> audit_log.AuditLine:
     text = json.dumps({"n": number, "stageTimestamp": "2026-01-01T00:00:00.000000Z"})
     return audit_log.AuditLine(NOW, uuid.UUID(int=number), "ann", "get", "pods", "", "", 200, text)
