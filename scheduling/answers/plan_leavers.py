@@ -4,7 +4,7 @@ Nothing here states a rule of its own: taints and labels are judged by what the 
 asks, drains by kubectl's rules.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -14,7 +14,9 @@ from clusterstate.objects.rules.disruption import is_assumed
 from clusterstate.objects.values.ending import DEFAULT_GRACE_SECONDS
 from clusterstate.objects.values.errors import NOT_FOUND, FieldError, Invalid
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.pod_group import GroupKey
 from clusterstate.queries.nodes import evicting_nodes, no_execute_taints
+from clusterstate.queries.objects.workloads import ready_among
 from clusterstate.queries.pods import leaving_together
 from clusterstate.queries.pods.stays import ClassOnNode, executing_places, stays_on
 from clusterstate.queries.pods.terminating import nodes_with_agents
@@ -29,7 +31,8 @@ from scheduling.answers import plan_brakes, plan_scaling, plan_steps
 from scheduling.answers.plan_nodes import Nodes, evicting, labels_of
 from scheduling.answers.plan_scaling import ScaleEffect
 from scheduling.controllers.evictions import judgement
-from scheduling.framework.types import PodRecord
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.types import PodRecord, group_key
 from scheduling.simulation import plan_document
 from scheduling.simulation.document import GROUP
 from scheduling.simulation.foresight import AT_ONCE, NEVER, TAINTED, WHEN_GONE, Leaver
@@ -113,6 +116,34 @@ class Leavers:
                                  held=leader.held_by_budgets and self._is_guarded(pod))
                 )  # fmt: skip
         return result
+
+    def unready(self, snapshot: Snapshot, leavers: Iterable[Leaver]) -> set[int]:
+        """Return which pods that budgets ask about are not ready. Queries twice at most.
+
+        They ask about the pods that leave and, where a budget counts groups, about all of these.
+        """
+        budgets = snapshot.disruption_budgets()
+        covering: dict[int, list[bool]] = {}  # by class; whether each of its budgets counts groups
+        concerned: set[Hashable] = set()
+        groups: set[GroupKey] = set()
+        for one in leavers if budgets else ():
+            record = snapshot.pod(one.key)
+            if record is None:
+                continue
+            info = record.info
+            if info.index not in covering:
+                covering[info.index] = [
+                    budget.counts_groups
+                    for budget in budgets
+                    if budget.namespace == info.namespace and budget.selector.matches(info.labels)
+                ]
+            if covering[info.index]:
+                concerned.add(one.key)
+            if any(covering[info.index]) and (key := group_key(info.pod)) is not None:
+                groups.add(key)
+        concerned |= {other.key for key in groups for other in snapshot.members_of(key)}
+        ids = {key for key in concerned if isinstance(key, int)}
+        return ids - ready_among(sorted(ids)) if ids else set()
 
     def _named(self) -> Iterable[Leaver]:
         """Yield the pods that the plan evicts or deletes by name."""

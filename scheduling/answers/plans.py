@@ -120,7 +120,7 @@ class _Planning:
         nodes = Nodes(self._asked.changes, self._now)
         self._raise(nodes.errors)
         leavers = self._leavers.leaving(nodes)
-        future = self._future(snapshot, base)
+        future = self._future(snapshot, base, self._leavers.unready(snapshot, leavers))
         before = room(snapshot)
         future.gone(self._leavers.going())
         away = self._without_room(leavers, future)
@@ -145,7 +145,7 @@ class _Planning:
             now=self._now,
         )
 
-    def _future(self, snapshot: Snapshot, base: LiveBase) -> Foresight:
+    def _future(self, snapshot: Snapshot, base: LiveBase, unready: set[int]) -> Foresight:
         try:
             return Foresight(
                 snapshot,
@@ -153,6 +153,7 @@ class _Planning:
                 now=self._now.timestamp(),
                 details=self._leavers.details,
                 deadline=_Deadlines(snapshot).of,
+                unready=unready,
                 seed=settings.SCHEDULER_SEED if self._asked.seed is None else self._asked.seed,
                 go_on=self._world.go_on,
             )

@@ -210,6 +210,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True):
 
     ``selector`` ``NOTHING`` when absent. ``disrupted``: names of pods whose eviction was already
     counted in ``disruptions_allowed``. ``counts_groups``: that many PodGroups, and not pods.
+    ``spares_unready``: pods that are not ready leave without asking it.
     """
 
     namespace: str
@@ -218,6 +219,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True):
     disruptions_allowed: int = 0
     disrupted: frozenset[str] = frozenset()
     counts_groups: bool = False
+    spares_unready: bool = False
 
     def guards(self, info: PodInfo, compatibility: Compatibility) -> bool:
         """Return whether preemption counts pods of a class against the budget.

@@ -27,7 +27,7 @@ from scheduling.scenarios.outcome import Outcome, PodEnd, PodTimeline, Sample
 from scheduling.scenarios.script import Arrival, NodeChange, Script, Step
 from scheduling.simulation.cluster import VirtualCluster
 from scheduling.simulation.document import Given
-from scheduling.simulation.leaving import count_against_budgets
+from scheduling.simulation.leaving import BudgetCharges
 from scheduling.simulation.preparing import Preparer, Ready, Set, UnplacedStatus
 from scheduling.simulation.running import build_frameworks
 from scheduling.simulation.world import Base, World, name_of
@@ -92,6 +92,7 @@ class Player:
         self._title = title
         self._progress = progress
         self._world = World(base or Base(), admission=script.admission)
+        self._budgets = BudgetCharges(self._world.snapshot)
         self._draws = itertools.count()
         self._cluster = VirtualCluster(
             self._world.snapshot, configuration, seeds=self._seed, observer=self,
@@ -457,7 +458,7 @@ class Player:
         if record.terminating:
             return
         if how is PodEnd.PREEMPTED:
-            count_against_budgets(self._world.snapshot, record)
+            self._budgets.charge(record)
         if not self._script.grace:
             self._cluster.leave(record.key)
             self._pod_left(record.key, how, by)

@@ -16,21 +16,20 @@ because the answer would be the same.
 """
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
 import msgspec
 
-from clusterstate.objects.rules.disruption import breaks
-from clusterstate.objects.values.pod_group import GroupKey
 from scheduling.engine import deciding
 from scheduling.engine.queue.pending import QueuePlace, Stage
 from scheduling.engine.reference.decision import Decision
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.framework.outcomes import PluginFailed
-from scheduling.framework.types import DisruptionBudget, PodInfo, PodRecord, group_key
+from scheduling.framework.types import PodInfo, PodRecord
 from scheduling.simulation import claims
 from scheduling.simulation.cluster import VirtualCluster
+from scheduling.simulation.leaving import BudgetCharges
 
 NEVER, AT_ONCE, WHEN_GONE = "never", "atOnce", "whenGone"
 """Whether a pod that leaves comes again: its controller makes another one, or nobody does."""
@@ -129,6 +128,7 @@ class Foresight:
         now: when the future begins, seconds since the epoch.
         details: what is to be known of pods that are preempted.
         deadline: for how long a pod may stay on a node that evicts.
+        unready: keys of pods that are not ready, which budgets do not count.
         seed: the chance by which equal nodes are chosen among.
         go_on: raises where it takes too long.
 
@@ -144,6 +144,7 @@ class Foresight:
         now: float,
         details: Details,
         deadline: Deadline = lambda info, node_name: None,
+        unready: Collection[Hashable] = (),
         seed: int = 0,
         go_on: Callable[[], object] = lambda: None,
     ) -> None:
@@ -165,7 +166,7 @@ class Foresight:
         self._new = _FIRST_ID
         self._version = 0
         self._tried: dict[Hashable, int] = {}
-        self._charged: set[tuple[str, GroupKey]] = set()  # names of budgets, and groups that left
+        self._budgets = BudgetCharges(snapshot, unready)
         self._repeated = 0
         self.left: list[LeavingPod] = []
         self.landed: dict[int, LandedPod] = {}
@@ -267,12 +268,12 @@ class Foresight:
         left = LeavingPod(leaver=leaver, node_name=node_name, by=by)
         self.left.append(left)
         if leaver.held_by_budgets:
-            left.blocked_by = self._refusal(record)
+            left.blocked_by = self._budgets.refusal(record)
             if left.blocked_by:
                 return False
         self._leaving.add(leaver.key)
         left.at, left.gone_at = now, now + leaver.grace
-        self._charge(record)
+        self._budgets.charge(record)
         self._changed()
         # What its claims ask for is known as long as it is there.
         instead = self._another(record.info) if leaver.comes_again == AT_ONCE else None
@@ -339,45 +340,6 @@ class Foresight:
                 generation=1 if before is None else before.generation + 1,
             )
         )
-
-    def _refusal(self, record: PodRecord) -> str:
-        """Return which budget keeps the pod from leaving, empty if none does."""
-        budgets = self._budgets_of(record)
-        if len(budgets) > 1:
-            return "more than one PodDisruptionBudget covers it"
-        for budget in budgets:
-            if budget.disruptions_allowed <= 0 and self._costs(budget, record):
-                return f"PodDisruptionBudget {budget.namespace}/{budget.name}"
-        return ""
-
-    def _budgets_of(self, record: PodRecord) -> list[DisruptionBudget]:
-        """Return the budgets that cover a pod as they stand now."""
-        namespace, labels = record.info.namespace, record.info.labels
-        return [
-            budget
-            for budget in self._snapshot.disruption_budgets()
-            if budget.namespace == namespace and budget.selector.matches(labels)
-        ]
-
-    def _costs(self, budget: DisruptionBudget, record: PodRecord) -> bool:
-        """Return whether a pod takes from a budget: of a group, where groups count, the first."""
-        key = group_key(record.info.pod) if budget.counts_groups else None
-        group = self._snapshot.groups.find(key)
-        if key is None or group is None:
-            return True
-        if group.leaves_together and (budget.name, key) in self._charged:
-            return False
-        there = sum(not one.terminating for one in self._snapshot.members_of(key))
-        return breaks(there, group.min_count, together=group.leaves_together)
-
-    def _charge(self, record: PodRecord) -> None:
-        for budget in self._budgets_of(record):
-            if not self._costs(budget, record):
-                continue
-            if (key := group_key(record.info.pod)) is not None:
-                self._charged.add((budget.name, key))
-            left = max(budget.disruptions_allowed - 1, 0)
-            self._snapshot.keep_budget(msgspec.structs.replace(budget, disruptions_allowed=left))
 
     # --- waiting and landing ---------------------------------------------------------------------
 

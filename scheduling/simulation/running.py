@@ -19,7 +19,7 @@ from scheduling.framework.types import Candidate, PodRecord, group_key
 from scheduling.plugins.catalogue import build_framework
 from scheduling.simulation import causes, claims
 from scheduling.simulation.document import API_VERSION, FULL, GROUP, KIND, NONE, Simulation
-from scheduling.simulation.leaving import leave
+from scheduling.simulation.leaving import BudgetCharges
 from scheduling.simulation.preparing import Preparer, Ready, Set, UnplacedStatus
 from scheduling.simulation.world import Base, World
 
@@ -132,6 +132,7 @@ class _Run:
         self._explains = simulation.explain != NONE
         # A decider serves only where no table is asked for, and pays for itself after some pods.
         self._repeats = not self._explains and len(simulation.pods) >= _WORTH_A_CACHE
+        self._budgets = BudgetCharges(world.snapshot)
         self._options = Options(
             seed=simulation.seed,
             tie_break=simulation.tie_break,
@@ -349,9 +350,8 @@ class _Run:
         nomination = decision.nomination
         assert nomination is not None
         described = self._preemption(decision)
-        snapshot = self._world.snapshot
         for victim, title in zip(decision.victims, described["victims"], strict=True):
-            leave(snapshot, victim, title.rpartition("/")[2])
+            self._budgets.leave(victim, title.rpartition("/")[2])
             self._world.note_left(title)
             self.evictions.append(
                 {"pod": title, "nodeName": nomination.node_name, "by": ready.title}

@@ -235,6 +235,7 @@ def test_who_asks_for_the_group_of_a_job_is_told_where_there_is_none():
         ("Pod", "hollow.stowage.dev/run-second", "5", "nothing reads"),
         ("Pod", "hollow.stowage.dev/run-seconds", "soon", "no number"),
         ("Pod", "hollow.stowage.dev/exit-code", "-1", "no number"),
+        ("Pod", "stowage.dev/lost-work", "soon", "nothing reads"),
         ("Job", "stowage.dev/preferred-topology", "rack", "nothing reads"),
         ("Pod", "hollow.stowage.dev/run-seconds", "5", ""),
         ("Pod", "hollow.stowage.dev/ready", "false", ""),

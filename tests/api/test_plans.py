@@ -12,11 +12,13 @@ from clusterstate.objects.values.errors import NotFound
 from clusterstate.queries.evictions.brakes import count_asked
 from clusterstate.queries.scheduler.plans import find_plan, latest_plans
 from scheduling.controllers import operations
+from scheduling.controllers.budgets import statuses
 from scheduling.processes import duties
 from scheduling.processes.loop import Loop
 from tests.api.conftest import Api, grant, make_token
 from tests.builders import make_node, make_pod
 from tests.clock import after
+from tests.simulation.test_gangs import pod_group
 
 STOWAGE = "/apis/stowage.dev/v1"
 PLANS = f"{STOWAGE}/plans"
@@ -638,6 +640,57 @@ def test_a_budget_holds_steps_back_and_the_others_go_on(cluster):
     cluster.delete("/apis/policy/v1/namespaces/ns/poddisruptionbudgets/web").ok()
     assert operations.carry_out(find_plan(name).id, after(2)) == 1
     assert operation(cluster, plan)["state"] == "Done"
+
+
+@pytest.mark.parametrize(
+    ("unit", "policy", "may_go"),
+    [
+        ("PodGroup", "IfHealthyBudget", 0),
+        ("PodGroup", "AlwaysAllow", 2),
+        ("Pod", "IfHealthyBudget", 3),
+        ("Pod", "AlwaysAllow", 0),
+    ],
+)
+def test_a_plan_foretells_whom_a_budget_holds_back_as_evictions_then_find(
+    cluster, unit, policy, may_go
+):
+    """Group a has one ready pod more than it needs, b just enough, c too few; d leaves together."""
+    base = "/api/v1/namespaces/ns"
+    for name, mode in (("a", "single"), ("b", "single"), ("c", "single"), ("d", "all")):
+        group = pod_group(name, 3 if name == "c" else 2, disruptionMode={mode: {}})
+        group["metadata"]["namespace"] = "ns"
+        cluster.post("/apis/scheduling.k8s.io/v1beta1/namespaces/ns/podgroups", group).ok(201)
+        for number in range(3):
+            pod = make_pod(f"{name}{number}").in_namespace("ns").labelled(app="g").on("n2").manifest
+            pod["spec"]["schedulingGroup"] = {"podGroupName": name}
+            cluster.post(f"{base}/pods", pod).ok(201)
+            ready = {"type": "Ready", "status": str(f"{name}{number}" not in ("b2", "c2"))}
+            cluster.patch(
+                f"{base}/pods/{name}{number}/status",
+                {"status": {"phase": "Running", "conditions": [ready]}},
+                content_type="application/merge-patch+json",
+            ).ok()
+    budget = {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "annotations": {"stowage.dev/disruption-unit": unit}},
+        "spec": {"maxUnavailable": may_go, "selector": {"matchLabels": {"app": "g"}},
+                 "unhealthyPodEvictionPolicy": policy},
+    }  # fmt: skip
+    cluster.post("/apis/policy/v1/namespaces/ns/poddisruptionbudgets", budget).ok(201)
+    statuses.sync("ns", after(0))
+    names = ["a0", "a1", "b0", "b2", "c0", "c2", "d0", "d1"]
+    plan = post(cluster, {"evict": {"pods": [f"ns/{name}" for name in names]}})
+    found = plan["status"]["leaving"]
+    told = {one["pod"].removeprefix("ns/") for one in found if one.get("blockedBy")}
+    refused = set()
+    for name in names:
+        if "deletionTimestamp" in cluster.get(f"{base}/pods/{name}").ok()["metadata"]:
+            continue
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        answer = cluster.post(f"{base}/pods/{name}/eviction", eviction)
+        refused |= {name} if answer.status == 429 else set()
+    assert {one for one in told if one in names} == refused
+    assert refused
 
 
 def test_what_fails_is_told_and_stops_nothing_else(cluster):

@@ -1,13 +1,12 @@
 """Evict a pod: delete it if its disruption budget allows."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from clusterstate.actions import brakes
-from clusterstate.actions.pods.clauses import FINISHED, POD
+from clusterstate.actions.pods.clauses import FINISHED
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.together import leaving
 from clusterstate.actions.writing import stored_rows, transactions
@@ -23,9 +22,8 @@ from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.labels import selector_from_label_selector
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import LabelSelector
-from clusterstate.queries.objects import get_manifest
-from clusterstate.queries.objects.workloads import without_agent
-from clusterstate.queries.pods import find_pod_id, group_of_pod, pod_manifests
+from clusterstate.queries.objects.workloads import ready_among
+from clusterstate.queries.pods import find_pod_id, group_of_pod
 
 BUDGET: Final = KINDS["PodDisruptionBudget"]
 
@@ -114,7 +112,7 @@ def _use_budget(namespace: str, name: str, *, settled: set[str], now: datetime) 
     )
     if row is None or row[2] is not None or row[1] in FINISHED:
         return  # canIgnorePDB; whatever else is wrong, delete_pod says so
-    (is_ready,) = _readiness([get_manifest(POD, namespace, name)])
+    is_ready = bool(ready_among([row[0]]))
     if row[1] == "Pending" and not is_ready:
         return
     labels = msgspec.json.decode(row[3], type=dict[str, str])
@@ -164,27 +162,5 @@ def _breaks_its_group(pod_id: int, *, is_ready: bool) -> bool:
     min_count, together, ids = group
     if not (is_ready or together):
         return False
-    pods = [msgspec.json.decode(one) for one in pod_manifests(ids).values()]
-    return disruption.breaks(sum(_readiness(pods)), min_count, together=together)
-
-
-def _readiness(pods: Sequence[Manifest]) -> list[bool]:
-    """Return whether each pod is ready, as its budget counts it.
-
-    Queries once if nobody reported for one of them.
-    """
-    told = [
-        next((one.get("status") for one in conditions or () if one.get("type") == "Ready"), None)
-        for conditions in ((pod.get("status") or {}).get("conditions") for pod in pods)
-    ]
-    nodes = [pod["spec"].get("nodeName") or "" for pod in pods]
-    unreported = {node for node, status in zip(nodes, told, strict=True) if status is None}
-    silent = without_agent(unreported - {""})
-    return [
-        status == "True"
-        or disruption.is_assumed(
-            (pod.get("status") or {}).get("phase") or "", node,
-            is_reported=status is not None, has_agent=node not in silent,
-        )
-        for pod, node, status in zip(pods, nodes, told, strict=True)
-    ]  # fmt: skip
+    ready = len(ready_among(ids))
+    return disruption.breaks(ready, min_count, is_ready=is_ready, together=together)

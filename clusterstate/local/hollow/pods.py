@@ -16,7 +16,8 @@ from clusterstate.local.hollow import commands, probes, resizes, shell
 from clusterstate.local.hollow.commands import Run
 from clusterstate.local.hollow.resizes import Room
 from clusterstate.objects.rules import resizing
-from clusterstate.objects.rules.own_annotations import EXIT, READY, RUN, STOP, number
+from clusterstate.objects.rules.own_annotations import EXIT, READY, RUN, STOP
+from clusterstate.objects.values.numbers import annotated_number
 
 Pod = dict[str, Any]
 
@@ -44,7 +45,8 @@ def run_of(pod: Pod) -> Run:
     """Return how long a pod's containers run, and how they end by themselves or are killed."""
     marks = _annotations(pod)
     if RUN in marks or EXIT in marks:
-        return Run(number(marks.get(RUN, "")) or 0.0, int(number(marks.get(EXIT, "")) or 0))
+        after, code = (annotated_number(marks.get(one, "")) or 0.0 for one in (RUN, EXIT))
+        return Run(after, int(code))
     earlier = _restarts(pod)
     containers = pod["spec"].get("containers", ())
     runs = [commands.run_of_container(pod, one, earlier) for one in containers]
@@ -148,7 +150,7 @@ def is_ready(pod: Pod, elapsed: float = 0.0) -> bool:
 
 def stop_seconds(pod: Pod, usual: float) -> float:
     """Return how long a pod takes to stop once it is deleted, if its grace period lasts."""
-    marked = number(_annotations(pod).get(STOP, ""))
+    marked = annotated_number(_annotations(pod).get(STOP, ""))
     if marked is not None:
         return marked
     if (trapped := _trapped(pod)) is not None:

@@ -57,13 +57,14 @@ def count_groups(groups: Iterable[Hashable], min_counts: Mapping[Any, int]) -> t
     return alone + len(known), alone + whole
 
 
-def breaks(pods: int, min_count: int, *, together: bool) -> bool:
-    """Return whether a group of so many pods is no longer whole once one of them leaves.
+def breaks(ready: int, min_count: int, *, is_ready: bool, together: bool) -> bool:
+    """Return whether a group with so many ready pods is no longer whole once a pod leaves.
 
-    ``together``: then all of them leave. One that is not whole loses nothing.
+    ``is_ready``: that pod is one of the ready ones. ``together``: all pods leave with it. A group
+    that is not whole loses nothing.
     """
-    left = 0 if together else pods - 1
-    return is_whole(pods, min_count) and not is_whole(left, min_count)
+    left = 0 if together else ready - is_ready
+    return is_whole(ready, min_count) and not is_whole(left, min_count)
 
 
 def is_assumed(phase: str, node_name: str, *, is_reported: bool, has_agent: bool) -> bool:
@@ -77,13 +78,20 @@ def is_assumed(phase: str, node_name: str, *, is_reported: bool, has_agent: bool
 
 def is_exempt(budget: Manifest, *, ready: bool) -> bool:
     """Return whether a pod may go without a charge: it is not ready, and the policy lets it."""
-    if ready:
-        return False
-    if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
-        return True
-    status = budget.get("status") or {}
-    desired = status.get("desiredHealthy") or 0
-    return (status.get("currentHealthy") or 0) >= desired > 0
+    spec, status = budget.get("spec") or {}, budget.get("status") or {}
+    return not ready and spares_unready(
+        spec.get("unhealthyPodEvictionPolicy") or "",
+        healthy=status.get("currentHealthy") or 0,
+        desired=status.get("desiredHealthy") or 0,
+    )
+
+
+def spares_unready(policy: str, *, healthy: int, desired: int) -> bool:
+    """Return whether a budget of this unhealthyPodEvictionPolicy lets pods go that are not ready.
+
+    ``healthy`` and ``desired``: the numbers of its status.
+    """
+    return policy == "AlwaysAllow" or healthy >= desired > 0
 
 
 def charge(budget: Manifest, pod_name: str, *, now: datetime) -> Manifest:

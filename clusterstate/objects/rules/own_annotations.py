@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from clusterstate.objects.rules.disruption import UNIT
+from clusterstate.objects.values.numbers import annotated_number
 from clusterstate.objects.values.pod_group import LOST_WORK, PREFERRED_TOPOLOGY
 
 READY: Final = "hollow.stowage.dev/ready"
@@ -31,17 +32,15 @@ _Reads = Callable[[str], object]
 _DOMAIN: Final = "stowage.dev"
 
 
-def number(text: str) -> float | None:
-    """Return a number of seconds, or an exit code; ``None`` for anything else."""
-    try:
-        found = float(text.removesuffix("s"))
-    except ValueError:
-        return None
-    return found if 0 <= found < 1e9 else None
-
-
 _READ: Final[Mapping[str, Mapping[str, _Reads]]] = {
-    "Pod": {READY: str, RUN: number, EXIT: number, STOP: number, TRACE: str, PROVENANCE: str},
+    "Pod": {
+        READY: str,
+        RUN: annotated_number,
+        EXIT: annotated_number,
+        STOP: annotated_number,
+        TRACE: str,
+        PROVENANCE: str,
+    },
     "PersistentVolumeClaim": {SINCE: str, FAILED: str},
     "PodDisruptionBudget": {UNIT: str},
     "PodGroup": {LOST_WORK: str, PREFERRED_TOPOLOGY: str},

@@ -10,3 +10,15 @@ def natural(text: str | bytes, *, digits: int = 18) -> int | None:
     if not text.isdigit() or not text.isascii() or len(text) > digits:
         return None
     return int(text)
+
+
+def annotated_number(text: str) -> float | None:
+    """Return the number of seconds (``5`` or ``5s``), or the exit code, of an annotation.
+
+    ``None`` where the text is no number from 0 to 1e9.
+    """
+    try:
+        found = float(text.removesuffix("s"))
+    except ValueError:
+        return None
+    return found if 0 <= found <= 1e9 else None

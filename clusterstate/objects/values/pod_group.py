@@ -12,6 +12,7 @@ import msgspec
 
 from clusterstate.objects.values.document import format_time
 from clusterstate.objects.values.meta import Manifest, ObjectMeta, prepare
+from clusterstate.objects.values.numbers import annotated_number
 
 INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 """The condition's type; once it is True it stays so (v1.37)."""
@@ -24,8 +25,6 @@ PREFERRED_TOPOLOGY: Final = "stowage.dev/preferred-topology"
 
 LOST_WORK: Final = "stowage.dev/lost-work"
 """The annotation of a PodGroup with the seconds of work that its pods lose when they leave now."""
-
-MOST_LOST_WORK: Final = 1e9
 
 GroupKey = tuple[str, str]
 """Namespace and name of a PodGroup."""
@@ -107,7 +106,7 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def lost_work(self) -> float | None:
         """How many seconds of work are lost when pods of the group leave, ``None`` if not said."""
-        return seconds_of(self.metadata.annotations.get(LOST_WORK, ""))
+        return annotated_number(self.metadata.annotations.get(LOST_WORK, ""))
 
     @property
     def leaves_together(self) -> bool:
@@ -121,15 +120,6 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 prepare(PodGroup)
-
-
-def seconds_of(text: str) -> float | None:
-    """Return the number of seconds in a text, ``None`` where it is no number from 0 to 1e9."""
-    try:
-        found = float(text)
-    except ValueError:
-        return None
-    return found if 0 <= found <= MOST_LOST_WORK else None
 
 
 def levels_of(text: str) -> tuple[str, ...]:

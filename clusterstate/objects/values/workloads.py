@@ -56,10 +56,18 @@ class StatefulSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     spec: LabelSelectorSpec = LabelSelectorSpec()
 
 
+class PodDisruptionBudgetSpec(LabelSelectorSpec, frozen=True, kw_only=True, rename="camel"):
+    """Which pods a budget selects, and whether it guards those that are not ready."""
+
+    unhealthy_pod_eviction_policy: str = ""
+
+
 class PodDisruptionBudgetStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many pods may go now; ``disrupted_pods`` (name to time) are going and counted already."""
 
     disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
     disrupted_pods: dict[str, str] = {}
 
 
@@ -67,7 +75,7 @@ class PodDisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     """A budget, the selector of its pods and what it allows."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: LabelSelectorSpec = LabelSelectorSpec()
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 

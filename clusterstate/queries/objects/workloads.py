@@ -18,6 +18,7 @@ import msgspec
 from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.rules.disruption import is_assumed
 from clusterstate.objects.values import document
 from clusterstate.queries.objects.namespaces import changed_namespaces
 from clusterstate.queries.pods.stays import BOUND_AT
@@ -141,6 +142,46 @@ def without_agent(node_names: Collection[str]) -> set[str]:
         (sql.Texts(sorted(node_names)),),
     )
     return {row[0] for row in rows}
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    conditions: tuple[_Condition, ...] | None = ()
+
+
+class _Lens(msgspec.Struct, frozen=True):
+    status: _Status | None = None
+
+
+def ready_among(ids: Sequence[int]) -> set[int]:
+    """Return which of these pods are ready, or assumed to be (``disruption.is_assumed``).
+
+    Queries once, and once more if nobody reported for one of them.
+    """
+    found: set[int] = set()
+    silent: dict[int, tuple[str, str]] = {}
+    for pod_id, phase, node_name, text in sql.fetch(
+        "SELECT p.id, p.phase, p.node_name, d.text FROM pod p"
+        " JOIN document d ON d.id = p.document_id WHERE p.id = ANY(%s)",
+        (sql.Int8s(list(ids)),),
+    ):
+        status = msgspec.json.decode(text.replace(document.SLOT, ""), type=_Lens).status
+        conditions = () if status is None else status.conditions or ()
+        told = next((one.status for one in conditions if one.type == "Ready"), None)
+        if told is None:
+            silent[pod_id] = phase, node_name
+        elif told == "True":
+            found.add(pod_id)
+    free = without_agent({node for _, node in silent.values()} - {""})
+    return found | {
+        pod_id
+        for pod_id, (phase, node) in silent.items()
+        if is_assumed(phase, node, is_reported=False, has_agent=node not in free)
+    }
 
 
 def documents_with_addresses(ids: Collection[int]) -> dict[int, str | None]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from clusterstate.objects.rules.disruption import counts_groups
+from clusterstate.objects.rules.disruption import counts_groups, spares_unready
 from clusterstate.objects.values.labels import (
     Selector,
     selector_from_label_selector,
@@ -133,15 +133,20 @@ class Workloads:
 
     def set_budget(self, budget: PodDisruptionBudget) -> None:
         """Add or replace a PodDisruptionBudget."""
-        meta = budget.metadata
+        meta, status = budget.metadata, budget.status
         self.keep_budget(
             DisruptionBudget(
                 namespace=meta.namespace,
                 name=meta.name,
                 selector=selector_from_label_selector(budget.spec.selector),
-                disruptions_allowed=budget.status.disruptions_allowed,
-                disrupted=frozenset(budget.status.disrupted_pods),
+                disruptions_allowed=status.disruptions_allowed,
+                disrupted=frozenset(status.disrupted_pods),
                 counts_groups=counts_groups(meta.annotations),
+                spares_unready=spares_unready(
+                    budget.spec.unhealthy_pod_eviction_policy,
+                    healthy=status.current_healthy,
+                    desired=status.desired_healthy,
+                ),
             )
         )
 

@@ -27,12 +27,11 @@ from clusterstate.admission.validation.core.field import (
 )
 from clusterstate.admission.validation.core.metadata import IMMUTABLE, validate_immutable
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import annotated_number
 from clusterstate.objects.values.pod_group import (
     LOST_WORK,
-    MOST_LOST_WORK,
     PREFERRED_TOPOLOGY,
     levels_of,
-    seconds_of,
 )
 
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
@@ -129,9 +128,9 @@ def _preferred(group: Manifest) -> Errors:
 
 def _lost_work(group: Manifest) -> Errors:
     text = ((group.get("metadata") or {}).get("annotations") or {}).get(LOST_WORK)
-    if text is None or seconds_of(text) is not None:
+    if text is None or annotated_number(text) is not None:
         return []
-    detail = f"must be a number of seconds from 0 to {MOST_LOST_WORK:.0f}"
+    detail = "must be a number of seconds from 0 to 1000000000"
     return [invalid(f"metadata.annotations[{LOST_WORK}]", text, detail)]
 
 
