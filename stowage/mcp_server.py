@@ -26,18 +26,22 @@ from pydantic import AnyHttpUrl
 import stowage
 from stowage.client import APIError, AsyncClient, Connection, Unreachable
 from stowage.client.exchange import Manifest
-from stowage.client.questions import OWN
+from stowage.client.fleet import Fleet
+from stowage.client.questions import OWN, nodes_of
 
 MOST_CHARACTERS: Final = 16_000
 """Of an answer: some thousand tokens."""
 _ITEMS: Final = (50, 20, 8, 3, 1)
 """So many entries of each list are kept, the first number with which the answer is short enough."""
 _LONGEST_TEXT: Final = 600
+_MOST_NODES: Final = 10_000
+_CONFIGURATION: Final = "kubescheduler.config.k8s.io/v1"
 _LEFT_OUT: Final = frozenset({"managedFields", "selfLink"})
 _INSTRUCTIONS: Final = (
     "Stowage places pods on nodes as Kubernetes' scheduler does, keeps every decision, and explains"
-    " them. Ask `waiting` what does not fit, `why` about one pod, `headroom` how much room there"
-    " is, `what_if` and `plan` before a change is made, `decisions` and `history` about the past."
+    " them. Ask `waiting` what does not fit, `why` about one pod, `nodes` how full they are,"
+    " `headroom` what still fits, `what_if` and `plan` before a change is made, `pack` what fits if"
+    " all pods are looked at together, `decisions` and `history` about the past and what is gone."
     " Answers are cut where they are long; `link` is the whole answer over the API."
 )
 
@@ -106,8 +110,8 @@ def server(connection: Connection, *, write: bool = False, url: str = "") -> MCP
     tools = _Tools(connection, by_token=bool(url))
     reading = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     for tool in (
-        tools.why, tools.waiting, tools.headroom, tools.what_if, tools.plan, tools.decisions,
-        tools.history, tools.pack,
+        tools.why, tools.waiting, tools.nodes, tools.headroom, tools.what_if, tools.plan,
+        tools.decisions, tools.history, tools.pack,
     ):  # fmt: skip
         made.add_tool(tool, annotations=reading, structured_output=False)
     if write:
@@ -144,14 +148,32 @@ class _Tools:
     def _in(self, namespace: str) -> str:
         return quote(namespace or self._connection.namespace, safe="")
 
-    async def why(self, pod: str, namespace: str = "") -> str:
+    async def why(self, pod: str, namespace: str = "", node: str = "") -> str:
         """Why is this pod on its node, or why does it wait? With remedies that were tried.
 
         `funnel` tells how many nodes each filter left, `blockers` what stands in the way on how
-        many nodes, `remedies` what would let the pod in, `choice` why its node won.
+        many nodes, `remedies` what would let the pod in, `podGroup` and `shortages` what its group
+        and its claims lack, `choice` why its node won. `nodes` are the best ten, or the pod's own
+        and the one that is asked about by `node`: scores of each plugin, or what rejects it.
         """
         path = f"{OWN}/namespaces/{self._in(namespace)}/pods/{quote(pod, safe='')}/why"
-        return await self._answer(lambda client: client.get(path, limit=10), path)
+
+        async def explained(client: AsyncClient) -> Any:
+            try:
+                found = await client.get(path, limit=_MOST_NODES if node else 10)
+            except APIError as error:
+                if error.code == 404:
+                    error.args = (f"{error}; `history` says what became of it",)
+                raise
+            rows = nodes_of(found)
+            if node:
+                own = found["spec"].get("nodeName")
+                rows = [one for one in rows if one["node"] in (node, own)]
+            found["status"].pop("table", None)
+            found["status"]["nodes"] = rows
+            return found
+
+        return await self._answer(explained, path)
 
     async def waiting(self, namespace: str = "", remedies: bool = False) -> str:  # noqa: FBT001
         """Which pods wait? Grouped by what stands in their way, the largest group first.
@@ -163,6 +185,19 @@ class _Tools:
         return await self._answer(
             lambda client: client.get(path, remedies=remedies or None), path, lambda f: f["items"]
         )
+
+    async def nodes(self, labels: str = "") -> str:
+        """How full are the nodes, the fullest first: what pods ask for, of what there is.
+
+        `labels`: of some nodes only, such as topology.kubernetes.io/zone=a.
+        """
+
+        async def read(client: AsyncClient) -> Any:
+            fleet = Fleet()
+            await fleet.read(client, labels)
+            return {"summary": fleet.sentence(), "items": fleet.rows()}
+
+        return await self._answer(read, f"/api/v1/nodes?{urlencode({'labelSelector': labels})}")
 
     async def headroom(
         self, cpu: str = "", memory: str = "", pod: dict[str, Any] | None = None
@@ -193,8 +228,9 @@ class _Tools:
         """
         spec: Manifest = {"pods": pods, "objects": add or [], "delete": delete or []}
         if configuration:
-            spec["configuration"] = configuration
-        spec["explain"] = "summary" if len(pods) <= 5 else "none"
+            known = {"apiVersion": _CONFIGURATION, "kind": "KubeSchedulerConfiguration"}
+            spec["configuration"] = {**known, **configuration}
+        spec["explain"] = "summary" if len(pods) == 1 else "none"
         return await self._answer(
             lambda client: client.simulate(spec), f"{OWN}/simulations", _status
         )
@@ -259,18 +295,24 @@ class _Tools:
 
     async def pack(
         self,
-        pods: list[dict[str, Any]],
-        nodes: list[dict[str, Any]],
+        pods: list[dict[str, Any]] | None = None,
+        nodes: list[dict[str, Any]] | None = None,
         move: bool = False,  # noqa: FBT001
     ) -> str:
-        """Where do these pods go on these nodes (manifests) if all are looked at together?
+        """Where do pods go if all of them are looked at together, with a bound that none exceeds?
 
-        With the bound that no placement can exceed. `move`: pods that have a node and an owner may
-        move as well, so that nodes are emptied. The cluster itself is not asked.
+        Without `nodes` the pods that wait in the cluster, and `pods` (manifests) beside them; with
+        `nodes` (manifests) `pods` on these alone. `move`: pods that run and have an owner may move
+        as well, so that nodes are emptied. Nothing is changed.
         """
+        if nodes is None:
+            spec = {"pods": pods or [], "move": "ToEmptyNodes" if move else "Never"}
+            path = f"{OWN}/packings"
+            document = {"apiVersion": "stowage.dev/v1", "kind": "Packing", "spec": spec}
+            return await self._answer(lambda client: client.ask(path, document), path, _status)
         cluster = stowage.Cluster(nodes)
         try:
-            found = await asyncio.to_thread(stowage.pack, cluster, pods, move=move)
+            found = await asyncio.to_thread(stowage.pack, cluster, pods or (), move=move)
         except stowage.Invalid as error:
             found = {"error": str(error)}
         return _bounded(found, "")

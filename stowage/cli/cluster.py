@@ -3,8 +3,7 @@
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
@@ -13,16 +12,15 @@ import rich
 import rich.console
 import rich.live
 import rich.markup
-import yaml
 
 from stowage import _product
 from stowage.cli import output
 from stowage.client import AsyncClient, Client, Connection, State
 from stowage.client.exchange import Manifest
-from stowage.client.questions import OWN
+from stowage.client.fleet import Fleet
+from stowage.client.questions import OWN, nodes_of
 
 NOT_PLACED: Final = 4
-_REFRESH_SECONDS: Final = 1.0
 _NODES_SHOWN: Final = 20
 
 
@@ -51,31 +49,16 @@ namespaced = click.option(
 
 
 def documents(file: str) -> list[Any]:
-    """Return the YAML or JSON documents of a file, ``-`` for standard input.
+    """Return the YAML or JSON documents of a file, ``-`` for standard input; lists taken apart.
 
     Raises:
         ClickException: it cannot be read.
     """
+    reading = _product.module("scheduling.management.files")
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text()
-        return [one for one in yaml.load_all(text, yaml.CSafeLoader) if one is not None]
-    except OSError as error:
-        raise click.ClickException(f"{file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{file}: {' '.join(str(error).split())}") from error
-
-
-def _objects(found: Sequence[Any], file: str) -> Iterator[Manifest]:
-    """Yield manifests, those of lists one by one."""
-    for one in found:
-        if not isinstance(one, dict) or not isinstance(one.get("kind"), str):
-            raise click.ClickException(f"{file}: a document has no kind")
-        kind = one["kind"]
-        if kind.endswith("List") and isinstance(one.get("items"), list):
-            of_items = {} if kind == "List" else {"kind": kind.removesuffix("List")}
-            yield from _objects([{**of_items, **item} for item in one["items"]], file)
-        else:
-            yield one
+        return list(reading.single(reading.documents(file)))
+    except reading.FileError as error:
+        raise click.ClickException(str(error)) from error
 
 
 @click.command()
@@ -98,7 +81,9 @@ def submit(
     Other objects are applied, so that a file may be submitted again. Without --wait it is said of
     each pod that it was created.
     """
-    found = [one for file in files for one in _objects(documents(file), file)]
+    found = [one for file in files for one in documents(file)]
+    if not all(isinstance(one, dict) and isinstance(one.get("kind"), str) for one in found):
+        raise click.ClickException(f"{', '.join(files)}: a document has no kind")
     pods = [one for one in found if one["kind"] == "Pod"]
     with wanted.client() as client:
         kinds = _Kinds(client)
@@ -173,7 +158,7 @@ def why(wanted: ServiceOptions, pod: str, namespace: str, form: str) -> None:
     with wanted.client() as client:
         found = client.why(name, space or namespace, limit=10 if form == "table" else 500)
     if form not in ("table", "wide"):
-        rows = _nodes_of(found)
+        rows = nodes_of(found)
         output.show(form, found, rows, columns=("node", "total", "rejected by", "reason"))
         return
     status = found["status"]
@@ -190,30 +175,11 @@ def why(wanted: ServiceOptions, pod: str, namespace: str, form: str) -> None:
             {**one, "reasons": "; ".join(one["reasons"])} for one in status.get("blockers") or []
         ]),
         ("What would help, tried", ("text", "opens", "frees"), status.get("remedies") or []),
-        ("Nodes", ("node", "total", "rejected by", "reason"), _nodes_of(found)),
+        ("Nodes", ("node", "total", "rejected by", "reason"), nodes_of(found)),
     ]  # fmt: skip
     for title, columns, rows in tables:
         if rows:
             rich.print(output.table(columns, rows, title))
-
-
-def _nodes_of(found: Manifest) -> list[Manifest]:
-    """Return the page of nodes of an Explanation as rows."""
-    page = found["status"].get("table") or {}
-    statuses = page.get("statuses") or []
-    rows = []
-    for place, name in enumerate(page.get("name") or ()):
-        row: Manifest = {"node": name, "rejected by": "", "reason": ""}
-        totals = page.get("total") or []
-        row["total"] = totals[place] if place < len(totals) else None
-        for plugin, verdicts in (page.get("verdicts") or {}).items():
-            verdict = statuses[verdicts[place]] if verdicts[place] < len(statuses) else None
-            reasons = (verdict or {}).get("reasons") if isinstance(verdict, dict) else None
-            if reasons:
-                row["rejected by"] = row["rejected by"] or plugin
-                row["reason"] = row["reason"] or "; ".join(reasons)
-        rows.append(row)
-    return rows
 
 
 @click.group()
@@ -318,11 +284,16 @@ def top(wanted: ServiceOptions, once: bool, rows: int, form: str) -> None:
     fleet = Fleet()
     live = not once and form in ("table", "wide") and output.is_terminal()
     connection = wanted.connection()
-    if live:
-        with rich.live.Live(auto_refresh=False, screen=True) as screen:
-            asyncio.run(fleet.follow(connection, lambda: _draw(screen, fleet, rows)))
-        return
-    asyncio.run(fleet.read(connection))
+
+    async def show() -> None:
+        async with AsyncClient(connection, patience=120.0 if live else 15.0) as client:
+            if not live:
+                await fleet.read(client)
+                return
+            with rich.live.Live(auto_refresh=False, screen=True) as screen:
+                await fleet.follow(client, lambda: _draw(screen, fleet, rows))
+
+    asyncio.run(show())
     found = fleet.rows()
     output.show(form, found, found if form == "csv" else found[:rows], columns=_COLUMNS)
     if form in ("table", "wide"):
@@ -332,92 +303,9 @@ def top(wanted: ServiceOptions, once: bool, rows: int, form: str) -> None:
 _COLUMNS: Final = ("node", "state", "pods", "cpu", "cpu %", "memory", "memory %")
 
 
-def _draw(screen: rich.live.Live, fleet: "Fleet", rows: int) -> None:
+def _draw(screen: rich.live.Live, fleet: Fleet, rows: int) -> None:
     shown = output.table(_COLUMNS, fleet.rows()[:rows])
     screen.update(rich.console.Group(fleet.sentence(), shown), refresh=True)
-
-
-class Fleet:
-    """Nodes, and what the pods on them ask for, kept up to date by watches."""
-
-    def __init__(self) -> None:
-        self._nodes: dict[str, Manifest] = {}
-        self._pods: dict[tuple[str, str], tuple[str, dict[str, int]]] = {}
-        resources = _product.module("clusterstate.objects.rules.resources")
-        self._pod_type = _product.module("clusterstate.objects.values.pod").Pod
-        self._requests: Callable[[Any], dict[str, int]] = resources.pod_request_ints
-        quantity = _product.module("clusterstate.objects.values.quantity")
-        self._milli: Callable[[str], int] = quantity.milli_value
-        self._value: Callable[[str], int] = quantity.value
-
-    async def read(self, connection: Connection) -> None:
-        """Read all nodes and pods once."""
-        async with AsyncClient(connection, patience=15.0) as client:
-            for path in ("/api/v1/nodes", "/api/v1/pods"):
-                items, _ = await client.list_all(path)
-                for one in items:
-                    self.take(path, "ADDED", one)
-
-    async def follow(self, connection: Connection, show: Callable[[], None]) -> None:
-        """Read all nodes and pods, then each change; calls ``show`` each second, for ever."""
-        async with AsyncClient(connection) as client, asyncio.TaskGroup() as tasks:
-
-            async def following(path: str) -> None:
-                async for event in client.watch(path):
-                    self.take(path, event.type, event.object)
-
-            for path in ("/api/v1/nodes", "/api/v1/pods"):
-                tasks.create_task(following(path))
-            while True:
-                show()
-                await asyncio.sleep(_REFRESH_SECONDS)
-
-    def take(self, path: str, kind: str, manifest: Manifest) -> None:
-        """Apply a change of a node or a pod to this copy of the fleet."""
-        meta = manifest["metadata"]
-        place = meta.get("namespace") or "", meta["name"]
-        if path.endswith("nodes"):
-            self._nodes.pop(meta["name"], None)
-            if kind != "DELETED":
-                self._nodes[meta["name"]] = manifest
-            return
-        self._pods.pop(place, None)
-        ended = (manifest.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-        if kind != "DELETED" and not ended:
-            pod = msgspec.convert(manifest, self._pod_type, strict=False)
-            node = (manifest.get("spec") or {}).get("nodeName") or ""
-            self._pods[place] = node, self._requests(pod)
-
-    def rows(self) -> list[Manifest]:
-        """Return the nodes as rows, the fullest first."""
-        used: dict[str, Counter[str]] = {name: Counter() for name in self._nodes}
-        for node, requests in self._pods.values():
-            if node in used:
-                used[node].update({**requests, "pods": 1})
-        found = [self._row(name, used[name]) for name in self._nodes]
-        return sorted(found, key=lambda row: (-max(row["cpu %"], row["memory %"]), row["node"]))
-
-    def _row(self, name: str, used: Counter[str]) -> Manifest:
-        node = self._nodes[name]
-        offers = (node.get("status") or {}).get("allocatable") or {}
-        cpu, memory = self._milli(offers.get("cpu", "0")), self._value(offers.get("memory", "0"))
-        conditions = (node.get("status") or {}).get("conditions") or ()
-        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-        cordoned = (node.get("spec") or {}).get("unschedulable")
-        return {
-            "node": name,
-            "state": ("Ready" if ready else "NotReady") + (",Cordoned" if cordoned else ""),
-            "pods": used["pods"],
-            "cpu": f"{used['cpu'] / 1000:g}/{cpu / 1000:g}",
-            "cpu %": 100.0 * used["cpu"] / cpu if cpu else 0.0,
-            "memory": f"{used['memory'] >> 20}/{memory >> 20}Mi",
-            "memory %": 100.0 * used["memory"] / memory if memory else 0.0,
-        }
-
-    def sentence(self) -> str:
-        """Return a line with the numbers of nodes, pods and waiting pods."""
-        waiting = sum(not node for node, _ in self._pods.values())
-        return f"{len(self._nodes)} nodes, {len(self._pods)} pods, {waiting} of them wait"
 
 
 @click.command()

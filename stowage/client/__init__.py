@@ -6,6 +6,7 @@
     exchange       one request, repeated while that is safe; lists by pages, watches that resume
     placing        many pods submitted, all of their places by one watch
     questions      why, what if, headroom, plans, decisions, the configuration
+    fleet          nodes, and what the pods on them ask for
     blocking       the same for programs without an event loop
 
 ``AsyncClient`` is the client; ``Client`` runs one in a thread. docs/client.md has recipes.

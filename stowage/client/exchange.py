@@ -107,6 +107,7 @@ class Exchange:
 
     async def request(
         self,
+        /,
         method: str,
         path: str,
         *,
@@ -183,15 +184,15 @@ class Exchange:
             min(asked, _LONGEST_ASKED) if asked else longest * (0.5 + self.rng.random() / 2)
         )
 
-    async def get(self, path: str, **params: Any) -> Any:
+    async def get(self, /, path: str, **params: Any) -> Any:
         """Return what is at a path."""
         return await self.request("GET", path, **params)
 
-    async def ask(self, path: str, question: object, **params: Any) -> Any:
+    async def ask(self, /, path: str, question: object, **params: Any) -> Any:
         """Return the answer to a question that is sent as a body and changes nothing."""
         return await self.request("POST", path, body=question, repeats=True, **params)
 
-    async def list_all(self, path: str, **params: Any) -> tuple[list[Manifest], str]:
+    async def list_all(self, /, path: str, **params: Any) -> tuple[list[Manifest], str]:
         """Return all objects and the list's resourceVersion; pages that expired begin anew."""
         while True:
             items: list[Manifest] = []
@@ -209,6 +210,7 @@ class Exchange:
 
     async def watch(
         self,
+        /,
         path: str,
         *,
         resource_version: str = "",
@@ -288,7 +290,7 @@ class Exchange:
                         found = decode(line)
                         yield found.type, bytes(found.object)
 
-    async def create(self, path: str, manifest: Manifest, **params: Any) -> Manifest:
+    async def create(self, /, path: str, manifest: Manifest, **params: Any) -> Manifest:
         """Create an object at its collection's path; return it as it is stored.
 
         It gets a name from its ``generateName`` here, and the annotation ``SUBMISSION``, so that
@@ -317,7 +319,7 @@ class Exchange:
         return made
 
     async def change(
-        self, path: str, edit: Callable[[Manifest], Manifest | None], **params: Any
+        self, /, path: str, edit: Callable[[Manifest], Manifest | None], **params: Any
     ) -> Manifest:
         """Read an object, have ``edit`` change it, write it; again when it was changed meanwhile.
 
@@ -338,14 +340,14 @@ class Exchange:
                 assert isinstance(changed, dict)
                 return changed
 
-    async def patch(self, path: str, patch: object, **params: Any) -> Any:
+    async def patch(self, /, path: str, patch: object, **params: Any) -> Any:
         """Send a merge patch, which says the same when it is repeated."""
         kind = "application/merge-patch+json"
         return await self.request(
             "PATCH", path, body=patch, content_type=kind, repeats=True, **params
         )
 
-    async def delete(self, path: str, *, uid: str = "", **params: Any) -> None:
+    async def delete(self, /, path: str, *, uid: str = "", **params: Any) -> None:
         """Delete an object, with ``uid`` no namesake; one that is gone already is no error."""
         body = {"preconditions": {"uid": uid}} if uid else None
         try:

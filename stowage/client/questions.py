@@ -26,18 +26,18 @@ class AsyncClient(Exchange):
         """Submit pods; yield the place of each as soon as it has one (``placing.place``)."""
         return placing.place(self, pods, timeout=timeout, namespace=namespace)
 
-    async def why(self, name: str, namespace: str = "", **params: Any) -> Manifest:
+    async def why(self, /, name: str, namespace: str = "", **params: Any) -> Manifest:
         """Return the Explanation of where a pod is, or why it waits, with remedies."""
         space = namespace or self.connection.namespace
         return await self._document(f"{OWN}/namespaces/{space}/pods/{name}/why", **params)
 
-    async def decisions(self, name: str = "", namespace: str = "", **params: Any) -> Manifest:
+    async def decisions(self, /, name: str = "", namespace: str = "", **params: Any) -> Manifest:
         """Return the decisions about a pod, without a name those of all pods, newest first."""
         space = namespace or self.connection.namespace
         path = f"/api/v1/namespaces/{space}/pods/{name}" if name else OWN
         return await self._document(f"{path}/decisions", **params)
 
-    async def waiting(self, namespace: str = "", **params: Any) -> list[Manifest]:
+    async def waiting(self, /, namespace: str = "", **params: Any) -> list[Manifest]:
         """Return the pods that wait by what stands in their way (WaitingGroups)."""
         scope = f"/namespaces/{namespace}" if namespace else ""
         found: list[Manifest] = (await self.get(f"{OWN}{scope}/waitinggroups", **params))["items"]
@@ -51,7 +51,7 @@ class AsyncClient(Exchange):
         """Return how many more of a pod fit, and what stops the next one."""
         return await self._ask_about("headroom", _document("Headroom", {"pod": pod}))
 
-    async def plan(self, *changes: Manifest, **spec: object) -> Manifest:
+    async def plan(self, /, *changes: Manifest, **spec: object) -> Manifest:
         """Return what changes would do (``{"drain": {"nodes": ["node-1"]}}``); nothing is kept."""
         whole = _document("Plan", {"changes": list(changes), **spec})
         return await self._ask_about("plans", whole, dryRun="All")
@@ -69,3 +69,28 @@ class AsyncClient(Exchange):
         found: Any = await self.ask(f"{OWN}/{what}", question, **params)
         assert isinstance(found, dict), what
         return found
+
+
+def nodes_of(explanation: Manifest) -> list[Manifest]:
+    """Return the page of nodes of an Explanation as rows: a node's scores, or what rejects it.
+
+    The fields are ``node``, ``total`` (``None`` if it is rejected), ``scores`` (weighted, of each
+    plugin), ``rejected by`` and ``reason``.
+    """
+    page = explanation["status"].get("table") or {}
+    rows = []
+    for place, name in enumerate(page.get("name") or ()):
+        totals, scores = page.get("total"), page.get("scores") or {}
+        row: Manifest = {
+            "node": name,
+            "total": totals[place] if totals else None,
+            "scores": {plugin: found["weighted"][place] for plugin, found in scores.items()},
+            "rejected by": "",
+            "reason": "",
+        }
+        for plugin, verdicts in (page.get("verdicts") or {}).items():
+            if reasons := page["statuses"][verdicts[place]]["reasons"]:
+                row["rejected by"] = row["rejected by"] or plugin
+                row["reason"] = row["reason"] or "; ".join(reasons)
+        rows.append(row)
+    return rows
