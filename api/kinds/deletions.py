@@ -11,23 +11,24 @@ from clusterstate.objects.rules.ownership import ORPHANED_UNASKED
 from clusterstate.objects.values.meta import Manifest
 
 
-def answer(kind: Kind, name: str, deleted: DeletedObject, wanted: Manifest) -> Response:
-    """Return the object, where it stays or is a pod; otherwise that it is gone.
+def outcome(
+    kind: Kind, name: str, deleted: DeletedObject, wanted: Manifest
+) -> tuple[Any, int, list[str]]:
+    """Return what a deletion is answered, its code and warnings.
 
-    The code is 202 where it stays and the client says ``orphanDependents=false``; old clients know
-    no code but 200. ``wanted`` are the DeleteOptions.
-    Rule: DeleteResource, apiserver ``endpoints/handlers/delete.go``.
+    The answer is the object, where it stays or is a pod; otherwise that it is gone. The code is 202
+    where it stays and the client says ``orphanDependents=false``; old clients know no code but 200.
+    ``wanted`` are the DeleteOptions. Rule: DeleteResource, apiserver
+    ``endpoints/handlers/delete.go``.
     """
-    warnings = _warnings(kind, wanted)
     accepted = not deleted.gone and wanted.get("orphanDependents") is False
-    status = 202 if accepted else 200
+    status, warnings = 202 if accepted else 200, _warnings(kind, wanted)
     if kind.returns_deleted or not deleted.gone:
-        stored = replies.StoredAnswer(kind, deleted.manifest)
-        return replies.reply(stored, status=status, warnings=warnings)
+        return replies.StoredAnswer(kind, deleted.manifest), status, warnings
     details = _details(kind, name)
     if deleted.uid:
         details["uid"] = deleted.uid
-    return replies.reply(errors.success(details=details), status=status, warnings=warnings)
+    return errors.success(details=details), status, warnings
 
 
 def answer_of_collection(kind: Kind, wanted: Manifest) -> Response:

@@ -439,12 +439,13 @@ class ObjectViewSet(ActionsMixin, StatusView):
         target, wanted = self.target, self._delete_options(request)
 
         def finish(deleted: DeletedObject) -> Response:
-            return deletions.answer(target.kind, target.name, deleted, wanted)
+            found, code, warnings = deletions.outcome(target.kind, target.name, deleted, wanted)
+            return replies.reply(found, status=code, warnings=warnings)
 
         batch = batches.of(request)
         if batch is not None and objects.is_batched(target.kind):
             one = DeleteOptions.of(wanted).about(target.namespace, target.name, self.user)
-            return batch.delete(target.kind, one, finish)
+            return batch.delete(target.kind, one, finish, batches.DeferredAnswer())
         deleted = objects.delete(
             target.kind,
             target.namespace,

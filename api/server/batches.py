@@ -143,14 +143,18 @@ class Batch:
         return group.add((namespace, manifest, user), finish, place)
 
     def delete(
-        self, kind: Kind, wanted: Deletion, finish: Callable[[DeletedObject], HttpResponseBase]
-    ) -> DeferredAnswer:
-        """Delete an object, or begin to, and answer what ``finish`` returns."""
+        self,
+        kind: Kind,
+        wanted: Deletion,
+        finish: Callable[[DeletedObject], Any],
+        place: AnyPlace,
+    ) -> AnyPlace:
+        """Delete an object, or begin to; return the place that gets what ``finish`` returns."""
 
         def do(wanted: Sequence[Deletion]) -> Sequence[DeletedObject | StatusError]:
             return objects.delete_each(kind, wanted, now=clock.now())
 
-        return self._group(f"delete {kind.name}", do).add(wanted, finish, DeferredAnswer())
+        return self._group(f"delete {kind.name}", do).add(wanted, finish, place)
 
     def renew(
         self, kind: Kind, wanted: objects.Update, finish: Callable[[StoredObject], HttpResponseBase]
