@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 import structlog
+from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import DatabaseError, connection
 from django.http import QueryDict
@@ -25,7 +26,7 @@ from api.forms.bodies import metadata_of, put_namespace
 from api.kinds import deletions
 from api.kinds.viewsets import MAX_OBJECT_BYTES
 from api.requests import WholeRequest
-from api.server import audit, connections, room
+from api.server import audit, connections, health, room
 from api.server.audit_events import AuditedRequest
 from api.server.batches import KEY, Batch
 from api.server.scopes import Scope, environment_of
@@ -266,7 +267,8 @@ class Runner:
 
     def one_by_one(self, works: Sequence[Work]) -> list[Answer]:
         """Run requests through Django on this thread, one after the other."""
-        connections.check()
+        if not all(work.scope["path"].startswith(settings.STATIC_URL) for work in works):
+            connections.check(away_since=health.away_since())
         answers: list[Answer] = []
         for work in works:
             try:
@@ -289,7 +291,7 @@ class Runner:
 
     def together(self, works: Sequence[Work]) -> list[Answer]:
         """Run requests through Django on this thread as a batch."""
-        connections.check()
+        connections.check(away_since=health.away_since())
         read = _read_plainly(works)
         batch = Batch()
         responses: list[HttpResponseBase | _Written] = []

@@ -35,6 +35,7 @@ from api.access import auth
 from api.access.impersonation import Claim, claim_of_headers
 from api.console import proxy
 from api.console.live import stream
+from api.console.page import layout
 from api.forms import failures
 from api.kinds.viewsets import MAX_OBJECT_BYTES
 from api.routes import Route, Target
@@ -66,6 +67,7 @@ from api.server.scopes import (
 from api.server.sending import (
     PLAIN_TEXT,
     Answer,
+    answer_of,
     refuse,
     reply,
     reply_in_parts,
@@ -95,6 +97,10 @@ Known = tuple[User, Policy]
 
 BATCH = 64
 """Requests that are answered together at most; more would make the first of them wait."""
+
+
+AWAY_SECONDS = 0.25
+"""How often a page that takes long looks whether the database is away."""
 
 
 MAX_LOGINS = 64
@@ -479,7 +485,9 @@ class Application:
                 wanted = None
                 if b"waitFor=" in scope["query_string"] and waiting.waits_for_created(scope):
                     wanted = await on_thread(waiting.check, scope, caller.user)
-                answer = await lane.run(Work(scope, body, entry, caller.user), caller.flow)
+                work = Work(scope, body, entry, caller.user)
+                run = self._page if lane is self._pages else lane.run
+                answer = await run(work, caller.flow)
                 if wanted is not None:
                     answer = await waiting.created(scope, receive, answer, wanted, on_thread)
             except _Disconnected:
@@ -505,6 +513,27 @@ class Application:
         else:
             with self._budget.reserved(caller.flow, len(answer[2])):
                 await reply_in_parts(send, *answer)
+
+    async def _page(self, work: Work, flow: str) -> Answer:
+        """Return a page, or without waiting that the database is away, as soon as that is known.
+
+        The outcome of a form that was begun is waited for: it may have changed something.
+        """
+        if work.scope["path"].startswith(settings.STATIC_URL):
+            return await self._pages.run(work, flow)
+        health.latest()  # from now on it looks once a second
+        if health.away_since():
+            return answer_of(layout.database_away(work.scope))
+        if work.scope["method"] not in ("GET", "HEAD"):
+            return await self._pages.run(work, flow)
+        page = asyncio.ensure_future(self._pages.run(work, flow))
+        try:
+            while not (await asyncio.wait({page}, timeout=AWAY_SECONDS))[0]:
+                if health.away_since():
+                    return answer_of(layout.database_away(work.scope))
+            return page.result()
+        finally:
+            page.cancel()
 
     async def _compressed(self, answer: Answer, flow: str) -> Answer:
         """Return an answer in gzip, as it is while too much waits for threads already."""

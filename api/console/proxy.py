@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import httptools
 from django.conf import settings
-from django.template.loader import render_to_string
 
-from api.console.page.layout import POLICY
+from api.console.page import layout
+from api.server.sending import answer_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -51,6 +51,11 @@ comparison, takes a minute."""
 NEXT_SECONDS: Final = 30.0
 """How long it may be silent within an answer: a stream gives a sign of life every few seconds."""
 _PART: Final = 64 << 10
+_UNSURE: Final = (
+    " Your change may or may not have been made: open the console and look before you send it"
+    " again."
+)
+_NOT_AFFECTED: Final = "The API and the scheduler are not affected."
 
 
 @cache
@@ -239,18 +244,24 @@ async def _broken(scope: Scope, answer: _Answer, send: Send) -> int:
 async def _unavailable(scope: Scope, send: Send, *, was_asked: bool = False) -> int:
     # What was posted may have been done; a page that asks again by itself would not tell.
     changes = _has_body(scope)
-    context = {"title": "No answer", "was_asked": was_asked, "changes": changes}
-    body = render_to_string("console/away.html", context).encode()
-    headers = [
-        (b"content-type", b"text/html; charset=utf-8"),
-        (b"content-length", str(len(body)).encode()),
-        (b"content-security-policy", POLICY.encode()),
-        (b"cache-control", b"no-store"),
-        (b"retry-after", b"2"),
-    ]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    title = "The console is not ready yet"
+    sentence = "Its process is starting or restarting."
+    if was_asked:
+        title = "The console did not answer"
+        sentence = (
+            "There was no answer within half a minute: the request takes too long, or the console's"
+            " process hangs."
+        )
+        sentence += _UNSURE if changes else " Nothing was changed."
+    elif changes:
+        sentence += " What you sent was not done: go back and send it again in a moment."
+    page = layout.without_database(
+        title, sentence, changes=changes, heals=not (was_asked or changes), note=_NOT_AFFECTED
+    )
+    status, headers, body = answer_of(page)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-    return 503
+    return status
 
 
 class BehindGate:

@@ -14,26 +14,28 @@ from django.core.signals import request_started
 from django.db import OperationalError, connection
 from psycopg.errors import ConnectionTimeout
 
+from api.server import health
 from clusterstate.change_log import changes
 
 RECONNECT_SECONDS = 8.0
-"""How long a request waits for a database that is being restarted."""
+"""How long requests wait for a database that is being restarted: all together, not each of them."""
 
 
-def check() -> None:
+def check(*, away_since: float = 0.0) -> None:
     """Drop this thread's connection if the server has closed it, and wait for a new one.
 
     A server that has crashed gives out no revisions before they are secured. To ask for the
     watermark secures them, so that the request does not fail for it. Gives up silently after
-    ``RECONNECT_SECONDS``, and at once where a host does not answer at all: the request then fails
-    with its own statement.
+    ``RECONNECT_SECONDS``, counted from ``away_since`` (monotonic) if the database is known to be
+    away, and at once where a host does not answer at all: the request then fails with its own
+    statement.
     """
     inner = connection.connection
     if inner is not None:
         if not inner.closed and not _readable(inner.fileno()):
             return
         connection.close()
-    deadline = time.monotonic() + RECONNECT_SECONDS
+    deadline = (away_since or time.monotonic()) + RECONNECT_SECONDS
     while True:
         try:
             connection.ensure_connection()
@@ -42,6 +44,9 @@ def check() -> None:
             return
         except OperationalError as error:
             connection.close()
+            if not away_since:
+                away_since = time.monotonic()
+                health.look()
             if time.monotonic() > deadline or isinstance(error.__cause__, ConnectionTimeout):
                 return
             time.sleep(0.1)
@@ -56,7 +61,7 @@ def release() -> None:
 @contextmanager
 def used() -> Iterator[None]:
     """Check the connection before, release it after."""
-    check()
+    check(away_since=health.away_since())
     try:
         yield
     finally:

@@ -39,7 +39,8 @@ from api.forms import errors, failures
 from api.server import health_texts, room
 from api.server.health_texts import Part
 from clusterstate.access.rules import Attributes
-from clusterstate.database import schema
+from clusterstate.database import schema, sql
+from clusterstate.database.postgres.base import last_answer
 from clusterstate.health import aside, progress
 from clusterstate.queries.scheduler import decision_checks
 from scheduling.answers import advisor
@@ -96,7 +97,9 @@ def _work() -> Iterator[Part]:
         found = None if missing else progress.standing(patience=_STATEMENT_SECONDS)
     except Error as error:
         connection.close()
-        missing, found = f"does not answer ({type(error).__name__})", None
+        is_away = sql.is_away(error)
+        missing = health_texts.NO_ANSWER if is_away else f"cannot be read ({type(error).__name__})"
+        found = None
     after = time.time()
     if found is None:
         yield Part("database", missing)
@@ -281,6 +284,7 @@ CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [
     _redis,
     _advisor,
 ]
+_WITHOUT_DATABASE: Final = (_disk, _redis)
 
 
 def run_check(check: Callable[[], Iterator[Part]]) -> list[Part]:
@@ -309,7 +313,11 @@ class _Lookout:
         self._needed_at = 0.0
         """When the last look at what is needed began that is over."""
         self._waits_since: float | None = None
-        """Since when the thread waits for what is needed, None while it does something else."""
+        """Since when the thread has had no answer of the database, None while it does not ask."""
+        self._asked_database_at = 0.0
+        """When the last check began that asks the database."""
+        self._is_away = False
+        """The last check that asked the database got no answer."""
         self._parts: list[Part] = []
 
     def start(self, every: float | None = None) -> None:
@@ -333,12 +341,17 @@ class _Lookout:
                 self._asked = False
                 if self._thread is not threading.current_thread():
                     break
-            began = self._waits_since = time.monotonic()
-            needed = run_check(CHECKS[0])
+            began = time.monotonic()
+            needed = self._asking_database(CHECKS[0])
             with self._changed:
-                self._needed_at, self._waits_since = began, None
+                self._needed_at = began
                 self._parts = [Part("web"), *needed, *others]
-            others = [part for check in CHECKS[1:] for part in run_check(check)]
+            others = []
+            for check in CHECKS[1:]:
+                if check in _WITHOUT_DATABASE:
+                    others += run_check(check)
+                elif not self._is_away:  # else it would wait as long
+                    others += self._asking_database(check)
             if self._every is None:
                 connection.close()
             with self._changed:
@@ -349,6 +362,16 @@ class _Lookout:
                     lambda: self._asked or self._thread is not threading.current_thread(), pause
                 )
         connection.close()
+
+    def _asking_database(self, check: Callable[[], Iterator[Part]]) -> list[Part]:
+        """Run a check, and note whether the database answered: one that fails hangs up."""
+        self._asked_database_at = time.monotonic()
+        self._waits_since = self._waits_since or self._asked_database_at
+        found = run_check(check)
+        self._is_away = connection.connection is None
+        if not self._is_away:
+            self._waits_since = None
+        return found
 
     def _pause(self) -> float:
         seldom = time.monotonic() - self._asked_at > _ASKED_LATELY_SECONDS
@@ -367,12 +390,29 @@ class _Lookout:
                 self._changed.notify_all()
             self._asked_at = now
         if age <= may_be_old:
-            return parts
+            is_told = any(part.name == "database" and part.problem for part in parts)
+            if is_told or not self.away_since():
+                return parts
+            return [Part("web"), Part("database", health_texts.NO_ANSWER)]
         if not parts:
             return [Part("web"), Part("database", "was not asked yet")]
         if since is None or now - since < _EVERY_SECONDS:
             return [Part("web", f"has not looked for {age:.0f} s: it gets no processor")]
-        return [Part("web"), Part("database", f"does not answer for {now - since:.0f} s")]
+        return [Part("web"), Part("database", f"{health_texts.NO_ANSWER} for {now - since:.0f} s")]
+
+    def look(self) -> None:
+        """Have the thread look now, without waiting for it."""
+        self.start(_EVERY_SECONDS)
+        with self._changed:
+            self._asked, self._asked_at = True, time.monotonic()
+            self._changed.notify_all()
+
+    def away_since(self) -> float:
+        """Return since when the database does not answer, monotonic, 0 while it does; at once."""
+        since = self._waits_since or 0.0
+        is_known = self._is_away or time.monotonic() - since > _STATEMENT_SECONDS
+        # One that answers other threads meanwhile is slow.
+        return since if is_known and last_answer() < self._asked_database_at else 0.0
 
     def ask(self, seconds: float) -> list[Part]:
         """Have the thread look; return what it finds, or what is known if that takes too long."""
@@ -383,7 +423,7 @@ class _Lookout:
             self._changed.notify_all()
             if self._changed.wait_for(lambda: self._began_at >= now, seconds):
                 return self._parts
-        return [Part("web"), Part("database", f"does not answer within {seconds:.0f} s")]
+        return [Part("web"), Part("database", f"{health_texts.NO_ANSWER} within {seconds:.0f} s")]
 
 
 _lookout = _Lookout()
@@ -412,6 +452,17 @@ def troubles() -> list[health_texts.Trouble]:
     A process that does not serve (a command, a test) looks after nobody: it has none.
     """
     return health_texts.troubles(latest()) if settings.SERVES else []
+
+
+def away_since() -> float:
+    """Return since when the database does not answer, monotonic, 0 while it does; never waits."""
+    return _lookout.away_since() if settings.SERVES else 0.0
+
+
+def look() -> None:
+    """Have the database looked at now, since a session failed; never waits."""
+    if settings.SERVES:
+        _lookout.look()
 
 
 def in_pages(request: HttpRequest) -> dict[str, Any]:

@@ -71,6 +71,8 @@ _OF_LIFE: Final = ("log", *(one for one in _THERE if one not in ("informer-sync"
 """What ``/livez`` and ``/healthz`` tell of as well; whoever answers is alive all the same."""
 
 
+NO_ANSWER: Final = "does not answer"
+"""How the problem of a database begins that cannot be asked."""
 UNREAD: Final = "unknown, since the database cannot be read"
 """The problem of a part that only the database knows about, while it does not answer."""
 

@@ -159,8 +159,9 @@ def test_the_process_takes_requests_from_the_gate_alone(process: Path) -> None:
 def test_without_the_process_a_page_says_so(tmp_path: Path, settings: Any) -> None:
     settings.CONSOLE_AT = f"unix:{tmp_path / 'nobody.sock'}"
     status, headers, body = answer(asked())
-    assert (status, headers[b"retry-after"]) == (503, b"2")
+    assert (status, headers[b"retry-after"]) == (503, b"1")
     assert b"The console is not ready yet" in body
+    assert b"away.js" in body, "it opens by itself"
 
 
 def test_only_the_consoles_paths_are_handed_over(settings: Any) -> None:
@@ -199,7 +200,7 @@ def test_a_process_that_says_nothing_is_waited_for_so_long_and_no_longer(
     assert status == 503
     assert b"The console did not answer" in body
     assert word in body
-    assert b"refresh" not in body
+    assert b"away.js" not in body
 
 
 def test_a_part_of_a_page_has_as_long_as_an_advisors_longest_question(

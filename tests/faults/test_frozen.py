@@ -529,16 +529,55 @@ def state_of(pid: int) -> str:
         return file.read().rsplit(")", 1)[1].split()[0]
 
 
-def test_readiness_is_told_within_two_seconds_while_postgres_is_frozen(
+PAGES = ("/console/", "/console/nodes/", "/console/sign-in", "/admin/", "/admin/login/")
+
+
+def seconds_of(ask: Callable[[], object]) -> float:
+    began = time.monotonic()
+    ask()
+    return time.monotonic() - began
+
+
+def require_pages_that_say_so(service: Service) -> None:
+    """Each page and form is answered at once; a style sheet needs no database."""
+    for method, path in [*(("GET", path) for path in PAGES), ("POST", "/console/sign-in")]:
+        began = time.monotonic()
+        status, text = service.request(method, path, b"" if method == "POST" else None)
+        assert time.monotonic() - began < 1, path
+        assert (status, "The database does not answer" in text) == (503, True), path
+        assert 'data-part="database"' in text, path
+        assert ("Nothing was changed" in text) == (method == "POST"), path
+    assert service.request("GET", "/static/console/console.css", seconds=1)[0] == 200
+
+
+def shows(service: Service) -> bool:
+    return service.request("GET", "/console/sign-in")[0] == 200
+
+
+def test_readiness_and_pages_tell_at_once_of_a_database_that_is_frozen_or_gone(
     unsupervised: Service,
 ) -> None:
     service = unsupervised
+    assert shows(service)
     with stopped(service.pid("postgres")), service_backends_stopped(service):
+        with ThreadPoolExecutor(6) as threads:  # more than there are threads for pages
+            first = [threads.submit(service.request, "GET", PAGES[2]) for _ in range(6)]
+            assert seconds_of(lambda: [one.result(30) for one in first]) < 4 + SLACK
         text = until(lambda: unready(service), seconds=10, what="not ready")
         assert "[-] database: does not answer" in text
-        began = time.monotonic()
-        readiness(service)
-        assert time.monotonic() - began < 2 + SLACK
+        assert seconds_of(lambda: readiness(service)) < 2 + SLACK
+        require_pages_that_say_so(service)
+    assert seconds_of(lambda: until(lambda: shows(service), what="a page")) < 2 + SLACK
+    until_ready(service)
+    os.kill(service.pid("postgres"), signal.SIGQUIT)
+    assert seconds_of(lambda: service.request("GET", PAGES[2])) < 1 + SLACK
+    require_pages_that_say_so(service)
+    # All requests together wait for as long as a restart takes, and not each of them.
+    until(lambda: seconds_of(lambda: service.request("GET", PODS)) < 1, what="a refusal at once")
+    assert service.request("GET", PODS)[0] == 503
+    os.kill(service.process.pid, signal.SIGCONT)
+    until(lambda: service.request("GET", PODS)[0] == 200, seconds=60, what="the database again")
+    assert seconds_of(lambda: until(lambda: shows(service), what="a page")) < 2 + SLACK
     until_ready(service)
     assert place(service) < 10
 

@@ -3,7 +3,7 @@
 import difflib
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Concatenate, Final, ParamSpec
 from urllib.parse import urlencode, urlsplit
 
@@ -478,9 +478,44 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if not isinstance(error, Exception) or not request.path_info.startswith(settings.BROWSER_PATHS):
         return failures.server_error(request)
     known = errors.translate(error)
-    context = {"title": _TITLES.get(known.code, "Error"), "failure": known}
+    sentence = f"{known.message[:1].upper()}{known.message[1:]}."
+    changes = request.method not in ("GET", "HEAD")
+    return without_database(
+        _TITLES.get(known.code, "Error"), sentence,
+        status=known.code, changes=changes, heals=known.code == 503 and not changes,
+    )  # fmt: skip
+
+
+def without_database(
+    title: str, sentence: str, *, changes: bool, heals: bool, status: int = 503, note: str = ""
+) -> HttpResponse:
+    """Return a page that is made of what this process knows.
+
+    ``changes``: it answers a form. ``heals``: it asks until the page can be shown, and opens it.
+    """
+    context = {
+        "title": title,
+        "sentence": sentence,
+        "note": note,
+        "changes": changes,
+        "heals": heals,
+        "troubles": health.troubles(),
+    }
     page = render_to_string("console/away.html", context)
-    return guarded(HttpResponse(page, status=known.code))
+    return guarded(HttpResponse(page, status=status, headers={"Retry-After": "1"}))
+
+
+def database_away(scope: Mapping[str, Any]) -> HttpResponse:
+    """Answer a browser's request (ASGI) while the database does not answer; nothing was done."""
+    if not scope["path"].startswith(settings.BROWSER_PATHS):
+        gone = ServiceUnavailable(errors.UNAVAILABLE, {"retryAfterSeconds": 1})
+        return failures.of_scope(scope, gone)
+    changes = scope["method"] not in ("GET", "HEAD")
+    sentence = "No page can be shown without it."
+    if changes:
+        sentence = "Nothing was changed. Go back: what you typed is there again. Send it later."
+    title = "The database does not answer"
+    return without_database(title, sentence, changes=changes, heals=not changes)
 
 
 def locked_out(

@@ -220,7 +220,8 @@ class Session(psycopg.Connection[Any]):
             except _WaitTimeout:
                 pass
             else:
-                self.server.answered_at = time.monotonic()
+                if not self.pgconn.pipeline_status:  # in one, a statement may only have been sent
+                    self.server.answered_at = time.monotonic()
                 return answer
             if time.monotonic() - began >= self.limit_seconds:
                 raise self._given_up(began)
@@ -289,6 +290,11 @@ def _backends(server: _Server | None = None) -> set[int]:
         with contextlib.suppress(psycopg.OperationalError):  # its thread closed it meanwhile
             found.add(one.info.backend_pid)
     return found
+
+
+def last_answer() -> float:
+    """Return when the database last answered any session of this process, monotonic; 0: never."""
+    return max((server.answered_at for server in Session.servers.values()), default=0.0)
 
 
 def open_backends() -> set[int]:
