@@ -4,10 +4,11 @@
 versions and the change log, adds the pods that the scheduler had already placed in mind, decides
 with the profile, seed and draw of that time, and compares the outcome with the record. Rows of the
 rebuilt snapshot may stand in another order, so of equal nodes another one may come first: the
-record is verified when total, ties, counts and message agree and its node is among the best.
+record is verified when total, ties, counts and message agree and its node is among the best. A pod
+of a group is decided with its whole group: of a refused one the table is not made again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +18,7 @@ from clusterstate.objects.dra.world import KINDS as DEVICE_KINDS
 from clusterstate.objects.values.errors import Expired
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
-from clusterstate.objects.values.pod_group import PodGroup
+from clusterstate.objects.values.pod_group import GroupKey, PodGroup
 from clusterstate.objects.values.storage import KINDS as VOLUME_KINDS
 from clusterstate.objects.values.workloads import (
     Namespace,
@@ -32,15 +33,17 @@ from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.objects.lists import list_at
 from clusterstate.queries.scheduler import decisions
 from clusterstate.queries.scheduler.decisions import Placement, PodPlacement, Record
+from scheduling.engine.groups import confined, schedule_group
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_pod
 from scheduling.engine.reference.decision import UNSCHEDULABLE, Decision
 from scheduling.engine.reference.record import unpack, unpack_table
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.nodes import TooManyResources
 from scheduling.engine.snapshot.requirements import from_stored_class
+from scheduling.framework import pod_groups
 from scheduling.framework.runtime import ConfigurationError, Framework
 from scheduling.framework.status import Code
-from scheduling.framework.types import PodInfo
+from scheduling.framework.types import PodInfo, group_key
 from scheduling.plugins.catalogue import build_framework
 from scheduling.plugins.held_profile import why_held
 from scheduling.simulation import causes, explain_table
@@ -173,20 +176,53 @@ def make_again(record: Record, *, full: bool = True) -> ReplayedDecision:
         Expired: the change log no longer reaches back so far, or the profile is gone.
     """
     snapshot, infos = _world_of(record)
-    pod = PodToPlace(
-        record.pod_id, infos[record.class_id], snapshot.nominated_node_of(record.pod_id)
-    )
-    decision = schedule_pod(
-        snapshot,
-        framework_of(record),
-        pod,
-        Options(seed=record.seed, full=full),
-        draw=record.draw,
-        start=record.start,
-    )
-    return ReplayedDecision(
-        decision, tuple(_differences(record, decision)), snapshot, infos[record.class_id]
-    )
+    framework, info = framework_of(record), infos[record.class_id]
+    pod = PodToPlace(record.pod_id, info, snapshot.nominated_node_of(record.pod_id))
+    decision: Decision | None = None
+    key = group_key(info.pod) if framework.schedules_groups else None
+    if key is not None:
+        decision, domain = _decide_with_group(record, key, framework)
+        if decision.scheduled and domain is not None:
+            # Decided beside the others where they were put: of equal nodes another one may come
+            # first now.
+            (pod,) = confined(snapshot, [pod], pod_groups.Placement(((domain, 1),)))
+            decision = None
+    if decision is None:
+        decision = schedule_pod(
+            snapshot,
+            framework,
+            pod,
+            Options(seed=record.seed, full=full),
+            draw=record.draw,
+            start=record.start,
+        )
+    return ReplayedDecision(decision, tuple(_differences(record, decision)), snapshot, info)
+
+
+def _decide_with_group(
+    record: Record, key: GroupKey, framework: Framework
+) -> tuple[Decision, pod_groups.Domain | None]:
+    """Return a pod's decision where all pods that were decided as one group are so again.
+
+    And the domain to which it was confined; ``None`` where an exact search had placed the group,
+    whose answer is followed again. Queries some fifteen times.
+    """
+    fellows = decisions.with_one_seed(record)
+    snapshot, infos = _world_of(fellows[0], fellows)
+    pods = [
+        PodToPlace(one.pod_id, infos[one.class_id], snapshot.nominated_node_of(one.pod_id))
+        for one in fellows
+        if one.class_id in infos and group_key(infos[one.class_id].pod) == key
+    ]
+    options, now = Options(seed=record.seed), record.at.timestamp()
+    start, place = fellows[0].start, [pod.key for pod in pods].index(record.pod_id)
+    found = schedule_group(snapshot, framework, key, pods, options, start=start, now=now)
+    if not found.placed and record.node_name:
+        names: dict[Hashable, str] = {one.pod_id: one.node_name for one in fellows if one.node_name}
+        found = schedule_group(snapshot, framework, key, pods, options, assigned=names, now=now)
+        return found.decisions[place], None
+    parts = found.placement.parts or (((), len(pods)),)
+    return found.decisions[place], [one for one, count in parts for _ in range(count)][place]
 
 
 def framework_of(record: Record) -> Framework:
@@ -227,8 +263,13 @@ def _differences(record: Record, decision: Decision) -> Iterable[str]:
             yield f"nodeName: {record.node_name} is not among the best"
 
 
-def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
-    """Return the snapshot that the decision was made on, and the classes by id."""
+def _world_of(
+    record: Record, fellows: Sequence[Record] = ()
+) -> tuple[Snapshot, dict[int, PodInfo]]:
+    """Return the snapshot that the decision was made on, and the classes by id.
+
+    ``fellows``: the decisions of its group, whose classes are needed, too.
+    """
     revision = record.snapshot_revision
     snapshot = Snapshot()
     snapshot.compatibility = profiles.at(record.profile_revision).compatibility
@@ -253,7 +294,8 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
     there = {placement.pod_id for placement in placements}
     # A pod that is deleted before it is bound counts until the bind is refused.
     lost = {key: one for key, one in placed.items() if one.came_back and key not in there}
-    class_ids = {placement.class_id for placement in placements} | {record.class_id}
+    class_ids = {placement.class_id for placement in placements}
+    class_ids |= {one.class_id for one in (record, *fellows)}
     class_ids |= {one.class_id for one in lost.values()}
     infos: dict[int, PodInfo] = {}
     for row in load_classes(sorted(class_ids)):
@@ -263,7 +305,8 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
             )
     if record.class_id not in infos:
         raise Expired(f"the scheduling class {record.class_id} is no longer kept")
-    taking = _set_what_is_claimed(snapshot, infos[record.class_id], placements, placed, infos)
+    pods = [infos[one.class_id] for one in (record, *fellows) if one.class_id in infos]
+    taking = _set_what_is_claimed(snapshot, pods, placements, placed, infos)
     for placement in placements:
         if placement.class_id not in infos and snapshot.row_of(placement.node_name) is not None:
             snapshot.remove_node(placement.node_name)  # what is free there is not known
@@ -303,21 +346,21 @@ def _world_of(record: Record) -> tuple[Snapshot, dict[int, PodInfo]]:
 
 def _set_what_is_claimed(
     snapshot: Snapshot,
-    info: PodInfo,
+    pods: Sequence[PodInfo],
     placements: Sequence[Placement],
     placed: Mapping[int, PodPlacement],
     infos: Mapping[int, PodInfo],
 ) -> set[int]:
-    """Put volumes and devices of that time into the snapshot, where a pod of the class claims some.
+    """Put volumes and devices of that time into the snapshot, where one of the pods claims some.
 
     Return the pods with claims that were placed in mind: they take theirs again, in their order.
     """
     revision = snapshot.revision
-    if info.volumes:
+    if any(info.volumes for info in pods):
         for kind, lens in VOLUME_KINDS.items():
             for item in list_at(kind, revision):
                 snapshot.set_object(msgspec.json.decode(item, type=lens))
-    if info.may_claim:
+    if any(info.may_claim for info in pods):
         for kind in DEVICE_KINDS:
             for item in list_at(kind, revision):
                 snapshot.devices.set(kind, decode_object(item))

@@ -122,7 +122,8 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     ``decisions``: one for each pod, in order; where the group was placed, those of pods beyond its
     ``minCount`` may be refusals. ``status``: the group's, for its condition. ``fitting``: how many
-    pods would have a place, those that are placed already included.
+    pods would have a place, those that are placed already included. ``placement``: the domains to
+    which the pods that were placed were confined.
     """
 
     key: GroupKey
@@ -130,6 +131,7 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     fitting: int = 0
     needed: int = 0
+    placement: Placement = EVERYWHERE
 
     @property
     def placed(self) -> bool:
@@ -268,6 +270,7 @@ def schedule_group(
         return GroupDecision(
             key=key, decisions=decisions, status=SUCCESS,
             fitting=chosen.fitting + len(there), needed=group.min_count,
+            placement=chosen.placement,
         )  # fmt: skip
     decisions, status, fitting = chosen.decisions, chosen.status, chosen.fitting
     if group.topology_keys:
@@ -309,7 +312,7 @@ def _best(cycle: _Cycle, placements: Sequence[Placement]) -> _PlacementOutcome:
     scores = bool(cycle.framework.placement_score_plugins)
     scored: list[_PlacementOutcome] = []
     for placement in placements:
-        pods = _confined(cycle.snapshot, cycle.pods, placement)
+        pods = confined(cycle.snapshot, cycle.pods, placement)
         decisions, status, fitting = cycle.attempt(pods)
         one = _PlacementOutcome(placement, decisions, status, fitting)
         if status.ok and not _in_one(cycle, decisions):  # a plugin named the placement
@@ -630,7 +633,7 @@ def fitting_by_domain(
     cycle = _Cycle(snapshot, framework, key, any_number, pods, Options(), 0, 0, None, len(there))
     found: dict[str, int] = {}
     for placement in _placements(snapshot, framework, group, pods, there, every=True)[0]:
-        decisions, _, fitting = cycle.attempt(_confined(snapshot, pods, placement))
+        decisions, _, fitting = cycle.attempt(confined(snapshot, pods, placement))
         cycle.forget(decisions)
         found[placement.name] = fitting
     return found
@@ -665,10 +668,10 @@ def _room(
     return room
 
 
-def _confined(
+def confined(
     snapshot: Snapshot, pods: Sequence[PodToPlace], placement: Placement
 ) -> Sequence[PodToPlace]:
-    """Return the pods as if their node selectors named their domains; shared by groups alike."""
+    """Return the waiting pods of a group as if their node selectors named their domains."""
     if not placement.parts:
         return pods
     domains = [domain for domain, count in placement.parts for _ in range(count)]

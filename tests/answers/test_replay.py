@@ -13,7 +13,7 @@ from clusterstate.queries.scheduler import decisions
 from clusterstate.queries.scheduler.decisions import Record
 from scheduling.answers import replay
 from tests.clock import NOW
-from tests.controllers.support import make_node, pod_manifest
+from tests.controllers.support import make_node, pod_manifest, schedule
 from tests.worker.worker import Worker
 
 pytestmark = pytest.mark.django_db
@@ -158,3 +158,44 @@ def test_the_explanation_names_every_node(record: Record) -> None:
     assert (found["source"], found["verified"]) == ("replayed", True)
     assert sorted(found["feasible"]) == ["a", "b"]
     assert found["infeasible"]["closed"]["plugin"] == "TaintToleration"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count", "placed"),
+    [("11", 2, True), ("111", 3, False), ("1112", 3, True), ("88", 2, False)],
+)
+def test_the_decisions_about_a_group_are_made_again_with_the_whole_group(
+    db: None, sizes: str, count: int, placed: bool
+) -> None:
+    """Two racks of two nodes that a large pod fills; three pods of a rack do not fit."""
+    bootstrap.add_missing(now=NOW)
+    for number, name in enumerate("abcd"):
+        make_node(name, labels={"rack": f"r{number // 2}"})
+    topology = {"topology": [{"key": "rack"}]}
+    spec = {"schedulingPolicy": {"gang": {"minCount": count}}, "schedulingConstraints": topology}
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
+        "metadata": {"name": "g", "namespace": "default"}, "spec": spec,
+    }  # fmt: skip
+    objects.create("PodGroup", "default", group, now=NOW)
+    cpus = {"1": "60", "2": "1", "8": "90"}
+    pods = [
+        pod_manifest(
+            f"p{number}", schedulingGroup={"podGroupName": "g"},
+            containers=[{"name": "c", "image": "i",
+                         "resources": {"requests": {"cpu": cpus[size]}}}],
+        )
+        for number, size in enumerate(sizes)
+    ]  # fmt: skip
+    create_pods(pods, now=NOW)
+    schedule(NOW)
+    found = [decisions.of_pod("default", f"p{number}", limit=10) for number in range(len(sizes))]
+    records = [one for (one,) in found]
+    assert any(one.outcome == "scheduled" for one in records) is placed
+    for one in records:
+        assert replay.make_again(one).differences == ()
+        explained = replay.explain(one)
+        assert explained["verified"] is True
+        assert ("feasible" in explained) is (one.outcome == "scheduled")
+    wrong = msgspec.structs.replace(records[0], message="other", outcome="error")
+    assert len(replay.make_again(wrong).differences) == 2

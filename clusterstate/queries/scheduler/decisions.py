@@ -134,6 +134,18 @@ def find(decision_id: int) -> Record | None:
     return found[0] if found else None
 
 
+def with_one_seed(record: Record) -> list[Record]:
+    """Return the decisions of a batch that were made with the seed of one of them, in turn.
+
+    Those about a group are all of its pods. Queries once.
+    """
+    return _records(
+        f"SELECT {COLUMNS} FROM decision WHERE at = %s::timestamptz AND seed = %s::bigint"
+        " AND scheduler = %s::smallint AND epoch = %s::bigint ORDER BY number, id",
+        (record.at, record.seed, record.scheduler, record.epoch),
+    )
+
+
 def _records(statement: str, parameters: Sequence[Any]) -> list[Record]:
     return [as_record(row) for row in sql.fetch(statement, parameters)]
 
