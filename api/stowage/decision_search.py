@@ -226,7 +226,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
         await rights.run_while_allowed(
             sending(body, before),
             claim_of_headers(scope["headers"]),
-            _needs(export.chosen.wanted.namespace),
+            _needs(export.chosen.filters.namespace),
         )
     except StatusError as error:
         # The answer stays without an end, which every client takes for a failure.

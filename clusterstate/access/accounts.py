@@ -75,24 +75,24 @@ class _Keys:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[str, EllipticCurvePublicKey] = {}
+        self._keys: dict[str, EllipticCurvePublicKey] = {}
         self._until = 0.0
 
     def find(self, key_id: str) -> EllipticCurvePublicKey | None:
         """Return a key; queries when it is not remembered, or when it may have been withdrawn."""
         now = time.monotonic()
-        found = self._known.get(key_id) if now < self._until else None
+        found = self._keys.get(key_id) if now < self._until else None
         if found is None:
             read = {one.id: _public(one.private_key) for one in signing_keys()}
             with self._lock:
-                self._known, self._until = read, now + REMEMBER_SECONDS
+                self._keys, self._until = read, now + REMEMBER_SECONDS
             found = read.get(key_id)
         return found
 
     def forget(self) -> None:
         """Forget all keys."""
         with self._lock:
-            self._known, self._until = {}, 0.0
+            self._keys, self._until = {}, 0.0
 
 
 _keys = _Keys()
@@ -138,16 +138,16 @@ def account(token: str, audiences: Collection[str], *, now: datetime) -> Account
     moment = now.timestamp()
     if not claims["nbf"] <= moment < claims["exp"]:
         return None
-    stated = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
-    meant = tuple(one for one in stated if one in audiences)
+    claimed = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
+    accepted = tuple(one for one in claimed if one in audiences)
     user = _user(claims, now)
-    return None if user is None or not meant else Account(user, meant)
+    return None if user is None or not accepted else Account(user, accepted)
 
 
 def _user(claims: Manifest, now: datetime) -> User | None:
     """Return the user of a token, None if the account or the bound object is good no more."""
-    said = claims.get(CLAIM) or {}
-    namespace, named = said.get("namespace") or "", said.get("serviceaccount") or {}
+    claim = claims.get(CLAIM) or {}
+    namespace, named = claim.get("namespace") or "", claim.get("serviceaccount") or {}
     name, uid = named.get("name") or "", named.get("uid") or ""
     if claims["sub"] != f"{ACCOUNT_PREFIX}{namespace}:{name}":
         return None
@@ -157,7 +157,7 @@ def _user(claims: Manifest, now: datetime) -> User | None:
     if identity := claims.get("jti"):
         extra[f"{_EXTRA}/credential-id"] = (f"JTI={identity}",)
     for kind, word in BINDABLE.items():
-        bound = said.get(word)
+        bound = claim.get(word)
         if not bound:
             continue
         place = "" if kind == "Node" else namespace

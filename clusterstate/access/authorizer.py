@@ -51,7 +51,7 @@ class _Memory:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.policy: Policy | None = None
-        self.seen: _Seen = (0, Decimal(0))
+        self.glance: _Seen = (0, Decimal(0))
         self.until = 0.0
 
 
@@ -141,13 +141,13 @@ def current() -> Policy:
         # Set first: a write that is committed while this reads sets it back to 0.
         _memory.until = time.monotonic() + FRESH_SECONDS
         try:
-            seen = _glance()
-            if _memory.policy is None or seen != _memory.seen:
+            glance = _glance()
+            if _memory.policy is None or glance != _memory.glance:
                 policy = read()
                 if _wrote_here():
                     _memory.until = 0.0
                     return policy
-                _memory.policy, _memory.seen = policy, seen
+                _memory.policy, _memory.glance = policy, glance
         except BaseException:
             _memory.until = 0.0
             raise

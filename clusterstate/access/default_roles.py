@@ -354,9 +354,9 @@ def roles() -> list[Manifest]:
             "apiVersion": f"{API_GROUP}/v1",
             "kind": "Role",
             "metadata": _metadata(name, {}, "kube-system"),
-            "rules": [rule.manifest() for rule in given],
+            "rules": [rule.manifest() for rule in role_rules],
         }
-        for name, given in rules.items()
+        for name, role_rules in rules.items()
     ]
 
 

@@ -15,8 +15,8 @@ def user_of(person: AbstractBaseUser | AnonymousUser) -> User:
     """Return the signed-in person as a user, empty if there is none. Queries once a request."""
     if not isinstance(person, Person) or not person.is_active:
         return User()
-    known: User | None = getattr(person, "_stowage_user", None)
-    if known is None:
+    user: User | None = getattr(person, "_stowage_user", None)
+    if user is None:
         groups = [
             name
             for name in person.groups.order_by("name").values_list("name", flat=True)
@@ -25,6 +25,6 @@ def user_of(person: AbstractBaseUser | AnonymousUser) -> User:
         if person.is_superuser:
             groups.insert(0, authorizer.MASTERS)
         groups.append(authorizer.AUTHENTICATED)
-        known = User(name=person.get_username(), groups=tuple(groups), uid=str(person.pk))
-        person._stowage_user = known  # type: ignore[attr-defined]  # lives as long as the request
-    return known
+        user = User(name=person.get_username(), groups=tuple(groups), uid=str(person.pk))
+        person._stowage_user = user  # type: ignore[attr-defined]  # lives as long as the request
+    return user

@@ -73,8 +73,8 @@ class _Subject:
 
     @cached_property
     def rights(self) -> str:
-        given = {repr((one.namespace, one.rules, one.problem)) for one in self.grants}
-        return hashlib.sha256("\n".join(sorted(given)).encode()).hexdigest()
+        grants = {repr((one.namespace, one.rules, one.problem)) for one in self.grants}
+        return hashlib.sha256("\n".join(sorted(grants)).encode()).hexdigest()
 
     def answer(self, wants: Attributes) -> _Answer:
         named: dict[str, AccessDecision] = {}
@@ -164,11 +164,11 @@ class Policy:
                     if wants.name and rule.names and wants.name not in rule.names:
                         continue
                     key = (kind, name, grant.reason)
-                    known = found.setdefault(key, set())
+                    object_names = found.setdefault(key, set())
                     if not rule.names:
                         found[key] = None
-                    elif known is not None:
-                        known.update(rule.names)
+                    elif object_names is not None:
+                        object_names.update(rule.names)
         return [
             Holder(kind, name, reason, tuple(sorted(names or ())))
             for (kind, name, reason), names in sorted(found.items(), key=lambda one: one[0])

@@ -104,12 +104,12 @@ def _matches_path(url: str, path: str) -> bool:
     return url.endswith(ALL) and path.startswith(url.rstrip(ALL))
 
 
-def uncovered(wanted: Iterable[Rule], held: Iterable[Rule]) -> list[Rule]:
-    """Return those of the wanted rules, each about one thing, that no rule that is held covers."""
+def uncovered(rules: Iterable[Rule], held: Iterable[Rule]) -> list[Rule]:
+    """Return the rules, each split into single permissions, that no rule in ``held`` covers."""
     owned = tuple(held)
     return [
         part
-        for rule in wanted
+        for rule in rules
         for part in _parts(rule)
         if not any(_covers(one, part) for one in owned)
     ]

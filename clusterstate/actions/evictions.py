@@ -272,8 +272,8 @@ def fire_taints(
     timers = {pod_id: (due_at, grace) for pod_id, due_at, grace in due}
     with transaction.atomic():
         groups = together.hold(timers)
-        wanted = sorted({*timers, *(one for group in groups for one in group.pods)})
-        rows = sql.fetch(_CONDEMNED, (sql.Int8s(wanted),))
+        pod_ids = sorted({*timers, *(one for group in groups for one in group.pods)})
+        rows = sql.fetch(_CONDEMNED, (sql.Int8s(pod_ids),))
         departures = judge(
             [Stay(row[0], row[5], row[4], row[7]) for row in rows if row[5] and row[0] in timers]
         )

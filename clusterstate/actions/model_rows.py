@@ -132,15 +132,15 @@ def _composed(row: Any, kind: Kind) -> Manifest:
 
 
 def _node(row: Any) -> Manifest:
-    made: Manifest = {"spec": {"unschedulable": True} if row.unschedulable else {}}
+    manifest: Manifest = {"spec": {"unschedulable": True} if row.unschedulable else {}}
     for name in _AMOUNTS:
-        _set_amount(name)(made, getattr(row, name))
-    return made
+        _set_amount(name)(manifest, getattr(row, name))
+    return manifest
 
 
 def _runtime_class(row: Any) -> Manifest:
-    said = {name: getattr(row, name) for name in ("handler", "scheduling", "overhead")}
-    return {name: value for name, value in said.items() if value is not None}
+    fields = {name: getattr(row, name) for name in ("handler", "scheduling", "overhead")}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 _COMPOSED: Final[dict[str, Callable[[Any], Manifest]]] = {

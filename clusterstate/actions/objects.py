@@ -73,7 +73,7 @@ def create(
 
 
 def create_all(
-    wanted: Sequence[tuple[Kind | str, str, Manifest]],
+    new_objects: Sequence[tuple[Kind | str, str, Manifest]],
     *,
     now: datetime,
     user: User = NOBODY,
@@ -83,7 +83,7 @@ def create_all(
     Neighbours of one kind are inserted by one statement, which is a transaction if there are no
     others.
     """
-    groups = _groups(wanted)
+    groups = _groups(new_objects)
     if len(groups) == 1 and is_batched(groups[0][0]):
         kind, items = groups[0]
         return _writer(kind).create(kind, items, now=now, user=user)
@@ -123,10 +123,10 @@ def create_missing(
 
 
 def _groups(
-    wanted: Sequence[tuple[Kind | str, str, Manifest]],
+    new_objects: Sequence[tuple[Kind | str, str, Manifest]],
 ) -> list[tuple[Kind, list[tuple[str, Manifest]]]]:
     groups: list[tuple[Kind, list[tuple[str, Manifest]]]] = []
-    for named, namespace, manifest in wanted:
+    for named, namespace, manifest in new_objects:
         kind = kind_of(named)
         if not groups or groups[-1][0].name != kind.name:
             groups.append((kind, []))
@@ -143,7 +143,7 @@ def is_batched(kind: Kind) -> bool:
 
 
 def create_each(
-    kind: Kind, wanted: Sequence[tuple[str, Manifest, User]], *, now: datetime
+    kind: Kind, new_objects: Sequence[tuple[str, Manifest, User]], *, now: datetime
 ) -> list[StoredObject | StatusError]:
     """Create objects of a kind that ``is_batched``: namespace, manifest, and who wants it.
 
@@ -151,7 +151,7 @@ def create_each(
     others, which are inserted by one statement, in the order of the list; by a second one when a
     name turns out to be taken. Whatever else is raised, nothing was stored.
     """
-    return _writer(kind).create_each(kind, wanted, now)
+    return _writer(kind).create_each(kind, new_objects, now)
 
 
 def update(
@@ -177,7 +177,7 @@ def update(
         NotFound: there is none. Conflict: a precondition does not hold.
         StatusError: what admission says, or ``change`` raises.
     """
-    wanted = Update(
+    request = Update(
         namespace=namespace,
         name=name,
         change=change,
@@ -185,13 +185,13 @@ def update(
         manager=manager,
         subresource=subresource or "",
     )
-    return carry_out(kind_of(kind), wanted, now=now)
+    return carry_out(kind_of(kind), request, now=now)
 
 
-def carry_out(kind: Kind, wanted: Update, *, now: datetime) -> StoredObject:
+def carry_out(kind: Kind, request: Update, *, now: datetime) -> StoredObject:
     """Do what ``update`` says, and raise what it raises."""
-    writer = ResizingWriter() if wanted.subresource == "resize" else _writer(kind)
-    return writer.update(kind, wanted, now)
+    writer = ResizingWriter() if request.subresource == "resize" else _writer(kind)
+    return writer.update(kind, request, now)
 
 
 def are_renewed(kind: Kind, namespace: str, subresource: str) -> bool:
@@ -205,7 +205,7 @@ def are_renewed(kind: Kind, namespace: str, subresource: str) -> bool:
 
 
 def renew_each(
-    kind: Kind, wanted: Sequence[Update], *, now: datetime
+    kind: Kind, updates: Sequence[Update], *, now: datetime
 ) -> list[StoredObject | Exception]:
     """Update objects that ``are_renewed``, each as ``update`` does; return the results, in order.
 
@@ -213,7 +213,7 @@ def renew_each(
     was updated. Those that say nothing but that an agent lives are written by one statement; of
     leases not to the disk at once, since what a crash loses comes again with the next renewal.
     """
-    return _writer(kind).renew_each(kind, wanted, now)
+    return _writer(kind).renew_each(kind, updates, now)
 
 
 Follower = Callable[[str, str, str, datetime], object]
@@ -260,20 +260,20 @@ def delete(
     """
     kind = kind_of(kind)
     chosen = DeleteOptions.of(options)
-    wanted = chosen.about(namespace, name, user)
+    request = chosen.about(namespace, name, user)
     with transactions.work(dry_run=chosen.dry_run):
-        return deletion.only(_writer(kind).delete_each(kind, [wanted], now))
+        return deletion.only(_writer(kind).delete_each(kind, [request], now))
 
 
 def delete_each(
-    kind: Kind, wanted: Sequence[Deletion], *, now: datetime
+    kind: Kind, deletions: Sequence[Deletion], *, now: datetime
 ) -> list[DeletedObject | StatusError]:
     """Delete objects of one kind in one transaction, each as ``delete`` does.
 
     Returns each one's result, in order. What fails has its error there and spoils nothing for the
     others. Whatever else is raised, nothing was deleted.
     """
-    return _writer(kind).delete_each(kind, wanted, now)
+    return _writer(kind).delete_each(kind, deletions, now)
 
 
 __all__ = [

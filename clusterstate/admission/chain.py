@@ -111,8 +111,8 @@ def admit(
             compatibility=context.settings.compatibility,
         )
     )  # fmt: skip
-    if new_pod and (told := unknown_profile(new["spec"], context.settings.profiles)):
-        request.warnings.append(f"spec.schedulerName: {told}")
+    if new_pod and (warning := unknown_profile(new["spec"], context.settings.profiles)):
+        request.warnings.append(f"spec.schedulerName: {warning}")
     return AdmittedObject(new, request.warnings)
 
 

@@ -91,7 +91,7 @@ def _pod_level_resources(spec: Manifest, resources: Manifest) -> None:
         return
     try:
         pod = msgspec.convert({"spec": spec}, Pod)
-        asked = aggregate_container_requests(pod)
+        aggregate = aggregate_container_requests(pod)
         allowed = aggregate_container_limits(pod)
     except (msgspec.ValidationError, QuantityError):
         return  # validation names the field
@@ -103,7 +103,7 @@ def _pod_level_resources(spec: Manifest, resources: Manifest) -> None:
     if not limits:
         return
     resources["limits"] = limits
-    for name, amount in asked.items():
+    for name, amount in aggregate.items():
         if name in ("cpu", "memory"):
             requests.setdefault(name, str(amount))
     for name, value in limits.items():

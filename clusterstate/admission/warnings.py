@@ -48,10 +48,10 @@ def warnings_for(
 
     ``mounts_tokens``: whether a field that asks for a token is acted upon.
     """
-    told = _of_annotations(kind, manifest, old)
+    of_annotations = _of_annotations(kind, manifest, old)
     if old is not None and _is_alike(kind, manifest, old):
-        return told
-    warnings = told + silent_fields.warnings(kind, manifest)
+        return of_annotations
+    warnings = of_annotations + silent_fields.warnings(kind, manifest)
     if mounts_tokens:
         warnings = [one for one in warnings if _MOUNTS not in one.partition(":")[0]]
     spec = manifest.get("spec") or {}
@@ -104,9 +104,9 @@ def unknown_profile(spec: Manifest, profiles: frozenset[str] | None) -> str:
     name = spec.get("schedulerName") or DEFAULT_SCHEDULER
     if profiles is None or name in profiles or spec.get("nodeName"):
         return ""
-    known = ", ".join(sorted(profiles))
+    names = ", ".join(sorted(profiles))
     return (
-        f'no scheduler profile is called "{name}" (there is {known}): the pod waits until such a'
+        f'no scheduler profile is called "{name}" (there is {names}): the pod waits until such a'
         " profile is configured, or another scheduler of that name binds it"
     )
 

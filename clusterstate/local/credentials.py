@@ -123,7 +123,7 @@ def ensure_certificate(
     """
     certificate_file, key_file = state / "tls.crt", state / "tls.key"
     authority, authority_key = _authority(state, now)
-    wanted = alternative_names(host, advertised)
+    alternative_names_ = alternative_names(host, advertised)
     if pair := _pair(certificate_file, key_file):
         found = pair[0]
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -131,7 +131,7 @@ def ensure_certificate(
             found.issuer == authority.subject
             and found.not_valid_before_utc <= now  # made while the clock was wrong, else
             and found.not_valid_after_utc > now + timedelta(days=_RENEW_DAYS)
-            and names == wanted
+            and names == alternative_names_
         ):
             return certificate_file, key_file
     key = ec.generate_private_key(ec.SECP256R1())
@@ -143,7 +143,7 @@ def ensure_certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=_SERVER_DAYS))
-        .add_extension(wanted, critical=False)
+        .add_extension(alternative_names_, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

@@ -238,8 +238,8 @@ class Postgres:
 
     def _environment(self) -> dict[str, str]:
         """Return an environment without libpq's variables, which would mislead the tools."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
-        return kept | {"LC_ALL": "C", "TZ": "UTC"}
+        variables = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
+        return variables | {"LC_ALL": "C", "TZ": "UTC"}
 
     def spawn(
         self, output: int | IO[bytes], keep_open: Sequence[int] = ()
@@ -273,8 +273,8 @@ class Postgres:
         """Return whether the server answers, creating the database the first time it does."""
         try:
             with psycopg.connect(self.url("postgres"), autocommit=True, connect_timeout=2) as db:
-                known = db.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
-                if known.fetchone() is None:
+                row = db.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
+                if row.fetchone() is None:
                     db.execute(f"CREATE DATABASE {DATABASE}")
         except psycopg.OperationalError:
             return False

@@ -160,15 +160,15 @@ def aside(do: Callable[[], Any]) -> Any:
     read, write = os.pipe()
 
     def work() -> None:
-        told: dict[str, Any] = {"failed": "see above"}
+        result: dict[str, Any] = {"failed": "see above"}
         try:
-            told = {"found": do()}
+            result = {"found": do()}
         except CommandError as error:
-            told = {"failed": str(error)}
+            result = {"failed": str(error)}
         except DatabaseError as error:
-            told = {"database": str(error)}
+            result = {"database": str(error)}
         finally:
-            os.write(write, json.dumps(told).encode())
+            os.write(write, json.dumps(result).encode())
 
     process = _forked(work)
     os.close(write)
@@ -176,12 +176,12 @@ def aside(do: Callable[[], Any]) -> Any:
         answer = file.read()
     while process.poll() is None:
         time.sleep(_LOOK_SECONDS)
-    told = json.loads(answer or '{"failed": "it was ended"}')
-    if "database" in told:
-        raise DatabaseError(told["database"])
-    if "failed" in told:
-        raise CommandError(told["failed"])
-    return told["found"]
+    result = json.loads(answer or '{"failed": "it was ended"}')
+    if "database" in result:
+        raise DatabaseError(result["database"])
+    if "failed" in result:
+        raise CommandError(result["failed"])
+    return result["found"]
 
 
 def _forked(work: Callable[[], object]) -> ForkedProcess:
@@ -279,8 +279,8 @@ def _show(arguments: Sequence[str], variables: Sequence[str]) -> None:
     code, data, heap = (now[26], now[27]), (now[45], now[46]), (now[47], _LIBC.sbrk(0))
     places = (*code, *data, *heap, now[28], begin, middle, middle, end)
     packed = struct.pack("12QIi", *places, 0, 0, -1)
-    given = ctypes.create_string_buffer(packed, len(packed))
+    buffer = ctypes.create_string_buffer(packed, len(packed))
     size = ctypes.c_ulong(len(packed))
     none = ctypes.c_ulong(0)
-    if not _LIBC.prctl(_PR_SET_MM, _PR_SET_MM_MAP, ctypes.byref(given), size, none):
+    if not _LIBC.prctl(_PR_SET_MM, _PR_SET_MM_MAP, ctypes.byref(buffer), size, none):
         _shown[:] = [text]

@@ -79,42 +79,42 @@ class PartOptions:
     schedulers: int = 2
 
 
-def parts(wanted: PartOptions) -> Iterator[Part]:
+def parts(options: PartOptions) -> Iterator[Part]:
     """Return every process, in the order in which they start."""
-    web = (*_UVICORN, "--workers", str(wanted.web_workers))
+    web = (*_UVICORN, "--workers", str(options.web_workers))
     yield _part(
         "http",
         WEB,
-        *(*web, "--host", "127.0.0.1", "--port", str(wanted.http_port), _APPLICATION),
-        workers=wanted.web_workers,
+        *(*web, "--host", "127.0.0.1", "--port", str(options.http_port), _APPLICATION),
+        workers=options.web_workers,
     )
     secure = (
-        *("--ssl-certfile", str(wanted.certificate), "--ssl-keyfile", str(wanted.key)),
+        *("--ssl-certfile", str(options.certificate), "--ssl-keyfile", str(options.key)),
         *("--ssl-ciphers", _CIPHERS),
     )
     yield _part(
         "https",
         WEB,
-        *(*web, *secure, "--host", wanted.host, "--port", str(wanted.https_port), _APPLICATION),
-        workers=wanted.web_workers,
+        *(*web, *secure, "--host", options.host, "--port", str(options.https_port), _APPLICATION),
+        workers=options.web_workers,
     )
     yield _scheduler("scheduler")
     yield _part("timers", WORKERS, *_worker("timers", "timers"))
     yield _part("worker", WORKERS, *_worker("celery", "worker"), "--threads", "16")
-    for number in range(wanted.advisors):
+    for number in range(options.advisors):
         name = f"advisor{number + 1}" if number else "advisor"
         yield _part(name, WORKERS, *_worker("advisor", name), process="advisor")
     yield _part("beat", BEAT, *_CELERY_BEAT)
-    if wanted.console is not None:
+    if options.console is not None:
         # The web servers hand its requests over to it.
-        arguments = (*_UVICORN, "--uds", str(wanted.console), _APPLICATION)
+        arguments = (*_UVICORN, "--uds", str(options.console), _APPLICATION)
         yield _part("console", WEB, *arguments, late=True)
-    if wanted.schedulers > 1:
+    if options.schedulers > 1:
         yield _part(
             "timers-standby", WORKERS, *_worker("timers", "timers-standby"),
             process="timers", late=True,
         )  # fmt: skip
-    for number in range(1, wanted.schedulers):
+    for number in range(1, options.schedulers):
         # They follow warm, and take no time from the start.
         yield _scheduler(f"standby{number}" if number > 1 else "standby", late=True)
 

@@ -408,7 +408,7 @@ class Scheduler:
         """
         scheduler_configuration.note_use(
             revision=self._revision,
-            wanted=self._revision if wanted is None else wanted,
+            stored_revision=self._revision if wanted is None else wanted,
             problems=self._profiles.problems if problems is None else problems,
             is_usable=len(self._profiles.problems) < len(self._profiles.frameworks),
         )

@@ -68,36 +68,38 @@ def report(node_name: str, manifest: Manifest, *, now: datetime) -> Report:
             (node_name, msgspec.json.encode(read).decode(), now),
         )
         assert row is not None
-        seen: dict[str, str] = msgspec.json.decode(row[0]).get(SEEN) or {}
-        if seen or read.pressures:
-            _declare(node_name, read, seen, now)
+        last_pressures: dict[str, str] = msgspec.json.decode(row[0]).get(SEEN) or {}
+        if last_pressures or read.pressures:
+            _declare(node_name, read, last_pressures, now)
     return read
 
 
-def _declare(node_name: str, read: Report, seen: Mapping[str, str], now: datetime) -> None:
+def _declare(
+    node_name: str, read: Report, last_pressures: Mapping[str, str], now: datetime
+) -> None:
     """Set the node's conditions as its report says, and remember when it was under pressure."""
     patience = timedelta(seconds=settings.PRESSURE_TRANSITION_SECONDS)
     over = {
         kind
-        for kind, at in seen.items()
+        for kind, at in last_pressures.items()
         if kind not in read.pressures and now - datetime.fromisoformat(at) >= patience
     }
-    left = {kind: at for kind, at in seen.items() if kind not in over}
-    left |= dict.fromkeys(read.pressures, now.isoformat())
-    wanted = dict.fromkeys(over, False) | dict.fromkeys(read.pressures, True)
+    remaining = {kind: at for kind, at in last_pressures.items() if kind not in over}
+    remaining |= dict.fromkeys(read.pressures, now.isoformat())
+    pressures = dict.fromkeys(over, False) | dict.fromkeys(read.pressures, True)
 
     def declared(manifest: Manifest) -> Manifest:
         status = manifest.get("status") or {}
         conditions = list(status.get("conditions") or ())
-        for kind, is_true in sorted(wanted.items()):
+        for kind, is_true in sorted(pressures.items()):
             conditions = _with(conditions, kind, is_true=is_true, now=now)
         return {**manifest, "status": {**status, "conditions": conditions}}
 
-    if wanted:
+    if pressures:
         objects.update("Node", "", node_name, declared, subresource="status", now=now)
     sql.run(
         "UPDATE node_usage SET outcome = outcome || %s::text::jsonb WHERE node_name = %s::text",
-        (msgspec.json.encode({SEEN: left}).decode(), node_name),
+        (msgspec.json.encode({SEEN: remaining}).decode(), node_name),
     )
 
 

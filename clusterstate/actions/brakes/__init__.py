@@ -190,8 +190,8 @@ class EvictionCandidate(msgspec.Struct, frozen=True):
 class EvictionHeld(TooManyRequests):
     """A brake does not let the pod go. ``share`` is what would leave, as it is counted."""
 
-    def __init__(self, asked: EvictionCandidate, share: Share, limit: float) -> None:
-        self.asked, self.share, self.limit = asked, share, limit
+    def __init__(self, candidate: EvictionCandidate, share: Share, limit: float) -> None:
+        self.asked, self.share, self.limit = candidate, share, limit
         message = (
             f"Cannot evict pod: {share.leaving} of {share.total} pods of {share.scope}"
             f" {share.name} would leave within a minute, more than {limit:g} %."
@@ -255,24 +255,28 @@ def admit(namespace: str, name: str, *, now: datetime) -> None:
     row = sql.fetch_one(_WHO, (namespace, name))
     if row is None:
         return
-    asked = EvictionCandidate(*row)
+    candidate = EvictionCandidate(*row)
     sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.BRAKES,))
-    names = asked.names()
+    names = candidate.names()
     if names:
-        _judge(asked, names, now)
-        _note(asked, now)
-    if settings.ZONE_EVICTION_RATE and not paces.spend({asked.zone: 1}, now=now)[asked.zone]:
-        raise EvictionPaced(asked.zone)
+        _judge(candidate, names, now)
+        _note(candidate, now)
+    if (
+        settings.ZONE_EVICTION_RATE
+        and not paces.spend({candidate.zone: 1}, now=now)[candidate.zone]
+    ):
+        raise EvictionPaced(candidate.zone)
 
 
-def _judge(asked: EvictionCandidate, names: Mapping[str, str], now: datetime) -> None:
+def _judge(candidate: EvictionCandidate, names: Mapping[str, str], now: datetime) -> None:
     rows = sql.fetch(_STATES, (sql.Texts([*names]), sql.Texts([*names.values()]), now))
     states = {row[0]: row for row in rows}
     for scope, (_, name, state, leaving, total, limit) in states.items():
         if state == HELD:
-            raise EvictionHeld(asked, Share(scope, name, leaving, total), limit)
+            raise EvictionHeld(candidate, Share(scope, name, leaving, total), limit)
     counted = sql.fetch_one(
-        _ASKED, (asked.zone, asked.namespace, asked.owner, now - COUNTED_FOR, asked.uid)
+        _ASKED,
+        (candidate.zone, candidate.namespace, candidate.owner, now - COUNTED_FOR, candidate.uid),
     )
     assert counted is not None
     by_scope = dict(zip((ZONE, NAMESPACE, OWNER), counted, strict=True))
@@ -287,15 +291,15 @@ def _judge(asked: EvictionCandidate, names: Mapping[str, str], now: datetime) ->
             others, total = _others(scope, name, now, at_most=0.0)
             share = Share(scope, name, others + mine, total)
         if share.exceeds(limit):
-            raise EvictionHeld(asked, share, limit)
+            raise EvictionHeld(candidate, share, limit)
 
 
 def _others(scope: str, name: str, now: datetime, *, at_most: float) -> tuple[int, int]:
     """Return ``others_leaving``, at most so many seconds old."""
     moment = time.monotonic()
-    known = _counted.get((scope, name))
-    if known is not None and moment - known[0] < at_most:
-        return known[1], known[2]
+    cached = _counted.get((scope, name))
+    if cached is not None and moment - cached[0] < at_most:
+        return cached[1], cached[2]
     if len(_counted) > 1000:
         _counted.clear()
     others, total = others_leaving(scope, name, now)
@@ -303,8 +307,8 @@ def _others(scope: str, name: str, now: datetime, *, at_most: float) -> tuple[in
     return others, total
 
 
-def _note(asked: EvictionCandidate, now: datetime) -> None:
-    sql.run(_ASK, (asked.uid, now, asked.zone, asked.namespace, asked.owner))
+def _note(candidate: EvictionCandidate, now: datetime) -> None:
+    sql.run(_ASK, (candidate.uid, now, candidate.zone, candidate.namespace, candidate.owner))
 
 
 _WHOSE: Final = f"""

@@ -36,16 +36,16 @@ def tokens(zones: Sequence[str], *, now: datetime) -> dict[str, int]:
     return found
 
 
-def spend(wanted: Mapping[str, int], *, now: datetime, waits: bool = True) -> dict[str, int]:
+def spend(requested: Mapping[str, int], *, now: datetime, waits: bool = True) -> dict[str, int]:
     """Take this many evictions out of the zones' buckets, or what is in them; return how many.
 
     An eviction request waits until others are done (`locks.BRAKES`), before it locks any row. The
     timers' loop, which may hold rows, does not wait: then it is given nothing and comes again.
     """
-    if not wanted:
+    if not requested:
         return {}
     rate = settings.ZONE_EVICTION_RATE
-    zones = sorted(wanted)
+    zones = sorted(requested)
     full_since = now - timedelta(seconds=max(1.0, rate) / rate)
     with transaction.atomic():
         if waits:
@@ -55,7 +55,7 @@ def spend(wanted: Mapping[str, int], *, now: datetime, waits: bool = True) -> di
         ):
             return dict.fromkeys(zones, 0)
         there = tokens(zones, now=now)
-        taken = {zone: min(wanted[zone], there[zone]) for zone in zones}
+        granted = {zone: min(requested[zone], there[zone]) for zone in zones}
         sql.run(
             "INSERT INTO zone_pace AS z (zone, empty_at)"
             " SELECT zone, %s::timestamptz + taken * %s::float8 * interval '1 second'"
@@ -66,12 +66,12 @@ def spend(wanted: Mapping[str, int], *, now: datetime, waits: bool = True) -> di
                 full_since,
                 1 / rate,
                 sql.Texts(zones),
-                sql.Int8s([taken[zone] for zone in zones]),
+                sql.Int8s([granted[zone] for zone in zones]),
                 full_since,
                 full_since,
             ),
         )
-    return taken
+    return granted
 
 
 def give_back(unspent: Mapping[str, int]) -> None:

@@ -60,13 +60,13 @@ def delete_collection(
                 f" {done} of {len(keys)} {kind.plural} were deleted",
                 {"retryAfterSeconds": 1},
             )
-        wanted = [
+        deletions = [
             # Another object of that name, made since, is not meant.
             msgspec.structs.replace(chosen, uid=chosen.uid or uid).about(space, name, user)
             for space, name, uid in keys[first : first + CHUNK]
         ]
         with transactions.work(dry_run=True) if chosen.dry_run else nullcontext():
-            results = objects.delete_each(kind, wanted, now=now)
+            results = objects.delete_each(kind, deletions, now=now)
         for result in results:
             if not isinstance(result, StatusError):
                 done += 1

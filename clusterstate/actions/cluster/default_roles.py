@@ -24,23 +24,23 @@ from clusterstate.queries.objects.lists import list_page
 def reconcile(*, now: datetime) -> list[str]:
     """Create what is missing, complete what is there; return the names of what was created."""
     created: list[str] = []
-    for kind, wanted in (
+    for kind, defaults in (
         ("ClusterRole", default_roles.cluster_roles()),
         ("ClusterRoleBinding", default_roles.cluster_role_bindings()),
         ("Role", default_roles.roles()),
         ("RoleBinding", default_roles.role_bindings()),
     ):
-        created += _reconcile(kind, wanted, now)
+        created += _reconcile(kind, defaults, now)
     return created
 
 
-def _reconcile(kind: str, wanted: list[Manifest], now: datetime) -> list[str]:
+def _reconcile(kind: str, defaults: list[Manifest], now: datetime) -> list[str]:
     present = {}
     for item in list_page(kind).items:
         found = decode_object(item)
         present[found["metadata"].get("namespace", ""), found["metadata"]["name"]] = found
     missing = []
-    for manifest in wanted:
+    for manifest in defaults:
         metadata = manifest["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
         if key not in present:
@@ -50,38 +50,38 @@ def _reconcile(kind: str, wanted: list[Manifest], now: datetime) -> list[str]:
     return objects.create_missing(kind, missing, now=now)
 
 
-def _complete(kind: str, key: tuple[str, str], wanted: Manifest, now: datetime) -> None:
+def _complete(kind: str, key: tuple[str, str], default: Manifest, now: datetime) -> None:
     """Add to a stored object what it has to have."""
     namespace, name = key
     try:
         with transaction.atomic():
             objects.update(
-                kind, namespace, name, lambda current: _completed(current, wanted), now=now
+                kind, namespace, name, lambda current: _completed(current, default), now=now
             )
     except NotFound:
-        objects.create_missing(kind, [(namespace, wanted)], now=now)
+        objects.create_missing(kind, [(namespace, default)], now=now)
     except _OtherRole:
         with transaction.atomic():
             objects.delete(kind, namespace, name, now=now)
-            objects.create(kind, namespace, wanted, now=now)
+            objects.create(kind, namespace, default, now=now)
 
 
 class _OtherRole(Exception):
     """A binding is to another role than it has to be."""
 
 
-def _lacks(found: Manifest, wanted: Manifest) -> bool:
+def _lacks(found: Manifest, default: Manifest) -> bool:
     """Return whether a stored object has to be completed, and may be."""
     annotations = found["metadata"].get("annotations") or {}
     if annotations.get(default_roles.AUTO_UPDATE) == "false":
         return False
     try:
-        return _completed(found, wanted) != found
+        return _completed(found, default) != found
     except _OtherRole:
         return True
 
 
-def _completed(found: Manifest, wanted: Manifest) -> Manifest:
+def _completed(found: Manifest, default: Manifest) -> Manifest:
     """Return the stored object with what it lacks.
 
     Raises:
@@ -89,29 +89,29 @@ def _completed(found: Manifest, wanted: Manifest) -> Manifest:
     """
     result = {**found, "metadata": dict(found["metadata"])}
     for part in ("labels", "annotations"):
-        given = found["metadata"].get(part) or {}
-        result["metadata"][part] = {**given, **wanted["metadata"][part]}
-    if "roleRef" in wanted:
-        if found.get("roleRef") != wanted["roleRef"]:
+        present = found["metadata"].get(part) or {}
+        result["metadata"][part] = {**present, **default["metadata"][part]}
+    if "roleRef" in default:
+        if found.get("roleRef") != default["roleRef"]:
             raise _OtherRole
         subjects = found.get("subjects") or []
-        lacking = [one for one in wanted["subjects"] if one not in subjects]
+        lacking = [one for one in default["subjects"] if one not in subjects]
         if lacking:
             result["subjects"] = [*subjects, *lacking]
         return result
-    if "aggregationRule" in wanted:
-        result["aggregationRule"] = _merged(found.get("aggregationRule"), wanted)
+    if "aggregationRule" in default:
+        result["aggregationRule"] = _merged(found.get("aggregationRule"), default)
         return result
-    lacking = uncovered(rules_of(wanted["rules"]), rules_of(found.get("rules")))
+    lacking = uncovered(rules_of(default["rules"]), rules_of(found.get("rules")))
     if lacking:
         result["rules"] = [*(found.get("rules") or ()), *_manifests(lacking)]
     return result
 
 
-def _merged(found: Any, wanted: Manifest) -> Manifest:
+def _merged(found: Any, default: Manifest) -> Manifest:
     selectors = list((found or {}).get("clusterRoleSelectors") or ())
     selectors += [
-        one for one in wanted["aggregationRule"]["clusterRoleSelectors"] if one not in selectors
+        one for one in default["aggregationRule"]["clusterRoleSelectors"] if one not in selectors
     ]
     return {"clusterRoleSelectors": selectors}
 

@@ -45,9 +45,9 @@ def release_pod(namespace: str, name: str, uid: str, *, finalizer: str, now: dat
         metadata = dict(manifest["metadata"])
         if metadata["uid"] != uid:
             return manifest
-        kept = [one for one in metadata.pop("finalizers", None) or () if one != finalizer]
-        if kept:
-            metadata["finalizers"] = kept
+        remaining = [one for one in metadata.pop("finalizers", None) or () if one != finalizer]
+        if remaining:
+            metadata["finalizers"] = remaining
         return {**manifest, "metadata": metadata}
 
     try:

@@ -49,17 +49,17 @@ def finish_deletion(name: str, *, now: datetime) -> bool:
     for is_turn in (lambda kind: kind.name == "Pod", lambda kind: True):
         for kind in filter(is_turn, _present(name)):
             delete_collection(kind, name, {"propagationPolicy": "Background"}, now=now)
-        left = _present(name)
-        if any(map(is_turn, left)):
-            _tell(name, left, now)
+        remaining = _present(name)
+        if any(map(is_turn, remaining)):
+            _tell(name, remaining, now)
             return False
     if _has_conditions(name):
         _tell(name, (), now)
 
     def finalize(manifest: Manifest) -> Manifest:
         spec = manifest.get("spec") or {}
-        kept = [one for one in spec.get("finalizers") or () if one != "kubernetes"]
-        return {**manifest, "spec": {**spec, "finalizers": kept}}
+        finalizers = [one for one in spec.get("finalizers") or () if one != "kubernetes"]
+        return {**manifest, "spec": {**spec, "finalizers": finalizers}}
 
     try:
         objects.update("Namespace", "", name, finalize, subresource="finalize", now=now)
@@ -92,7 +92,7 @@ def _tell(name: str, kinds: Sequence[Kind], now: datetime) -> None:
         for line in held.split("\n") if held else ():
             finalizers.update(msgspec.json.decode(line, type=list[str]))
     texts = [f"{one} in {count} resource instances" for one, count in sorted(finalizers.items())]
-    wanted = [
+    new_conditions = [
         *_NO_FAILURES,
         _condition(
             "NamespaceContentRemaining",
@@ -113,10 +113,10 @@ def _tell(name: str, kinds: Sequence[Kind], now: datetime) -> None:
     def described(manifest: Manifest) -> Manifest:
         status = manifest.get("status") or {}
         conditions = {one["type"]: one for one in status.get("conditions") or ()}
-        for one in wanted:
-            known = conditions.get(one["type"]) or {}
-            since = known.get("lastTransitionTime")
-            if known.get("status") != one["status"] or since is None:
+        for one in new_conditions:
+            previous = conditions.get(one["type"]) or {}
+            since = previous.get("lastTransitionTime")
+            if previous.get("status") != one["status"] or since is None:
                 since = format_time(now)
             conditions[one["type"]] = {**one, "lastTransitionTime": since}
         return {**manifest, "status": {**status, "conditions": list(conditions.values())}}

@@ -59,16 +59,16 @@ class CertificateWriter(Writer):
     def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
         """Return the request with the times of conditions that were set or changed."""
         conditions = (new.get("status") or {}).get("conditions") or []
-        known = {
+        old_conditions = {
             one.get("type"): one
             for one in ((old or {}).get("status") or {}).get("conditions") or ()
         }
-        if all(one == known.get(one.get("type")) for one in conditions):
+        if all(one == old_conditions.get(one.get("type")) for one in conditions):
             return new
         moment = document.format_time(now)
         dated = []
         for one in conditions:
-            before = known.get(one.get("type"))
+            before = old_conditions.get(one.get("type"))
             same = before is not None and before.get("status") == one.get("status")
             since = before.get("lastTransitionTime") if before is not None and same else None
             dated.append({"lastUpdateTime": moment, "lastTransitionTime": since or moment, **one})

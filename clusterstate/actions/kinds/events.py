@@ -365,7 +365,7 @@ def _write(row: LockedRow, new: Manifest, text: str, now: datetime) -> int:
     return revision
 
 
-def _delete_each(wanted: Sequence[Deletion], now: datetime) -> list[DeletedObject | StatusError]:
+def _delete_each(deletions: Sequence[Deletion], now: datetime) -> list[DeletedObject | StatusError]:
     """Remove events, or begin to where finalizers keep them; return the results, in order.
 
     The log keeps the last state of each as a document.
@@ -385,7 +385,9 @@ def _delete_each(wanted: Sequence[Deletion], now: datetime) -> list[DeletedObjec
     def remove(rows: Sequence[LockedRow]) -> list[int]:
         return [_remove(row, now) for row in rows]
 
-    return deletion.delete_each(EVENT, wanted, lock=_lock, judge=judge, write=write, remove=remove)
+    return deletion.delete_each(
+        EVENT, deletions, lock=_lock, judge=judge, write=write, remove=remove
+    )
 
 
 _DELETE = f"""
@@ -410,11 +412,11 @@ def _remove(row: LockedRow, now: datetime) -> int:
     """Remove a locked event; return the revision. The service's own gets its document now."""
     document_id = row.document_id
     if not document_id:
-        made = sql.fetch_one(
+        document_row = sql.fetch_one(
             "INSERT INTO document (text) VALUES (%s::text) RETURNING id", (row.text,)
         )
-        assert made is not None
-        document_id = made[0]
+        assert document_row is not None
+        document_id = document_row[0]
     found = sql.fetch_one(
         _DELETE,
         (
@@ -435,7 +437,7 @@ class EventWriter(Writer):
     def create_each(
         self,
         kind: Kind,
-        wanted: Sequence[tuple[str, Manifest, User]],
+        new_objects: Sequence[tuple[str, Manifest, User]],
         now: datetime,
         *,
         all_or_nothing: bool = False,
@@ -443,19 +445,19 @@ class EventWriter(Writer):
         """Store events one by one; all or none, in the caller's transaction."""
         return [
             create_event(namespace, manifest, now=now, user=user)
-            for namespace, manifest, user in wanted
+            for namespace, manifest, user in new_objects
         ]
 
-    def update(self, kind: Kind, wanted: Update, now: datetime) -> StoredObject:
+    def update(self, kind: Kind, request: Update, now: datetime) -> StoredObject:
         """See ``update_event``: fields of an event have no owners."""
         with transaction.atomic():
             return update_event(
-                wanted.namespace, wanted.name, wanted.change, now=now, user=wanted.user
+                request.namespace, request.name, request.change, now=now, user=request.user
             )
 
     def delete_each(
-        self, kind: Kind, wanted: Sequence[Deletion], now: datetime
+        self, kind: Kind, deletions: Sequence[Deletion], now: datetime
     ) -> list[DeletedObject | StatusError]:
         """Delete events, or begin to, in one transaction; see ``Writer.delete_each``."""
         with transaction.atomic():
-            return _delete_each(wanted, now)
+            return _delete_each(deletions, now)

@@ -25,8 +25,8 @@ def for_node(old: Manifest, new: Manifest, now: datetime) -> list[str]:
     or such taints differ, else not at all.
     """
     before, after = msgspec.convert(old, Node), msgspec.convert(new, Node)
-    known, taints = _evicting(before), _evicting(after)
-    added = [taint for taint in taints if taint not in known]
+    old_taints, taints = _evicting(before), _evicting(after)
+    added = [taint for taint in taints if taint not in old_taints]
     relabelled = before.metadata.labels != after.metadata.labels
     if not relabelled and not added:
         return []
@@ -51,7 +51,7 @@ def for_node(old: Manifest, new: Manifest, now: datetime) -> list[str]:
                 f" match {EXECUTION_FIELD}"
             )
     if added:
-        late, later = _hastened(rules, stays, known, taints, now)
+        late, later = _hastened(rules, stays, old_taints, taints, now)
         if late or later:
             keys = ", ".join(taint.key for taint in added)
             warnings.append(
@@ -72,14 +72,15 @@ def _pods(count: int) -> str:
 def _hastened(
     rules: Mapping[int, Rules],
     stays: Sequence[Stay],
-    known: Sequence[Taint],
+    old_taints: Sequence[Taint],
     taints: Sequence[Taint],
     now: datetime,
 ) -> tuple[int, int]:
     """Return how many pods the new taints send away earlier: at once, and after a while."""
     counted = {
         id_: tuple(
-            eviction.countdowns(one.tolerations, some, added_at=now) for some in (known, taints)
+            eviction.countdowns(one.tolerations, some, added_at=now)
+            for some in (old_taints, taints)
         )
         for id_, one in rules.items()
     }

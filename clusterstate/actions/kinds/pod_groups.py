@@ -17,7 +17,7 @@ from clusterstate.objects.values.pod_group import GroupKey, with_condition
 _KIND: Final = KINDS["PodGroup"]
 
 
-def set_conditions(told: Mapping[GroupKey, tuple[Manifest, datetime]]) -> int:
+def set_conditions(new_conditions: Mapping[GroupKey, tuple[Manifest, datetime]]) -> int:
     """Write a condition of each group, with its time, in one transaction; return how many changed.
 
     A group that is gone is left out. It goes past admission, since it changes the status alone.
@@ -26,8 +26,8 @@ def set_conditions(told: Mapping[GroupKey, tuple[Manifest, datetime]]) -> int:
     def work() -> int:
         with transaction.atomic():
             texts = {}
-            for row in lock_rows(_KIND, list(told)):
-                condition, at = told[row.namespace, row.name]
+            for row in lock_rows(_KIND, list(new_conditions)):
+                condition, at = new_conditions[row.namespace, row.name]
                 manifest = row.manifest()
                 status = manifest.get("status") or {}
                 conditions = with_condition(
@@ -38,8 +38,8 @@ def set_conditions(told: Mapping[GroupKey, tuple[Manifest, datetime]]) -> int:
                     new = {**manifest, "status": {**status, "conditions": conditions}}
                     texts[row.id] = encode(_KIND.name, new)[0]
             if texts:
-                latest = max(at for _, at in told.values())
+                latest = max(at for _, at in new_conditions.values())
                 changes.announce(update_documents(_KIND, texts, now=latest), (_KIND.name,))
             return len(texts)
 
-    return again_after_deadlock(work) if told else 0
+    return again_after_deadlock(work) if new_conditions else 0

@@ -33,13 +33,13 @@ class QuotaWriter(Writer):
     def create_each(
         self,
         kind: Kind,
-        wanted: Sequence[tuple[str, Manifest, User]],
+        new_objects: Sequence[tuple[str, Manifest, User]],
         now: datetime,
         *,
         all_or_nothing: bool = False,
     ) -> list[StoredObject | StatusError]:
         """Create quotas, and count everything in their namespaces; in the caller's transaction."""
-        results = super().create_each(kind, wanted, now, all_or_nothing=all_or_nothing)
+        results = super().create_each(kind, new_objects, now, all_or_nothing=all_or_nothing)
         keys = {}
         for place, result in enumerate(results):
             if isinstance(result, StoredObject):
@@ -51,22 +51,22 @@ class QuotaWriter(Writer):
             results[place] = _as_counted(kind, key, results[place])
         return results
 
-    def update(self, kind: Kind, wanted: Update, now: datetime) -> StoredObject:
+    def update(self, kind: Kind, request: Update, now: datetime) -> StoredObject:
         """Update a quota; count again if it asks for other things, or if its status is written."""
         before: list[Manifest] = []
 
         def remembered(stored: Manifest) -> Manifest:
             before[:] = [stored.get("spec") or {}]
-            return wanted.change(stored)
+            return request.change(stored)
 
         with transaction.atomic():
-            stored = super().update(kind, replace(wanted, change=remembered), now)
+            stored = super().update(kind, replace(request, change=remembered), now)
             manifest = decode_object(stored.manifest)
-            if wanted.subresource and stored.changed:
-                quotas.count_again(wanted.namespace)
+            if request.subresource and stored.changed:
+                quotas.count_again(request.namespace)
             elif stored.changed and (manifest.get("spec") or {}) != before[0]:
-                quotas.recount(wanted.namespace, now=now)
-                return _as_counted(kind, (wanted.namespace, wanted.name), stored)
+                quotas.recount(request.namespace, now=now)
+                return _as_counted(kind, (request.namespace, request.name), stored)
             return stored
 
 
@@ -78,14 +78,14 @@ class DeviceClassWriter(Writer):
     def create_each(
         self,
         kind: Kind,
-        wanted: Sequence[tuple[str, Manifest, User]],
+        new_objects: Sequence[tuple[str, Manifest, User]],
         now: datetime,
         *,
         all_or_nothing: bool = False,
     ) -> list[StoredObject | StatusError]:
         """Create classes; claims that name them may be there already."""
-        results = super().create_each(kind, wanted, now, all_or_nothing=all_or_nothing)
-        if any(_resource(manifest) for _, manifest, _ in wanted):
+        results = super().create_each(kind, new_objects, now, all_or_nothing=all_or_nothing)
+        if any(_resource(manifest) for _, manifest, _ in new_objects):
             quotas.count_all_again()
         return results
 
@@ -116,6 +116,6 @@ def _as_counted(
     if not rows:
         return stored  # it was being deleted, and nothing keeps it any more
     row = rows[0]
-    told = decode_object(stored.manifest)["metadata"].get("resourceVersion", "0")
-    body = transactions.written_json(row.text, row.revision, row.overlay, before=int(told))
+    old_revision = decode_object(stored.manifest)["metadata"].get("resourceVersion", "0")
+    body = transactions.written_json(row.text, row.revision, row.overlay, before=int(old_revision))
     return StoredObject(body, row.revision, stored.warnings, stored.uid)

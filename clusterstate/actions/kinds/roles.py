@@ -84,8 +84,8 @@ def _is_open(new: Manifest, old: Manifest | None, user: User) -> bool:
 def _substance(manifest: Manifest) -> Manifest:
     """Return an object without what only says who keeps it."""
     metadata: Mapping[str, object] = manifest["metadata"]
-    kept = {key: value for key, value in metadata.items() if key not in _UNIMPORTANT}
-    return {**manifest, "metadata": kept}
+    substantial = {key: value for key, value in metadata.items() if key not in _UNIMPORTANT}
+    return {**manifest, "metadata": substantial}
 
 
 def _has_verb(user: User, verb: str, plural: str, namespace: str, name: str) -> bool:
@@ -94,9 +94,9 @@ def _has_verb(user: User, verb: str, plural: str, namespace: str, name: str) -> 
 
 
 def _require_held(
-    kind: Kind, name: str, namespace: str, wanted: Iterable[Rule], user: User
+    kind: Kind, name: str, namespace: str, granted: Iterable[Rule], user: User
 ) -> None:
-    missing = uncovered(wanted, authorizer.rules_for(user, namespace))
+    missing = uncovered(granted, authorizer.rules_for(user, namespace))
     if missing:
         groups = " ".join(f'"{group}"' for group in user.groups)
         rules = "\n".join(sorted(str(rule) for rule in missing))

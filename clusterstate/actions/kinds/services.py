@@ -67,8 +67,8 @@ def _pool() -> addresses.Pool:
     if fresh:
         for id_, text in sql.fetch(_READ, (sql.Int8s(fresh),)):
             spec = _decode(text.replace(document.SLOT, "")).spec
-            given = (*(one.node_port for one in spec.ports or ()), spec.health_check)
-            ports = tuple(port for port in given if port)
+            node_ports = (*(one.node_port for one in spec.ports or ()), spec.health_check)
+            ports = tuple(port for port in node_ports if port)
             found[id_] = _Allocations(spec.cluster_ip or "", ports)
     _known.clear()  # what is gone is forgotten
     _known.update(found)
@@ -87,7 +87,7 @@ class ServiceWriter(Writer):
     def create_each(
         self,
         kind: Kind,
-        wanted: Sequence[tuple[str, Manifest, User]],
+        new_objects: Sequence[tuple[str, Manifest, User]],
         now: datetime,
         *,
         all_or_nothing: bool = False,
@@ -95,9 +95,9 @@ class ServiceWriter(Writer):
         """See ``Writer.create_each``; what cannot get what it asks for is refused."""
         with transaction.atomic():
             pool = _pool()
-            results: list[StoredObject | StatusError | None] = [None] * len(wanted)
+            results: list[StoredObject | StatusError | None] = [None] * len(new_objects)
             filled: dict[int, tuple[str, Manifest, User]] = {}
-            for place, (namespace, manifest, user) in enumerate(wanted):
+            for place, (namespace, manifest, user) in enumerate(new_objects):
                 try:
                     filled[place] = (namespace, pool.filled(manifest, namespace=namespace), user)
                 except StatusError as error:

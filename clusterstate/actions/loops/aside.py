@@ -225,9 +225,9 @@ def _tell(
 
 
 def _has_rows(follower: str) -> bool:
-    known = _with_rows.get(follower)
-    if known is not None and (known[0] or time.monotonic() - known[1] < _ASKED_FOR):
-        return known[0]
+    cached = _with_rows.get(follower)
+    if cached is not None and (cached[0] or time.monotonic() - cached[1] < _ASKED_FOR):
+        return cached[0]
     return _ask(follower)
 
 

@@ -27,11 +27,11 @@ def set_cursor(name: str, revision: int) -> None:
     )
 
 
-def set_state(name: str, kept: dict[str, Any]) -> None:
+def set_state(name: str, state: dict[str, Any]) -> None:
     """Remember what a controller keeps between passes."""
     sql.run(
         "INSERT INTO controller_cursor (name, revision, state)"
         " VALUES (%s::text, 0, %s::text::jsonb)"
         " ON CONFLICT (name) DO UPDATE SET state = excluded.state",
-        (name, msgspec.json.encode(kept).decode()),
+        (name, msgspec.json.encode(state).decode()),
     )

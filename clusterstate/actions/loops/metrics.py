@@ -50,22 +50,22 @@ def add(*, gauges: bool = True) -> None:
     Raises:
         django.db.Error: nothing was added; what was counted is added the next time.
     """
-    taken = families.take_all()
+    totals = families.take_all()
     try:
         with transaction.atomic():
-            if taken:
+            if totals:
                 sql.run(
                     _ADD,
                     (
-                        sql.Texts([one.name for one in taken]),
-                        sql.Texts([one.labels for one in taken]),
-                        sql.Texts([_array(one.figures) for one in taken]),
+                        sql.Texts([one.name for one in totals]),
+                        sql.Texts([one.labels for one in totals]),
+                        sql.Texts([_array(one.figures) for one in totals]),
                     ),
                 )
             if gauges:
                 sql.run(_TELL, (_holder(), msgspec.json.encode(_gauges()).decode()))
     except BaseException:
-        families.put_back(taken)
+        families.put_back(totals)
         raise
 
 

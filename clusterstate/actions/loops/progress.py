@@ -135,18 +135,18 @@ class Memory:
 
     def __init__(self, loop: str) -> None:
         self._loop = loop
-        self._known = 0.0
+        self._stored = 0.0
 
     def recall(self) -> float:
         """Return the factor that a process with this loop asked for; 0 if none did."""
         row = sql.fetch_one(_RECALL, (self._loop,))
-        self._known = 0.0 if row is None else float(row[0])
-        return self._known
+        self._stored = 0.0 if row is None else float(row[0])
+        return self._stored
 
     def keep(self) -> None:
         """Store the factor that this process asks for, if it has changed, and its progress."""
-        asked = slowness.own.requested_factor()
-        if asked > 1 and asked != self._known:
-            sql.run(_REMEMBER, (self._loop, asked))
-            self._known = asked
+        factor = slowness.own.requested_factor()
+        if factor > 1 and factor != self._stored:
+            sql.run(_REMEMBER, (self._loop, factor))
+            self._stored = factor
         tell_steps()

@@ -266,7 +266,7 @@ def _write(
     end: int,
     now: datetime,
 ) -> None:
-    made = [one for _, one in packed]
+    blocks = [one for _, one in packed]
     make_partitions((now,))
     sql.run(
         _WRITE,
@@ -274,24 +274,24 @@ def _write(
             now,
             end,
             sql.Int4s([kind for kind, _ in packed]),
-            sql.Int4s([one.entries for one in made]),
-            sql.Int8s([one.first_from for one in made]),
-            sql.Int8s([one.first_revision for one in made]),
-            sql.Int8s([one.last_revision for one in made]),
-            sql.Texts([one.first_key for one in made]),
-            sql.Texts([one.last_key for one in made]),
-            sql.Byteas([one.marks for one in made]),
-            sql.Byteas([one.index for one in made]),
-            sql.Byteas([one.body for one in made]),
-            sql.Byteas([one.causes for one in made]),
+            sql.Int4s([one.entries for one in blocks]),
+            sql.Int8s([one.first_from for one in blocks]),
+            sql.Int8s([one.first_revision for one in blocks]),
+            sql.Int8s([one.last_revision for one in blocks]),
+            sql.Texts([one.first_key for one in blocks]),
+            sql.Texts([one.last_key for one in blocks]),
+            sql.Byteas([one.marks for one in blocks]),
+            sql.Byteas([one.index for one in blocks]),
+            sql.Byteas([one.body for one in blocks]),
+            sql.Byteas([one.causes for one in blocks]),
         ),
     )
     when = Moments.of(moments).pack()
     stored = len(when) + sum(
-        len(one.marks) + len(one.causes) + len(one.index) + len(one.body) for one in made
+        len(one.marks) + len(one.causes) + len(one.index) + len(one.body) for one in blocks
     )
     first_at = _EPOCH + min(at for _, at in moments) * _MICROSECOND
-    raw = sum(one.raw_bytes for one in made)
+    raw = sum(one.raw_bytes for one in blocks)
     sql.run(_WRITE_CHUNK, (end, first_at, len(moments), raw, stored, when))
 
 
@@ -363,8 +363,8 @@ def trim(*, now: datetime, keep_hours: int | None = None) -> int:
     long. From which revision on the past is known moves in the same transaction.
     """
     keep = settings.PAST_HOURS if keep_hours is None else keep_hours
-    kept = _name(_partition(now - timedelta(hours=keep)))
-    old = [name for name in _partitions() if name < kept]
+    oldest = _name(_partition(now - timedelta(hours=keep)))
+    old = [name for name in _partitions() if name < oldest]
     for count, name in enumerate(old):
         ends = datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC) + PARTITION
         try:

@@ -100,10 +100,10 @@ def append(lines: Sequence[AuditLine]) -> None:
 
 def trim(*, now: datetime) -> int:
     """Drop lines older than AUDIT_KEEP_HOURS, and the oldest beyond AUDIT_KEEP_LINES."""
-    kept = timedelta(hours=settings.AUDIT_KEEP_HOURS)
+    retention = timedelta(hours=settings.AUDIT_KEEP_HOURS)
     dropped = 0
     while True:
-        row = sql.fetch_one(_OLD, (_AT_ONCE, now - kept, settings.AUDIT_KEEP_LINES))
+        row = sql.fetch_one(_OLD, (_AT_ONCE, now - retention, settings.AUDIT_KEEP_LINES))
         if row is None or row[0] is None:
             return dropped
         with transaction.atomic():

@@ -51,7 +51,7 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> Trimmed:
     assert row is not None
     boundary: int = row[0]
     if past.is_kept():
-        boundary = _packed(boundary, now=now, kept=timedelta(seconds=keep))
+        boundary = _packed(boundary, now=now, retention=timedelta(seconds=keep))
     else:
         past.forget()
     dropped = documents = 0
@@ -90,7 +90,7 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> Trimmed:
     return Trimmed(dropped, documents, events, lineage.kept_after())
 
 
-def _packed(boundary: int, *, now: datetime, kept: timedelta) -> int:
+def _packed(boundary: int, *, now: datetime, retention: timedelta) -> int:
     """Pack what is to be trimmed, and return up to where that was possible.
 
     A log that cannot be packed must not fill the disk: when it is a day longer than it should be,
@@ -106,7 +106,7 @@ def _packed(boundary: int, *, now: datetime, kept: timedelta) -> int:
     if packed >= boundary:
         return boundary
     row = sql.fetch_one("SELECT at FROM change ORDER BY revision LIMIT 1")
-    if row is None or row[0] > now - kept - GIVE_UP:
+    if row is None or row[0] > now - retention - GIVE_UP:
         return packed
     logger.error("past_given_up", packed=packed, boundary=boundary)
     past.forget()

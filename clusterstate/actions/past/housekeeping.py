@@ -106,8 +106,8 @@ def drop_old_actors(*, now: datetime) -> int:
     A process caches the number of a user (`change_log.actors`) for half a day and looks it up again
     then, so the row of a user who still acts stays.
     """
-    kept = timedelta(days=actors.KEPT_DAYS, seconds=settings.HISTORY_SECONDS)
-    return sql.run("DELETE FROM actor WHERE used_at < %s::timestamptz", (now - kept,))
+    retention = timedelta(days=actors.KEPT_DAYS, seconds=settings.HISTORY_SECONDS)
+    return sql.run("DELETE FROM actor WHERE used_at < %s::timestamptz", (now - retention,))
 
 
 def drop_leftovers(*, now: datetime) -> None:

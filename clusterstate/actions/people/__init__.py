@@ -45,10 +45,10 @@ def from_provider(name: str, groups: Iterable[str]) -> User:
     if name.startswith(_RESERVED):
         raise NotAPerson(f"names that begin with {_RESERVED} are the cluster's own")
     printed = {one for one in groups if 0 < len(one) <= _LONGEST and one.isprintable()}
-    wanted = sorted(printed)[:MOST_GROUPS]
+    group_names = sorted(printed)[:MOST_GROUPS]
     with transaction.atomic():
-        person, made = User.objects.get_or_create(username=name)
-        if made:
+        person, is_new = User.objects.get_or_create(username=name)
+        if is_new:
             person.password = f"{_VOUCHED}{get_random_string(40)}"
             person.save(update_fields=["password"])
         elif person.has_usable_password():
@@ -58,18 +58,18 @@ def from_provider(name: str, groups: Iterable[str]) -> User:
         elif not person.is_active:
             raise NotAPerson(f"{name} is deactivated here")
         had = set(person.groups.values_list("name", flat=True))
-        if had != set(wanted):
+        if had != set(group_names):
             Group.objects.bulk_create(
-                [Group(name=one) for one in wanted if one not in had], ignore_conflicts=True
+                [Group(name=one) for one in group_names if one not in had], ignore_conflicts=True
             )
-            person.groups.set(Group.objects.filter(name__in=wanted))
+            person.groups.set(Group.objects.filter(name__in=group_names))
     return person
 
 
 def for_tokens(name: str) -> None:
     """Make a person who has tokens and no password; one who is there stays as they are."""
     with transaction.atomic():
-        person, made = User.objects.get_or_create(username=name)
-        if made:
+        person, is_new = User.objects.get_or_create(username=name)
+        if is_new:
             person.set_unusable_password()
             person.save(update_fields=["password"])

@@ -49,40 +49,40 @@ def issue(
     """
     account = get_manifest("ServiceAccount", namespace, name)
     _require_staying(account)
-    said: Manifest = {
+    claim: Manifest = {
         "namespace": namespace,
         "serviceaccount": {"name": name, "uid": account["metadata"]["uid"]},
     }
     if bound_to:
         kind, bound = _bound(bound_to, namespace, name)
-        said[accounts.BINDABLE[kind]] = bound
+        claim[accounts.BINDABLE[kind]] = bound
     key = signing_keys.current(now)
     expires_at = now + lifetime
-    meant = list(audiences) or [accounts.ISSUER]
+    audience = list(audiences) or [accounts.ISSUER]
     claims = {
         "iss": accounts.ISSUER,
         "sub": f"{ACCOUNT_PREFIX}{namespace}:{name}",
-        "aud": meant,
+        "aud": audience,
         "iat": int(now.timestamp()),
         "nbf": int(now.timestamp()),
         "exp": int(expires_at.timestamp()),
         "jti": str(uuid.uuid4()),
-        accounts.CLAIM: said,
+        accounts.CLAIM: claim,
     }
     token = jwt.encode(
         claims, key.private_key, algorithm=accounts.ALGORITHM, headers={"kid": key.id}
     )
-    return IssuedToken(token, meant, expires_at)
+    return IssuedToken(token, audience, expires_at)
 
 
 def _bound(reference: Manifest, namespace: str, account: str) -> tuple[str, Manifest]:
     """Return the kind of the object that a token is to be bound to, and its name and uid."""
     kind, name = reference.get("kind") or "", reference.get("name") or ""
     if kind not in accounts.BINDABLE or reference.get("apiVersion") != "v1":
-        known = ", ".join(accounts.BINDABLE)
+        supported = ", ".join(accounts.BINDABLE)
         raise BadRequest(
             f"cannot bind token to object of type {reference.get('apiVersion')}, Kind={kind}:"
-            f" supported kinds are {known}"
+            f" supported kinds are {supported}"
         )
     found = get_manifest(kind, "" if kind == "Node" else namespace, name)
     uid: str = found["metadata"]["uid"]

@@ -108,7 +108,7 @@ def begin(person: User, secret: str, code: str, *, now: datetime) -> list[str]:
     step = _matching(secret, _plain(code), now, after=0)
     if step is None:
         return []
-    made = [
+    recovery = [
         _plain(base64.b32encode(secrets.token_bytes(10)).decode()) for _ in range(_RECOVERY_CODES)
     ]
     _, is_new = OneTimeCodes.objects.get_or_create(
@@ -117,10 +117,10 @@ def begin(person: User, secret: str, code: str, *, now: datetime) -> list[str]:
             "secret": sealed(secret),
             "since": now,
             "last_step": step,
-            "recovery": [_digest(one) for one in made],
+            "recovery": [_digest(one) for one in recovery],
         },
     )
-    return [f"{one[:4]}-{one[4:8]}-{one[8:12]}-{one[12:]}" for one in made] if is_new else []
+    return [f"{one[:4]}-{one[4:8]}-{one[8:12]}-{one[12:]}" for one in recovery] if is_new else []
 
 
 def check(person: User, code: str, *, now: datetime) -> bool:

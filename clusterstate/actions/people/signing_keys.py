@@ -61,7 +61,7 @@ def withdraw(identity: str) -> None:
 
 
 def _add(number: int, now: datetime) -> None:
-    made = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+    private_key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
@@ -69,5 +69,5 @@ def _add(number: int, now: datetime) -> None:
     sql.run(
         "INSERT INTO signing_key (number, id, private_key, created_at)"
         " VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
-        (number, str(uuid.uuid4()), made.decode(), now),
+        (number, str(uuid.uuid4()), private_key.decode(), now),
     )

@@ -72,21 +72,21 @@ def remember_classes(found: Iterable[tuple[bytes, int, str]]) -> None:
         remember()
 
 
-def class_ids_of(wanted: Sequence[tuple[bytes, str, int]]) -> list[int]:
+def class_ids_of(classes: Sequence[tuple[bytes, str, int]]) -> list[int]:
     """Return the ids of scheduling classes, inserted if they are new, by one statement.
 
-    ``wanted``: digest and spec of each, and the id of the class that its pod has, which is not
+    ``classes``: digest and spec of each, and the id of the class that its pod has, which is not
     deleted while the pod has it. That another one is remembered does not count, since nothing here
     would tell that it was deleted since: it is asked for, and its row is locked until the pod is
     written.
     """
     specs = {}
-    for digest, spec, present in wanted:
-        known = known_classes.get(digest)
-        if known is None or known.id != present:
+    for digest, spec, present in classes:
+        cached = known_classes.get(digest)
+        if cached is None or cached.id != present:
             specs[digest] = spec
     ids = {} if not specs else _inserted(dict(sorted(specs.items())))
-    return [ids.get(digest, present) for digest, _, present in wanted]
+    return [ids.get(digest, present) for digest, _, present in classes]
 
 
 def _inserted(specs: Mapping[bytes, str]) -> dict[bytes, int]:

@@ -135,19 +135,19 @@ def create_pods(
         StatusError: whatever admission says; AlreadyExists for a name that is taken, also twice
             in the list.
     """
-    wanted = [(namespace, manifest, user) for manifest in manifests]
-    return _create(wanted, now, all_or_nothing=all_or_nothing)
+    new_objects = [(namespace, manifest, user) for manifest in manifests]
+    return _create(new_objects, now, all_or_nothing=all_or_nothing)
 
 
 def create_pods_each(
-    wanted: Sequence[tuple[str, Manifest, User]], *, now: datetime
+    new_objects: Sequence[tuple[str, Manifest, User]], *, now: datetime
 ) -> list[StoredObject | StatusError]:
     """Create pods (namespace, manifest, who wants it) as `objects.create_each` says."""
-    return _create(wanted, now, all_or_nothing=False)
+    return _create(new_objects, now, all_or_nothing=False)
 
 
 def _create(
-    wanted: Sequence[tuple[str, Manifest, User]],
+    new_objects: Sequence[tuple[str, Manifest, User]],
     now: datetime,
     books: quotas.Books | None = None,
     *,
@@ -157,21 +157,21 @@ def _create(
 
     With books the catalogue is current, and stays so until the transaction ends.
     """
-    results: list[StoredObject | StatusError | None] = [None] * len(wanted)
-    remaining = range(len(wanted))
+    results: list[StoredObject | StatusError | None] = [None] * len(new_objects)
+    remaining = range(len(new_objects))
     tries = 0
     context = catalogue.current()
     while remaining:
         if books is None and context.has_quotas:
-            spaces = {_namespace_of(namespace, manifest) for namespace, manifest, _ in wanted}
+            spaces = {_namespace_of(namespace, manifest) for namespace, manifest, _ in new_objects}
             if limited := quotas.limited(context, POD, spaces):
-                again = partial(_create, wanted, now, all_or_nothing=all_or_nothing)
+                again = partial(_create, new_objects, now, all_or_nothing=all_or_nothing)
                 return quotas.with_books(POD, spaces, limited, now, again)
         prepared: list[PreparedPod] = []
         places: list[int] = []
         charges: list[Charge] = []
         for place in remaining:
-            namespace, manifest, user = wanted[place]
+            namespace, manifest, user = new_objects[place]
             try:
                 one = prepare_pod(manifest, namespace, now, user, context)
                 one.actor = user.actor
@@ -203,7 +203,7 @@ def _create(
                     results[place] = outcome
                 remaining = range(0)
                 if renamed and all_or_nothing:
-                    remaining = range(len(wanted))
+                    remaining = range(len(new_objects))
                 elif renamed:
                     remaining = renamed  # type: ignore[assignment]
                 tries += 1
@@ -257,20 +257,20 @@ def _insert(
             if prepared[0].generated or not all_or_nothing:
                 return [error]
             raise
-        taken = _taken_names(prepared)
+        duplicates = _taken_names(prepared)
         if all_or_nothing:
-            first = next(iter(taken.values()), error)
-            if not any(prepared[i].generated for i in taken):
+            first = next(iter(duplicates.values()), error)
+            if not any(prepared[i].generated for i in duplicates):
                 raise first from None
-            return [taken.get(i, error) for i in range(len(prepared))]
-        free = [one for i, one in enumerate(prepared) if i not in taken]
+            return [duplicates.get(i, error) for i in range(len(prepared))]
+        free = [one for i, one in enumerate(prepared) if i not in duplicates]
         if len(free) == len(prepared):
             raise  # the pod with this name is gone; the caller may try again
         stored = _insert(free, now, epoch, books, all_or_nothing=False)
         if stored is None:
             return None
         rest = iter(stored)
-        return [taken[i] if i in taken else next(rest) for i in range(len(prepared))]
+        return [duplicates[i] if i in duplicates else next(rest) for i in range(len(prepared))]
     if not rows:
         return None
     revision = rows[-1][1]
@@ -301,12 +301,12 @@ def _taken_names(prepared: list[PreparedPod]) -> dict[int, AlreadyExists]:
         " ON p.namespace = k.namespace AND p.name = k.name",
         (sql.Texts([k[0] for k in keys]), sql.Texts([k[1] for k in keys])),
     )
-    seen = {(row[0], row[1]) for row in rows}
+    names = {(row[0], row[1]) for row in rows}
     result = {}
     for position, key in enumerate(keys):
-        if key in seen:
+        if key in names:
             result[position] = object_meta.already_exists(POD, key[1])
-        seen.add(key)
+        names.add(key)
     return result
 
 

@@ -57,7 +57,7 @@ def delete_pod(
         NotFound: there is no such pod.
         Conflict: a precondition names another uid or version.
     """
-    wanted = Deletion(
+    request = Deletion(
         namespace=namespace,
         name=name,
         user=user,
@@ -67,25 +67,25 @@ def delete_pod(
         propagation=propagation,
         condition=condition,
     )
-    return deletion.only(delete_pods_each([wanted], now=now))
+    return deletion.only(delete_pods_each([request], now=now))
 
 
 def delete_pods_each(
-    wanted: Sequence[Deletion], *, now: datetime
+    deletions: Sequence[Deletion], *, now: datetime
 ) -> list[DeletedObject | StatusError]:
     """Delete pods as ``delete_pod`` does; return each one's result, in order.
 
     All by one statement, where nothing is to be asked about any of them; else in one transaction.
     Whatever else than a result is raised, nothing was deleted.
     """
-    if not wanted:
+    if not deletions:
         return []
-    keys = [(one.namespace, one.name) for one in wanted]
-    if len(set(keys)) == len(keys) and all(map(_goes_at_once, wanted)):
-        by = [one.user.actor for one in wanted]
+    keys = [(one.namespace, one.name) for one in deletions]
+    if len(set(keys)) == len(keys) and all(map(_goes_at_once, deletions)):
+        by = [one.user.actor for one in deletions]
         if found := again_after_deadlock(lambda: delete_free_pods(keys, by, now=now)):
             return [*found]
-    return _delete_judged(wanted, now=now)
+    return _delete_judged(deletions, now=now)
 
 
 def _goes_at_once(one: Deletion) -> bool:
@@ -101,7 +101,7 @@ def _goes_at_once(one: Deletion) -> bool:
 
 
 def _delete_judged(
-    wanted: Sequence[Deletion], *, now: datetime
+    deletions: Sequence[Deletion], *, now: datetime
 ) -> list[DeletedObject | StatusError]:
     """Delete pods in one transaction, each locked and judged."""
     context = catalogue.current()
@@ -123,25 +123,25 @@ def _delete_judged(
     def work() -> list[DeletedObject | StatusError]:
         with transaction.atomic():
             return deletion.delete_each(
-                POD, wanted, lock=lock_pods, judge=judge, write=write, remove=remove
+                POD, deletions, lock=lock_pods, judge=judge, write=write, remove=remove
             )
 
     return again_after_deadlock(work)
 
 
-def _judge(row: LockedRow, wanted: Deletion, context: Context, now: datetime) -> Outcome:
+def _judge(row: LockedRow, request: Deletion, context: Context, now: datetime) -> Outcome:
     """Return the fate of a locked pod that is to be deleted.
 
     Raises:
         StatusError: what a precondition or admission says.
     """
-    grace_seconds, condition = wanted.grace_seconds, wanted.condition
+    grace_seconds, condition = request.grace_seconds, request.condition
     old = row.manifest()
     metadata = old["metadata"]
     object_meta.check_before_deletion(
-        POD, metadata, uid=wanted.uid, resource_version=wanted.resource_version
+        POD, metadata, uid=request.uid, resource_version=request.resource_version
     )
-    admission.admit("Pod", DELETE, None, old, "", context, wanted.user)
+    admission.admit("Pod", DELETE, None, old, "", context, request.user)
     if metadata.get("deletionTimestamp"):
         # Judged on the locked row: who looked before may have been overtaken by an eviction.
         condition = None
@@ -154,7 +154,7 @@ def _judge(row: LockedRow, wanted: Deletion, context: Context, now: datetime) ->
     if not row.overlay.node_name or row.phase in FINISHED:
         grace = 0
     present = metadata.get("finalizers") or []
-    finalizers = finalizers_for("Pod", present, wanted.propagation)
+    finalizers = finalizers_for("Pod", present, request.propagation)
     gone = grace == 0 and not finalizers
     if gone and condition is None:
         return deletion.removal(row)

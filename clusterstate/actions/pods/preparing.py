@@ -125,7 +125,7 @@ def _fill(template: _Template, metadata: Manifest, now: datetime) -> PreparedPod
     if not isinstance(name, str) or not name or formats.dns_subdomain(name):
         return None
     uid = object_meta.new_uid()
-    known = known_classes.get(template.digest)
+    cached_class = known_classes.get(template.digest)
     return PreparedPod(
         uid,
         template.namespace,
@@ -138,7 +138,7 @@ def _fill(template: _Template, metadata: Manifest, now: datetime) -> PreparedPod
         document.EMPTY,
         template.digest,
         template.spec,
-        None if known is None else known.id,
+        None if cached_class is None else cached_class.id,
     )
 
 
@@ -155,19 +155,19 @@ def prepare_without_template(
     admitted = admission.admit("Pod", CREATE, new, None, "", context, user)
     new = admitted.manifest
     digest, spec = scheduling_class.encode(new)
-    known = known_classes.get(digest)
-    qos = known.qos if known is not None else class_facts(spec)[0]
+    cached_class = known_classes.get(digest)
+    qos = cached_class.qos if cached_class is not None else class_facts(spec)[0]
     status: Manifest = {"phase": "Pending", "qosClass": qos}
     pod_spec = new["spec"]
     if pod_spec.get("schedulingGates"):
         # applySchedulingGatedCondition, pkg/registry/core/pod/strategy.go
-        told = "Scheduling is blocked due to non-empty scheduling gates"
+        message = "Scheduling is blocked due to non-empty scheduling gates"
         status["conditions"] = [
             {
                 "type": "PodScheduled",
                 "status": "False",
                 "reason": "SchedulingGated",
-                "message": told,
+                "message": message,
                 "lastTransitionTime": document.format_time(now),
             }
         ]
@@ -188,6 +188,6 @@ def prepare_without_template(
         overlay=overlay,
         digest=digest,
         spec=spec,
-        class_id=None if known is None else known.id,
+        class_id=None if cached_class is None else cached_class.id,
     )
     return prepared, metadata

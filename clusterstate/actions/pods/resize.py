@@ -64,14 +64,14 @@ class ResizingWriter(PodWriter):
         self._warnings: list[str] = []
         self._why: Verdict | None = None
 
-    def update(self, kind: Kind, wanted: Update, now: datetime) -> StoredObject:
+    def update(self, kind: Kind, request: Update, now: datetime) -> StoredObject:
         """Resize a pod; see `actions.objects.update`. A resize that has to wait is warned of."""
 
         def work() -> StoredObject:
             self._waits, self._warnings, self._why = None, [], None
             with transaction.atomic():
-                self._books, _ = quotas.open_books([wanted.namespace])
-                stored = super(ResizingWriter, self).update(kind, wanted, now)
+                self._books, _ = quotas.open_books([request.namespace])
+                stored = super(ResizingWriter, self).update(kind, request, now)
                 self._books.write(now)
                 return stored
 
@@ -157,8 +157,8 @@ def _decided(
     had = resizing.allocated(old)
     why = None
     if node is not None:
-        wanted, has = resizing.amounts(new), resizing.amounts(had)
-        why = resizing.verdict(wanted, has, node.others(pod_id), node.offered)
+        requested, has = resizing.amounts(new), resizing.amounts(had)
+        why = resizing.verdict(requested, has, node.others(pod_id), node.offered)
     if why is None:
         return resizing.carry_out(new, generation), None
     return resizing.hold(new, had, why, generation, document.format_time(now)), why
@@ -166,10 +166,10 @@ def _decided(
 
 def _tell(row: LockedRow, why: Verdict | None, now: datetime) -> None:
     """Record the Event of what was decided, as a kubelet does."""
-    said = "ResizeCompleted", "Pod resize completed", "Normal"
+    event = "ResizeCompleted", "Pod resize completed", "Normal"
     if why is not None:
-        said = f"Resize{why.reason}", f"Pod resize {why.reason}: {why.message}", "Warning"
-    reason, message, type_ = said
+        event = f"Resize{why.reason}", f"Pod resize {why.reason}: {why.message}", "Warning"
+    reason, message, type_ = event
     news = Occurrence(
         kind=POD.name,
         namespace=row.namespace,

@@ -44,15 +44,15 @@ def rewrite_pod(
 
 
 def rewrite_pods(
-    wanted: Sequence[tuple[int, str, str, Callable[[Manifest], Manifest]]], *, now: datetime
+    rewrites: Sequence[tuple[int, str, str, Callable[[Manifest], Manifest]]], *, now: datetime
 ) -> int:
     """Change several pods as ``rewrite_pod`` does; return how many of them still exist.
 
-    ``wanted``: id, namespace, name and change of each. One statement locks them, one writes them.
+    ``rewrites``: id, namespace, name and change of each. One statement locks them, one writes them.
     """
-    changes_of = {pod_id: change for pod_id, _, _, change in wanted}
+    changes_of = {pod_id: change for pod_id, _, _, change in rewrites}
     with transaction.atomic():
-        rows = lock_pods([(namespace, name) for _, namespace, name, _ in wanted])
+        rows = lock_pods([(namespace, name) for _, namespace, name, _ in rewrites])
         rows = [row for row in rows if row.id in changes_of]
         found = [_changed(row, changes_of[row.id]) for row in rows]
         if versions := [one for one in found if one is not None]:

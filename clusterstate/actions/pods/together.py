@@ -78,14 +78,14 @@ def leaving(
             if pod_id not in pod_ids
         ]
         yield others
-        wanted = [
+        deletions = [
             Deletion(
                 namespace=namespace, name=name, condition=condition, grace_seconds=grace_seconds,
                 user=user,
             )
             for namespace, name in others
         ]  # fmt: skip
-        for found in delete_pods_each(wanted, now=now):
+        for found in delete_pods_each(deletions, now=now):
             if isinstance(found, StatusError) and not isinstance(found, NotFound):
                 raise found
         if groups:

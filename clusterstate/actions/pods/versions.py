@@ -122,10 +122,10 @@ def write_versions(versions: Sequence[Version], *, now: datetime) -> list[int]:
     status = [one.manifest.get("status") or {} for one in versions]
     classes = [one.row.class_id for one in versions]
     moved = [place for place, one in enumerate(versions) if not one.same_class]
-    wanted = [
+    new_classes = [
         (*scheduling_class.encode(versions[place].manifest), classes[place]) for place in moved
     ]
-    for place, class_id in zip(moved, class_ids_of(wanted), strict=True):
+    for place, class_id in zip(moved, class_ids_of(new_classes), strict=True):
         classes[place] = class_id
     found = sql.fetch(
         _UPDATE,
@@ -255,8 +255,8 @@ def delete_free_pods(
     for uid, text, revision, before, *slots in sql.fetch(
         _DELETE_FREE, (*actors.gate(), *parameters)
     ):
-        told = transactions.written_json(text, revision, pod_overlay(*slots), before=before)
-        found.append(DeletedObject(told, revision, uid, gone=True))
+        body = transactions.written_json(text, revision, pod_overlay(*slots), before=before)
+        found.append(DeletedObject(body, revision, uid, gone=True))
     if found:
         changes.announce(max(one.revision for one in found), (POD.name,), leaving=True)
     return found

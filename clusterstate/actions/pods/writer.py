@@ -31,13 +31,13 @@ class PodWriter(Writer):
     def create_each(
         self,
         kind: Kind,
-        wanted: Sequence[tuple[str, Manifest, User]],
+        new_objects: Sequence[tuple[str, Manifest, User]],
         now: datetime,
         *,
         all_or_nothing: bool = False,
     ) -> list[StoredObject | StatusError]:
         """See ``create_pods_each``."""
-        return create_pods_each(wanted, now=now)
+        return create_pods_each(new_objects, now=now)
 
     def lock(self, kind: Kind, namespace: str, name: str) -> LockedRow:
         """See ``lock_pod``."""
@@ -76,10 +76,10 @@ class PodWriter(Writer):
         return remove_pods(rows, now=now)
 
     def delete_each(
-        self, kind: Kind, wanted: Sequence[Deletion], now: datetime
+        self, kind: Kind, deletions: Sequence[Deletion], now: datetime
     ) -> list[DeletedObject | StatusError]:
         """See ``delete_pods_each``: a pod has a grace period."""
-        return delete_pods_each(wanted, now=now)
+        return delete_pods_each(deletions, now=now)
 
 
 def usage_of(pod: Manifest) -> usage.Usage:

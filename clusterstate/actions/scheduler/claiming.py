@@ -274,8 +274,8 @@ def release(what: Release, *, now: datetime) -> None:
 
     def let_go(stored: Manifest) -> Manifest:
         meta = stored["metadata"]
-        kept = [name for name in meta.get("finalizers") or () if name != FINALIZER]
-        return {**stored, "metadata": {**meta, "finalizers": kept}}
+        finalizers = [name for name in meta.get("finalizers") or () if name != FINALIZER]
+        return {**stored, "metadata": {**meta, "finalizers": finalizers}}
 
     def work() -> None:
         with transaction.atomic():
@@ -322,8 +322,8 @@ def _write_special(
         "apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid,
         "controller": True, "blockOwnerDeletion": True,
     }  # fmt: skip
-    kept = ("annotations", "finalizers")
-    meta = {key: claim["metadata"][key] for key in kept if key in claim["metadata"]}
+    copied = ("annotations", "finalizers")
+    meta = {key: claim["metadata"][key] for key in copied if key in claim["metadata"]}
     meta |= {
         "generateName": f"{name}-extended-resources-", "namespace": namespace,
         "ownerReferences": [owner],
@@ -332,12 +332,12 @@ def _write_special(
     stored = objects.create(
         _CLAIM, namespace, {**what, "metadata": meta, "spec": claim["spec"]}, now=now
     )
-    made = msgspec.json.decode(stored.manifest)["metadata"]["name"]
+    claim_name = msgspec.json.decode(stored.manifest)["metadata"]["name"]
     status = {"allocation": claim["status"]["allocation"], "reservedFor": [user]}
     objects.update(
         _CLAIM,
         namespace,
-        made,
+        claim_name,
         lambda old: {**old, "status": status},
         now=now,
         subresource="status",
@@ -349,7 +349,10 @@ def _write_special(
         mappings = [
             {**one, "containerName": names[int(one["containerName"])]} for one in claim[MAPPINGS]
         ]
-        told = {"requestMappings": mappings, "resourceClaimName": made}
-        return {**old, "status": {**(old.get("status") or {}), "extendedResourceClaimStatus": told}}
+        claim_status = {"requestMappings": mappings, "resourceClaimName": claim_name}
+        return {
+            **old,
+            "status": {**(old.get("status") or {}), "extendedResourceClaimStatus": claim_status},
+        }
 
     rewrite_pod(pod_id, noted, now=now)

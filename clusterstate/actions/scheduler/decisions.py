@@ -159,14 +159,14 @@ def record_columns(many: MadeMany, first: Turn) -> int:
     if not many.pod_id:
         return 0
     tables: dict[bytes, bytes] = {}
-    known: dict[int, bytes] = {}  # by identity: thousands share a table of some kilobytes
+    digest_by_id: dict[int, bytes] = {}  # by identity: thousands share a table of some kilobytes
     digests: list[bytes | None] = []
     for table in many.table:
         digest: bytes | None = None
         if table is not None:
-            digest = known.get(id(table))
+            digest = digest_by_id.get(id(table))
             if digest is None:
-                digest = known[id(table)] = blake2b(table, digest_size=16).digest()
+                digest = digest_by_id[id(table)] = blake2b(table, digest_size=16).digest()
                 tables[digest] = table
         digests.append(digest)
     moments = many.at
@@ -276,8 +276,8 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> int:
         "SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
         " WHERE i.inhparent = 'decision'::regclass"
     )
-    kept = _name(_begin(boundary))
-    old = [name for (name,) in rows if name.startswith("decision_") and name < kept]
+    oldest = _name(_begin(boundary))
+    old = [name for (name,) in rows if name.startswith("decision_") and name < oldest]
     if old:
         # Together: whoever verifies finds the decisions, or a seal that says that they went.
         try:

@@ -106,12 +106,12 @@ _ALLOW = " ".join(_ALLOW.split())
 
 def allow(pairs: Iterable[tuple[int, str]]) -> list[int]:
     """Record that plugins (name) allow pods (id); return the pods whose reservations changed."""
-    wanted = sorted(set(pairs))
-    if not wanted:
+    permits = sorted(set(pairs))
+    if not permits:
         return []
     rows = sql.fetch(
         _ALLOW,
-        (sql.Int8s([pod_id for pod_id, _ in wanted]), sql.Texts([name for _, name in wanted])),
+        (sql.Int8s([pod_id for pod_id, _ in permits]), sql.Texts([name for _, name in permits])),
     )
     return [row[0] for row in rows]
 

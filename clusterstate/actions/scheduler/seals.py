@@ -128,12 +128,12 @@ def trim(*, before: datetime, now: datetime) -> None:
     if old is None:
         ends = seals.ends()
         old = ends.trimmed, ends.trimmed_digest, ends.trimmed_decision
-    said = DroppedDecisions(before, old[0], old[2], bytes(old[1])).text()
-    said_digest = hashlib.sha256(said.encode()).digest()
+    statement = DroppedDecisions(before, old[0], old[2], bytes(old[1])).text()
+    said_digest = hashlib.sha256(statement.encode()).digest()
     digest = next_digest(digest, sealed, 0, said_digest)
     sql.run(
         _APPEND,
-        (last + 1, sealed, digest, last + 1, sealed, 0, now, now, said_digest, digest, said),
+        (last + 1, sealed, digest, last + 1, sealed, 0, now, now, said_digest, digest, statement),
     )
     sql.run(
         "UPDATE seal_head SET trimmed_id = %s::bigint, trimmed_digest = %s::bytea,"
@@ -175,11 +175,11 @@ class _Chain(msgspec.Struct, frozen=True):
     kept_from: datetime | None
 
 
-def verify(*, wanted: str = "") -> Verification:
+def verify(*, expected: str = "") -> Verification:
     """Follow the chain from its old end to the newest seal, and compute each digest again.
 
-    ``wanted``: remember whether this digest, in hexadecimal, was met. Queries once for each seal,
-    and for a thousand of them once more. Sealing and dropping may go on meanwhile.
+    ``expected``: note whether this digest, in hexadecimal, was met. Queries once for each seal, and
+    for a thousand of them once more. Sealing and dropping may go on meanwhile.
 
     Raises:
         Broken: a seal does not follow from the one before it, one is missing, what is missing was
@@ -187,8 +187,11 @@ def verify(*, wanted: str = "") -> Verification:
     """
     chain = _follow()
     found = Verification()
-    if wanted in {chain.ends.trimmed_digest.hex(), *(one.digest.hex() for one in chain.seals)}:
-        found.digests.add(wanted)
+    if expected in {
+        chain.ends.trimmed_digest.hex(),
+        *(one.digest.hex() for one in chain.seals),
+    }:
+        found.digests.add(expected)
     kept_from, decision = chain.kept_from, chain.ends.trimmed_decision
     for one in chain.seals:
         while not _is_partly_gone(one, kept_from):

@@ -146,14 +146,14 @@ class Writer:
         Raises:
             StatusError: what admission says; AlreadyExists; NotFound for a missing namespace.
         """
-        wanted = [(namespace, manifest, user) for namespace, manifest in items]
-        stored = self.create_each(kind, wanted, now, all_or_nothing=True)
+        new_objects = [(namespace, manifest, user) for namespace, manifest in items]
+        stored = self.create_each(kind, new_objects, now, all_or_nothing=True)
         return [one for one in stored if isinstance(one, StoredObject)]
 
     def create_each(
         self,
         kind: Kind,
-        wanted: Sequence[tuple[str, Manifest, User]],
+        new_objects: Sequence[tuple[str, Manifest, User]],
         now: datetime,
         *,
         all_or_nothing: bool = False,
@@ -166,12 +166,12 @@ class Writer:
         """
         if kind.in_catalogue:
             catalogue.lock_for_writing()
-        return self._create(kind, wanted, now, None, all_or_nothing=all_or_nothing)
+        return self._create(kind, new_objects, now, None, all_or_nothing=all_or_nothing)
 
     def _create(
         self,
         kind: Kind,
-        wanted: Sequence[tuple[str, Manifest, User]],
+        new_objects: Sequence[tuple[str, Manifest, User]],
         now: datetime,
         books: quotas.Books | None,
         *,
@@ -180,15 +180,17 @@ class Writer:
         """Create objects as ``create_each`` says, and charge the books, if there are any."""
         writes_catalogue = kind.in_catalogue
         context = catalogue.current()
-        results: list[StoredObject | StatusError | None] = [None] * len(wanted)
-        remaining: Sequence[int] = range(len(wanted))
+        results: list[StoredObject | StatusError | None] = [None] * len(new_objects)
+        remaining: Sequence[int] = range(len(new_objects))
         for attempt in range(_MAX_TRIES):
             if books is None and context.has_quotas:
-                spaces = {namespace or _own_namespace(one) for namespace, one, _ in wanted}
+                spaces = {namespace or _own_namespace(one) for namespace, one, _ in new_objects}
                 if limited := quotas.limited(context, kind, spaces):
-                    again = partial(self._create, kind, wanted, now, all_or_nothing=all_or_nothing)
+                    again = partial(
+                        self._create, kind, new_objects, now, all_or_nothing=all_or_nothing
+                    )
                     return quotas.with_books(kind, spaces, limited, now, again)
-            prepared, refused = self._admit_new(kind, wanted, remaining, now, context)
+            prepared, refused = self._admit_new(kind, new_objects, remaining, now, context)
             # A rule that is out of date may refuse what the current one admits.
             if refused and not catalogue.is_current(context):
                 context = catalogue.reload()
@@ -208,7 +210,7 @@ class Writer:
                     # The lock keeps the epoch as it is; what was read before may be older, and
                     # then the namespace may be about to go.
                     epoch=context.epoch if kind.namespaced or not writes_catalogue else None,
-                    by=[wanted[one.place][2].actor for one in prepared],
+                    by=[new_objects[one.place][2].actor for one in prepared],
                     fetch=sql.fetch if books is None else partial(books.fetch, now=now),
                     savepoint=books is None or not books.is_hopeful,
                 )
@@ -216,10 +218,12 @@ class Writer:
                 if books is not None:
                     for namespace, charged in charges:
                         books.take_back(namespace, charged)
-                taken = stored_rows.taken_names(kind, [one.admitted.manifest for one in prepared])
+                duplicates = stored_rows.taken_names(
+                    kind, [one.admitted.manifest for one in prepared]
+                )
                 last = attempt == _MAX_TRIES - 1
                 for position, one in enumerate(prepared):
-                    if position in taken and (last or not one.generated):
+                    if position in duplicates and (last or not one.generated):
                         name = one.admitted.manifest["metadata"]["name"]
                         error = object_meta.already_exists(kind, name)
                         if all_or_nothing:
@@ -276,7 +280,7 @@ class Writer:
     def _admit_new(
         self,
         kind: Kind,
-        wanted: Sequence[tuple[str, Manifest, User]],
+        new_objects: Sequence[tuple[str, Manifest, User]],
         places: Sequence[int],
         now: datetime,
         context: catalogue.Catalogue,
@@ -285,7 +289,7 @@ class Writer:
         prepared: list[_New] = []
         refused: dict[int, StatusError] = {}
         for place in places:
-            namespace, manifest, user = wanted[place]
+            namespace, manifest, user = new_objects[place]
             try:
                 new, generated = object_meta.prepare(
                     kind, namespace, manifest, now=now, uid=object_meta.new_uid()
@@ -302,20 +306,20 @@ class Writer:
             prepared.append(_New(place, admitted, generated))
         return prepared, refused
 
-    def update(self, kind: Kind, wanted: Update, now: datetime) -> StoredObject:
-        """Replace an object by what ``wanted.change`` makes of it; see `actions.objects.update`."""
+    def update(self, kind: Kind, request: Update, now: datetime) -> StoredObject:
+        """Replace an object by what ``request.change`` makes of it; see `actions.objects.update`."""
         with transaction.atomic():
             if kind.in_catalogue:
                 catalogue.lock_for_writing()
             context = catalogue.fresh()
             self.lock_before()
-            row = self.lock(kind, wanted.namespace, wanted.name)
-            version = self._next(kind, row, wanted, context, now)
+            row = self.lock(kind, request.namespace, request.name)
+            version = self._next(kind, row, request, context, now)
             if isinstance(version, StoredObject):
                 return version
             new, old = version.new, version.old
             leaves = version.leaves(kind)
-            books = None if leaves else self.charge_update(kind, new, old, wanted.subresource)
+            books = None if leaves else self.charge_update(kind, new, old, request.subresource)
             revision = self._write(kind, version, now)
             if books is not None:
                 books.write(now)
@@ -325,7 +329,7 @@ class Writer:
         self,
         kind: Kind,
         row: LockedRow,
-        wanted: Update,
+        request: Update,
         context: catalogue.Catalogue,
         now: datetime,
     ) -> NewVersion | StoredObject:
@@ -334,20 +338,20 @@ class Writer:
         Raises:
             StatusError: what admission says, or the change raises.
         """
-        subresource, user = wanted.subresource, wanted.user
+        subresource, user = request.subresource, request.user
         row.actor = user.actor
         old, current = row.manifest(), row.manifest()
         # Earlier versions stored them. As with etcd, they are gone with the next write, which
         # they change nothing about: neither the generation nor a spec that may not change.
         schema.drop_unknown(kind.name, old, current)
-        new = object_meta.merge_update(kind, old, wanted.change(current), subresource)
+        new = object_meta.merge_update(kind, old, request.change(current), subresource)
         admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)
         self.permit(kind, admitted.manifest, old, user, subresource)
         new = self.settle(admitted.manifest, old, now)
         kind.strategy.canonicalize(new, old)
         kind.strategy.stamp(new, object_meta.stamp(now))
-        if wanted.manager is not None:
-            new = managed_fields.updated(kind, old, new, wanted.manager, now)
+        if request.manager is not None:
+            new = managed_fields.updated(kind, old, new, request.manager, now)
         text, slots = document.encode(kind.name, new)
         if object_meta.same(kind, row, old, new, text, slots):
             return StoredObject(
@@ -363,7 +367,7 @@ class Writer:
         return NewVersion(row, new, old, text, slots, warnings)
 
     def renew_each(
-        self, kind: Kind, wanted: Sequence[Update], now: datetime
+        self, kind: Kind, updates: Sequence[Update], now: datetime
     ) -> list[StoredObject | Exception]:
         """Update objects, each as ``update`` does; return their results, in order.
 
@@ -378,10 +382,10 @@ class Writer:
             results.clear()
             with transaction.atomic():
                 context = catalogue.fresh()
-                found = stored_rows.lock_rows(kind, [(one.namespace, one.name) for one in wanted])
+                found = stored_rows.lock_rows(kind, [(one.namespace, one.name) for one in updates])
                 rows = {(row.namespace, row.name): row for row in found}
                 renewed: dict[int, NewVersion] = {}
-                for place, one in enumerate(wanted):
+                for place, one in enumerate(updates):
                     row = rows.pop((one.namespace, one.name), None)
                     if row is None:
                         continue
@@ -410,7 +414,7 @@ class Writer:
                 return error
 
         again_after_deadlock(renew)
-        return [results.get(place) or one_by_one(one) for place, one in enumerate(wanted)]
+        return [results.get(place) or one_by_one(one) for place, one in enumerate(updates)]
 
     def _write(self, kind: Kind, version: NewVersion, now: datetime) -> int:
         """Write the new version of a locked row, or remove it if nothing keeps it any more."""
@@ -430,7 +434,7 @@ class Writer:
         return revision
 
     def delete_each(
-        self, kind: Kind, wanted: Sequence[Deletion], now: datetime
+        self, kind: Kind, deletions: Sequence[Deletion], now: datetime
     ) -> list[DeletedObject | StatusError]:
         """Delete objects, or begin to, in one transaction; return their results, in order.
 
@@ -465,7 +469,7 @@ class Writer:
                     catalogue.lock_for_writing()
                 self.lock_before()
                 results = deletion.delete_each(
-                    kind, wanted, lock=lock, judge=judge, write=write, remove=remove
+                    kind, deletions, lock=lock, judge=judge, write=write, remove=remove
                 )
                 if kind.in_catalogue and any(isinstance(one, DeletedObject) for one in results):
                     catalogue.advance()
@@ -503,7 +507,7 @@ def _charge(
 
 
 def judge_deletion(
-    kind: Kind, row: LockedRow, wanted: Deletion, context: admission.Context, now: datetime
+    kind: Kind, row: LockedRow, request: Deletion, context: admission.Context, now: datetime
 ) -> Outcome:
     """Return the fate of a locked object, not a pod, that is to be deleted.
 
@@ -512,12 +516,12 @@ def judge_deletion(
     """
     old = row.manifest()
     object_meta.check_before_deletion(
-        kind, old["metadata"], uid=wanted.uid, resource_version=wanted.resource_version
+        kind, old["metadata"], uid=request.uid, resource_version=request.resource_version
     )
-    admission.admit(kind.name, DELETE, None, old, "", context, wanted.user)
+    admission.admit(kind.name, DELETE, None, old, "", context, request.user)
     new = {**old, "metadata": dict(old["metadata"])}
     present = old["metadata"].get("finalizers") or []
-    finalizers = finalizers_for(kind.name, present, wanted.propagation)
+    finalizers = finalizers_for(kind.name, present, request.propagation)
     if finalizers != present:
         new["metadata"]["finalizers"] = finalizers
         if not finalizers:

@@ -106,7 +106,7 @@ Remove = Callable[[Sequence[LockedRow]], list[int]]
 
 def delete_each(
     kind: Kind,
-    wanted: Sequence[Deletion],
+    deletions: Sequence[Deletion],
     *,
     lock: Lock,
     judge: Judge,
@@ -121,19 +121,19 @@ def delete_each(
     nothing was deleted.
     """
     results: dict[int, DeletedObject | StatusError] = {}
-    remaining = list(range(len(wanted)))
+    remaining = list(range(len(deletions)))
     while remaining:
         turn: dict[tuple[str, str], int] = {}
         for place in remaining:
-            turn.setdefault((wanted[place].namespace, wanted[place].name), place)
-        results.update(_delete_turn(kind, wanted, turn, lock, judge, write, remove))
+            turn.setdefault((deletions[place].namespace, deletions[place].name), place)
+        results.update(_delete_turn(kind, deletions, turn, lock, judge, write, remove))
         remaining = [place for place in remaining if place not in results]
-    return [results[place] for place in range(len(wanted))]
+    return [results[place] for place in range(len(deletions))]
 
 
 def _delete_turn(
     kind: Kind,
-    wanted: Sequence[Deletion],
+    deletions: Sequence[Deletion],
     turn: dict[tuple[str, str], int],
     lock: Lock,
     judge: Judge,
@@ -149,9 +149,9 @@ def _delete_turn(
         if row is None:
             results[place] = not_found(kind, key[1])
             continue
-        row.actor = wanted[place].user.actor
+        row.actor = deletions[place].user.actor
         try:
-            outcomes[place] = row, judge(row, wanted[place])
+            outcomes[place] = row, judge(row, deletions[place])
         except StatusError as error:
             results[place] = error
     written = [place for place, (_, one) in outcomes.items() if one.manifest is not None]

@@ -80,11 +80,11 @@ def prepare(
     Raises:
         BadRequest: it carries a resourceVersion, or another namespace.
     """
-    given: Manifest = manifest.get("metadata") or {}
-    if (given.get("resourceVersion") or "0") != "0":
+    sent: Manifest = manifest.get("metadata") or {}
+    if (sent.get("resourceVersion") or "0") != "0":
         raise BadRequest("resourceVersion should not be set on objects to be created")
     metadata = {
-        key: value for key, value in given.items() if key not in _SERVER_OWNED and value is not None
+        key: value for key, value in sent.items() if key not in _SERVER_OWNED and value is not None
     }
     if not managed_fields.are_readable(metadata.get("managedFields") or ()):
         del metadata["managedFields"]
@@ -154,10 +154,10 @@ def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> 
     if subresource:
         part = "spec" if subresource in _OF_SPEC else "status"
         if subresource in _OF_SPEC:
-            given = metadata
+            new_metadata = metadata
             metadata = dict(old_metadata)
             if subresource == "resize":
-                keep(metadata, given, "managedFields")
+                keep(metadata, new_metadata, "managedFields")
         result = {**old, "metadata": metadata}
         if new.get(part) is None:
             result.pop(part, None)

@@ -483,14 +483,14 @@ def wrong_accounts(namespace: str) -> list[tuple[str, Manifest, Manifest]]:
     if sql.fetch_one(again, (namespace, COUNT_AGAIN)) is not None:
         return []
     rows = [LockedRow(*one) for one in sql.fetch(_READ, (spaces,))]
-    known, counted = Books(rows), Books(rows)
+    stored, counted = Books(rows), Books(rows)
     ended = sql.fetch(_LOOK, (spaces, spaces, _special(), _special()))
-    if _count_ended(known, ended):
+    if _count_ended(stored, ended):
         return []
     count(counted, namespace)
     return [
         (one.name, one.status(), other.status())
-        for one, other in zip(known.of(namespace), counted.of(namespace), strict=True)
+        for one, other in zip(stored.of(namespace), counted.of(namespace), strict=True)
         if one.status() != other.status()
     ]
 

@@ -181,13 +181,13 @@ def taken_names(kind: Kind, manifests: Sequence[Manifest]) -> set[int]:
         f" JOIN unnest(%s, %s) AS k(namespace, name) ON t.name = k.name {match}",
         (sql.Texts([key[0] for key in keys]), sql.Texts([key[1] for key in keys])),
     )
-    seen = {(row[0], row[1]) for row in rows}
-    taken = set()
+    names = {(row[0], row[1]) for row in rows}
+    positions = set()
     for position, key in enumerate(keys):
-        if key in seen:
-            taken.add(position)
-        seen.add(key)
-    return taken
+        if key in names:
+            positions.add(position)
+        names.add(key)
+    return positions
 
 
 def _is_seen(kind: Kind) -> str:

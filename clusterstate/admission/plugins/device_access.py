@@ -25,12 +25,12 @@ def admit(request: Request) -> None:
     spec, path = request.manifest.get("spec") or {}, "spec"
     if request.kind == "ResourceClaimTemplate":
         spec, path = spec.get("spec") or {}, "spec.spec"
-    asked = [
+    fields = [
         f"{path}.devices.requests[{index}].exactly.adminAccess"
         for index, one in enumerate((spec.get("devices") or {}).get("requests") or ())
         if (one.get("exactly") or {}).get("adminAccess")
     ]
-    if not asked:
+    if not fields:
         return
     namespace = request.context.namespace(request.namespace) or {}
     labels = (namespace.get("metadata") or {}).get("labels") or {}
@@ -39,6 +39,6 @@ def admit(request: Request) -> None:
             f"admin access to devices requires the `{LABEL}: true` label on the containing"
             " namespace"
         )
-        errors = [forbidden(field, detail) for field in asked]
+        errors = [forbidden(field, detail) for field in fields]
         group = ALL_KINDS[request.kind].group
         raise Invalid(request.kind, request.display_name(), errors, group)

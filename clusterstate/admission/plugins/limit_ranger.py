@@ -81,12 +81,12 @@ def _fill_in(limit_range: Manifest, pod: Manifest) -> list[str]:
 
 def _merge(container: Manifest, part: str, defaults: Manifest) -> list[str]:
     """Add the defaults that a container lacks, in place; return their names in order."""
-    stated = container.get("resources") or {}
-    present = stated.get(part) or {}
+    resources = container.get("resources") or {}
+    present = resources.get(part) or {}
     missing = sorted(name for name in defaults if name not in present)
     if missing:
         filled = {**present, **{name: defaults[name] for name in missing}}
-        container["resources"] = {**stated, part: filled}
+        container["resources"] = {**resources, part: filled}
     return missing
 
 
@@ -156,19 +156,19 @@ class _Amounts:
         """
         amounts = [self.requests.get(name, ZERO), self.limits.get(name, ZERO), bound]
         if self._exact:
-            asked, limit, enforced = (one.nano for one in amounts)
+            request, limit, enforced = (one.nano for one in amounts)
         elif all(one.value() <= _MOST_THOUSANDTHS for one in amounts):
-            asked, limit, enforced = (one.milli_value() for one in amounts)
+            request, limit, enforced = (one.milli_value() for one in amounts)
         else:
-            asked, limit, enforced = (one.value() for one in amounts)
-        return asked, limit, enforced
+            request, limit, enforced = (one.value() for one in amounts)
+        return request, limit, enforced
 
     def ratio_is_above(self, name: str, most: Quantity) -> bool:
         """Return whether the limit is more than ``most`` times the request; neither is 0."""
-        asked, limit, _ = self.comparable(name, most)
+        request, limit, _ = self.comparable(name, most)
         if self._exact:
-            return limit * 10**9 > asked * most.nano
-        ratio = limit / asked
+            return limit * 10**9 > request * most.nano
+        ratio = limit / request
         if most.value() <= _MOST_THOUSANDTHS:
             return ratio * 1000 > most.milli_value()
         return ratio > most.value()
@@ -183,8 +183,8 @@ def _pod_violations(limit_range: Manifest, request: Request) -> Iterator[str]:
     for item in _items(limit_range):
         if item.get("type") == "Container":
             before = {} if old is None else dict(_containers(old, {}, version))
-            for _, asked in _containers(request.manifest, before, version):
-                yield from _violations(item, asked)
+            for _, amounts in _containers(request.manifest, before, version):
+                yield from _violations(item, amounts)
         elif item.get("type") == "Pod":
             stored = None if old is None else _whole(old, None, version)
             yield from _violations(item, _whole(request.manifest, stored, version))
@@ -197,9 +197,9 @@ def _containers(
     spec = pod.get("spec") or {}
     for field, _ in _CONTAINER_FIELDS:
         for container in spec.get(field) or ():
-            stated, name = container.get("resources") or {}, container.get("name") or ""
-            requests = _parsed(stated.get("requests") or {})
-            limits = _parsed(stated.get("limits") or {})
+            resources, name = container.get("resources") or {}, container.get("name") or ""
+            requests = _parsed(resources.get("requests") or {})
+            limits = _parsed(resources.get("limits") or {})
             yield name, _Amounts(requests, limits, before.get(name), version)
 
 
@@ -214,58 +214,58 @@ def _claim_violations(limit_range: Manifest, request: Request) -> Iterator[str]:
     old = request.old if request.operation == UPDATE else None
     version = request.context.settings.compatibility
     before = None if old is None else _Amounts(_claimed(old), {}, None, version)
-    asked = _Amounts(_claimed(request.manifest), {}, before, version)
+    amounts = _Amounts(_claimed(request.manifest), {}, before, version)
     for item in _items(limit_range, "PersistentVolumeClaim"):
         type_ = item["type"]
-        yield from _below(item, asked)
-        for name, high in asked.bounds(item, "max"):
+        yield from _below(item, amounts)
+        for name, high in amounts.bounds(item, "max"):
             says = f"maximum {name} usage per {type_} is {high}"
-            wanted, _, most = asked.comparable(name, high)
-            if name not in asked.requests:
+            requested, _, most = amounts.comparable(name, high)
+            if name not in amounts.requests:
                 yield f"{says}.  No request is specified"
-            elif wanted > most:
-                yield f"{says}, but request is {asked.requests[name]}"
+            elif requested > most:
+                yield f"{says}, but request is {amounts.requests[name]}"
 
 
 def _claimed(manifest: Manifest) -> ResourceList:
-    stated = (manifest.get("spec") or {}).get("resources") or {}
-    return _parsed(stated.get("requests") or {})
+    resources = (manifest.get("spec") or {}).get("resources") or {}
+    return _parsed(resources.get("requests") or {})
 
 
 def _parsed(amounts: Mapping[str, str | int | float]) -> ResourceList:
     return resources.parse_resources(amounts)
 
 
-def _violations(item: Manifest, asked: _Amounts) -> Iterator[str]:
-    type_, requests, limits = item["type"], asked.requests, asked.limits
-    yield from _below(item, asked)
-    for name, high in asked.bounds(item, "max"):
-        wanted, limit, most = asked.comparable(name, high)
+def _violations(item: Manifest, amounts: _Amounts) -> Iterator[str]:
+    type_, requests, limits = item["type"], amounts.requests, amounts.limits
+    yield from _below(item, amounts)
+    for name, high in amounts.bounds(item, "max"):
+        request, limit, most = amounts.comparable(name, high)
         says = f"maximum {name} usage per {type_} is {high}"
         if name not in limits:
             yield f"{says}.  No limit is specified"
         elif limit > most:
             yield f"{says}, but limit is {limits[name]}"
-        elif name in requests and wanted > most:
+        elif name in requests and request > most:
             yield f"{says}, but request is {requests[name]}"
-    for name, ratio in asked.bounds(item, "maxLimitRequestRatio"):
-        wanted, limit, _ = asked.comparable(name, ratio)
+    for name, ratio in amounts.bounds(item, "maxLimitRequestRatio"):
+        request, limit, _ = amounts.comparable(name, ratio)
         says = f"{name} max limit to request ratio per {type_} is {ratio}"
-        if not wanted:
+        if not request:
             yield f"{says}, but no request is specified or request is 0"
         elif not limit:
             yield f"{says}, but no limit is specified or limit is 0"
-        elif asked.ratio_is_above(name, ratio):
-            yield f"{says}, but provided ratio is {limit / wanted:f}"
+        elif amounts.ratio_is_above(name, ratio):
+            yield f"{says}, but provided ratio is {limit / request:f}"
 
 
-def _below(item: Manifest, asked: _Amounts) -> Iterator[str]:
-    for name, low in asked.bounds(item, "min"):
+def _below(item: Manifest, amounts: _Amounts) -> Iterator[str]:
+    for name, low in amounts.bounds(item, "min"):
         says = f"minimum {name} usage per {item['type']} is {low}"
-        wanted, limit, least = asked.comparable(name, low)
-        if name not in asked.requests:
+        request, limit, least = amounts.comparable(name, low)
+        if name not in amounts.requests:
             yield f"{says}.  No request is specified"
-        elif wanted < least:
-            yield f"{says}, but request is {asked.requests[name]}"
-        elif name in asked.limits and limit < least:
-            yield f"{says}, but limit is {asked.limits[name]}"
+        elif request < least:
+            yield f"{says}, but request is {amounts.requests[name]}"
+        elif name in amounts.limits and limit < least:
+            yield f"{says}, but limit is {amounts.limits[name]}"

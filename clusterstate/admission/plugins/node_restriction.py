@@ -415,13 +415,13 @@ def api_object_reference(spec: Manifest) -> str | None:
 
 def _volume_reference(volume: Manifest) -> str | None:
     name = volume.get("name") or ""
-    stated = [kind for kind in volume if kind != "name" and volume[kind] is not None]
-    if not _OF_NO_OBJECT.isdisjoint(stated):
+    sources = [kind for kind in volume if kind != "name" and volume[kind] is not None]
+    if not _OF_NO_OBJECT.isdisjoint(sources):
         return None
     for kind, resource in _OF_AN_OBJECT.items():
-        if kind in stated:
+        if kind in sources:
             return resource
-    if "projected" not in stated:
+    if "projected" not in sources:
         raise ValueError(f'unknown volume type for volume  "{name}"')
     for source in volume["projected"].get("sources") or ():
         for kind, resource in _PROJECTED.items():

@@ -44,26 +44,28 @@ def validate(request: Request) -> None:
     if node is None:
         raise request.forbidden(f'node "{name}" not found')
     offered = (node.get("status") or {}).get("allocatable") or {}
-    asked = resources.pod_requests(msgspec.convert({"spec": spec}, Pod))
+    requests = resources.pod_requests(msgspec.convert({"spec": spec}, Pod))
     lacking = []
     for resource in _MUTABLE:
-        wanted = _units(resource, asked.get(resource))
-        given = _units(resource, Quantity.parse(offered.get(resource, 0)))
-        if wanted > given:
-            lacking.append(f"{resource}, requested: {wanted}, allocatable: {given}")
+        requested = _units(resource, requests.get(resource))
+        allocatable = _units(resource, Quantity.parse(offered.get(resource, 0)))
+        if requested > allocatable:
+            lacking.append(f"{resource}, requested: {requested}, allocatable: {allocatable}")
     if lacking:
-        said = f"Node didn't have enough allocatable resources: {'; '.join(lacking)}"
-        raise _refused(request, said, "NodeCapacity")
-    told = node.get("status") or {}
-    declared = told.get("declaredFeatures") or ()
+        message = f"Node didn't have enough allocatable resources: {'; '.join(lacking)}"
+        raise _refused(request, message, "NodeCapacity")
+    status = node.get("status") or {}
+    declared = status.get("declaredFeatures") or ()
     needed = [one for one in features_of_resize(spec, old.get("spec") or {}) if one not in declared]
-    if needed and (told.get("nodeInfo") or {}).get("kubeletVersion"):
-        said = f"pod update requires features {', '.join(needed)} which are not available on node"
-        raise request.forbidden(f'{said} "{name}"')
+    if needed and (status.get("nodeInfo") or {}).get("kubeletVersion"):
+        message = (
+            f"pod update requires features {', '.join(needed)} which are not available on node"
+        )
+        raise request.forbidden(f'{message} "{name}"')
     system = ((node.get("metadata") or {}).get("labels") or {}).get(_OS, "linux")
     if system != "linux":
-        said = f'pod resize is only supported on linux nodes, node "{name}" is "{system}"'
-        raise _refused(request, said, "UnsupportedPlatform")
+        message = f'pod resize is only supported on linux nodes, node "{name}" is "{system}"'
+        raise _refused(request, message, "UnsupportedPlatform")
 
 
 def _units(resource: str, amount: Quantity | None) -> int:
@@ -73,6 +75,6 @@ def _units(resource: str, amount: Quantity | None) -> int:
     return amount.milli_value() if resource == resources.CPU else amount.value()
 
 
-def _refused(request: Request, said: str, cause: str) -> Forbidden:
-    error = request.forbidden(said)
+def _refused(request: Request, message: str, cause: str) -> Forbidden:
+    error = request.forbidden(message)
     return Forbidden(error.message, {**error.details, "causes": [{"reason": cause}]})

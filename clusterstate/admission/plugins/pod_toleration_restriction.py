@@ -67,8 +67,8 @@ def _is_ignored(request: Request) -> bool:
 
 def _quality_of_service(pod: Manifest) -> str:
     """Return the class that the status states, else the one that follows from the spec."""
-    stated = (pod.get("status") or {}).get("qosClass")
-    return str(stated) if stated else qos_class(msgspec.convert({"spec": pod["spec"]}, Pod))
+    qos = (pod.get("status") or {}).get("qosClass")
+    return str(qos) if qos else qos_class(msgspec.convert({"spec": pod["spec"]}, Pod))
 
 
 def validate(request: Request) -> None:

@@ -41,10 +41,10 @@ def admit(request: Request) -> None:
         class_name, value, policy = default_priority(request.context)
         if class_name:
             spec["priorityClassName"] = class_name
-    stated = spec.get("priority")
-    if stated is not None and stated != value:
+    priority = spec.get("priority")
+    if priority is not None and priority != value:
         raise request.forbidden(
-            f"the integer value of priority ({stated}) must not be provided in {_named(request)} "
+            f"the integer value of priority ({priority}) must not be provided in {_named(request)} "
             f"spec; priority admission controller computed {value} from the given PriorityClass "
             "name"
         )

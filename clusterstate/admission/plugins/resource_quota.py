@@ -90,7 +90,7 @@ class Account:
         self._selectors = _selectors(spec)
         self.looks_into_pods = any(one.scope in _LOOKED_UP for one in self._selectors)
         """Whether it looks at pods beyond their scheduling class."""
-        self._stated = COMPUTE & self.hard.keys()
+        self._required = COMPUTE & self.hard.keys()
 
     def counts(self, usage: Usage) -> dict[str, Quantity]:
         """Return what an object counts for here, resources that it has none of left out."""
@@ -103,11 +103,11 @@ class Account:
 
         By resource, the places of the containers, those that run first after the others.
         """
-        if not self._stated or not all(one.matches(usage) for one in self._selectors):
+        if not self._required or not all(one.matches(usage) for one in self._selectors):
             return {}
         found: dict[str, list[int]] = {}
-        for place, stated in enumerate(usage.stated):
-            for name in self._stated - stated:
+        for place, names in enumerate(usage.stated):
+            for name in self._required - names:
                 found.setdefault(name, []).append(place)
         return found
 
@@ -173,21 +173,21 @@ def charge(
             )
             raise _forbidden(kind, name, f"failed quota: {account.name}: must specify {listing}")
         if unknown := account.unknown(kind):
-            said = f"status unknown for quota: {account.name}, resources: {','.join(unknown)}"
-            raise _forbidden(kind, name, said)
+            message = f"status unknown for quota: {account.name}, resources: {','.join(unknown)}"
+            raise _forbidden(kind, name, message)
     after = tuple(account.counts(usage) for account in accounts)
     earlier = tuple(account.counts(before) for account in accounts)
     for account, more, less in zip(accounts, after, earlier, strict=True):
-        asked = {n: a.sub(less[n]) if n in less else a for n, a in more.items()}
-        asked = {n: a for n, a in asked.items() if a.sign > 0}
-        exceeded = [n for n in asked if account.used[n].add(asked[n]) > account.hard[n]]
+        requested = {n: a.sub(less[n]) if n in less else a for n, a in more.items()}
+        requested = {n: a for n, a in requested.items() if a.sign > 0}
+        exceeded = [n for n in requested if account.used[n].add(requested[n]) > account.hard[n]]
         if exceeded:
-            said = (
-                f"exceeded quota: {account.name}, requested: {_amounts_text(asked, exceeded)},"
+            message = (
+                f"exceeded quota: {account.name}, requested: {_amounts_text(requested, exceeded)},"
                 f" used: {_amounts_text(account.used, exceeded)},"
                 f" limited: {_amounts_text(account.hard, exceeded)}"
             )
-            raise _forbidden(kind, name, said)
+            raise _forbidden(kind, name, message)
     for account, more, less in zip(accounts, after, earlier, strict=True):
         account.change(more, less)
     return Charge(after, earlier)

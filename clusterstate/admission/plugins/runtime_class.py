@@ -157,8 +157,8 @@ def set_overhead(pod: Manifest, runtime_class: Manifest) -> None:
     if fixed is None:
         return
     spec = pod.setdefault("spec", {})
-    stated = spec.get("overhead")
-    if stated is not None and not _equal(stated, fixed):
+    overhead = spec.get("overhead")
+    if overhead is not None and not _equal(overhead, fixed):
         raise Conflict("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
     if fixed:
         spec["overhead"] = dict(fixed)
@@ -227,14 +227,14 @@ def validate_overhead(request: Request, runtime_class: Manifest | None) -> None:
     Raises:
         Forbidden: it differs, or no class defines one.
     """
-    stated = (request.manifest.get("spec") or {}).get("overhead")
+    overhead = (request.manifest.get("spec") or {}).get("overhead")
     fixed = _pod_fixed(runtime_class)
     if fixed is not None:
-        if not _equal(stated or {}, fixed):
+        if not _equal(overhead or {}, fixed):
             raise request.forbidden(
                 "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
             )
-    elif stated is not None:
+    elif overhead is not None:
         raise request.forbidden(
             "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
         )

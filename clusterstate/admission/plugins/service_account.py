@@ -43,18 +43,18 @@ def admit(request: Request) -> None:
 
 def _mount_token(request: Request, spec: Manifest, account: str) -> None:
     """Mount a token of the account in each container that has nothing else in its place."""
-    asked = spec.get("automountServiceAccountToken")
-    if asked is None:
+    is_automounted = spec.get("automountServiceAccountToken")
+    if is_automounted is None:
         found = request.context.service_account(request.namespace, account) or {}
-        asked = found.get("automountServiceAccountToken")
-    if asked is False:
+        is_automounted = found.get("automountServiceAccountToken")
+    if is_automounted is False:
         return
     volumes = spec.get("volumes") or []
     names = [one["name"] for one in volumes if one.get("name")]
     # Pods of one account have the volume by one name, so that pods that are alike stay so.
     suffix = f"{zlib.crc32(f'{request.namespace}/{account}'.encode()):08x}"[:5]
-    known = next((one for one in names if one.startswith(_VOLUME)), None)
-    name = known or f"{_VOLUME}{suffix}"
+    token_volume = next((one for one in names if one.startswith(_VOLUME)), None)
+    name = token_volume or f"{_VOLUME}{suffix}"
     is_used = False
     for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
         mounts = container.get("volumeMounts") or []
@@ -62,7 +62,7 @@ def _mount_token(request: Request, spec: Manifest, account: str) -> None:
             mount = {"name": name, "readOnly": True, "mountPath": TOKENS_AT}
             container["volumeMounts"] = [*mounts, mount]
             is_used = True
-    if is_used and known is None:
+    if is_used and token_volume is None:
         spec["volumes"] = [*volumes, {"name": name, "projected": _projected()}]
 
 
@@ -77,15 +77,15 @@ def without_token(manifest: Manifest) -> Manifest:
 
 def _unmounted(container: Manifest) -> Manifest:
     mounts = container.get("volumeMounts") or []
-    kept = [
+    remaining = [
         one
         for one in mounts
         if one.get("mountPath") != TOKENS_AT or not one.get("name", "").startswith(_VOLUME)
     ]
-    if len(kept) == len(mounts):
+    if len(remaining) == len(mounts):
         return container
     found = {key: one for key, one in container.items() if key != "volumeMounts"}
-    return {**found, "volumeMounts": kept} if kept else found
+    return {**found, "volumeMounts": remaining} if remaining else found
 
 
 def _projected() -> Manifest:

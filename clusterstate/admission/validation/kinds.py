@@ -111,12 +111,12 @@ def _priority_class(new: Manifest, old: Manifest | None) -> Errors:
         return errors
     errors = []
     if name.startswith("system-"):
-        known = SYSTEM_PRIORITIES.get(name)
+        system_value = SYSTEM_PRIORITIES.get(name)
         problem = ""
-        if known is None:
+        if system_value is None:
             problem = f"{name} is not a known system priority class"
-        elif known != value:
-            problem = f"value of {name} PriorityClass must be {known}"
+        elif system_value != value:
+            problem = f"value of {name} PriorityClass must be {system_value}"
         elif new.get("globalDefault"):
             problem = f"globalDefault of {name} PriorityClass must be false"
         if problem:

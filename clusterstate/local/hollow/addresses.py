@@ -20,7 +20,7 @@ class PodNetwork:
     def __init__(self, number: int, pods: int) -> None:
         self._size = 1 << max(4, (pods + 1).bit_length())
         self._first = _PODS + number * self._size % _MOST
-        self._taken: dict[str, str] = {}
+        self._addresses: dict[str, str] = {}
         """Addresses by the uids of pods."""
 
     @property
@@ -30,20 +30,20 @@ class PodNetwork:
 
     def note(self, uid: str, address: str) -> None:
         """Note the address that a pod has already."""
-        self._taken[uid] = address
+        self._addresses[uid] = address
 
     def take(self, uid: str) -> str:
         """Return the pod's address; one that no other pod has, if it has none yet."""
-        if uid not in self._taken:
-            others = set(self._taken.values())
+        if uid not in self._addresses:
+            others = set(self._addresses.values())
             free = (
                 text
                 for place in range(1, self._size)
                 if (text := str(ipaddress.ip_address(self._first + place))) not in others
             )
-            self._taken[uid] = next(free, "")
-        return self._taken[uid]
+            self._addresses[uid] = next(free, "")
+        return self._addresses[uid]
 
     def give_back(self, uid: str) -> None:
         """Let the address of a pod that is gone be another's."""
-        self._taken.pop(uid, None)
+        self._addresses.pop(uid, None)

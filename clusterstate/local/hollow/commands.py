@@ -92,8 +92,8 @@ def outcome(pod: Pod, container: Container, earlier: int) -> shell.Outcome | Non
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     if not words:
         return _of_image(container)
-    known = _variables(pod, container)
-    words = [_REFERENCE.sub(lambda one: known.get(one[1], one[0]), word) for word in words]
+    variables = _variables(pod, container)
+    words = [_REFERENCE.sub(lambda one: variables.get(one[1], one[0]), word) for word in words]
     volumes = tuple(
         f"{one['mountPath'].rstrip('/')}/" for one in container.get("volumeMounts") or ()
     )
@@ -105,7 +105,7 @@ def outcome(pod: Pod, container: Container, earlier: int) -> shell.Outcome | Non
             files = {one: text for one, text in found.files.items() if one.startswith(volumes)}
             if around is not None and number in around.host_files:
                 files = _with_host(pod, container, files, around.host_files[number])
-            found = _played(words, {**known, "RANDOM": str(chance)}, files)
+            found = _played(words, {**variables, "RANDOM": str(chance)}, files)
     except shell.NotPlayed:
         return None
     return found
@@ -137,12 +137,14 @@ def _with_host(
 ) -> dict[str, str]:
     mounts = host_mounts(pod, container)
     own = tuple(inside for inside, _ in mounts)
-    kept = {path: text for path, text in files.items() if not path.startswith(own)} if own else {}
+    mounted_files = (
+        {path: text for path, text in files.items() if not path.startswith(own)} if own else {}
+    )
     for inside, outside in mounts:
         for path, text in host.items():
             if path.startswith(outside):
-                kept[inside + path.removeprefix(outside)] = text
-    return kept if own else dict(files)
+                mounted_files[inside + path.removeprefix(outside)] = text
+    return mounted_files if own else dict(files)
 
 
 def on_host(pod: Pod, container: Container, files: Mapping[str, str]) -> dict[str, str]:
@@ -182,7 +184,7 @@ def _played(
 
 def _variables(pod: Pod, container: dict[str, Any]) -> dict[str, str]:
     """Return a container's environment, as far as the pod itself says it."""
-    metadata, known = pod["metadata"], {"HOSTNAME": pod["metadata"].get("name", "")}
+    metadata, variables = pod["metadata"], {"HOSTNAME": pod["metadata"].get("name", "")}
     fields = {
         "metadata.name": metadata.get("name"),
         "metadata.namespace": metadata.get("namespace"),
@@ -197,5 +199,5 @@ def _variables(pod: Pod, container: dict[str, Any]) -> dict[str, str]:
         else:
             value = fields.get(path) if path else one.get("value") or ""
         if value is not None:
-            known[one["name"]] = value
-    return known
+            variables[one["name"]] = value
+    return variables

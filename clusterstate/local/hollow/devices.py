@@ -125,6 +125,6 @@ def _filled(value: Any, names: dict[str, str]) -> Any:
 
 
 def _filled_text(text: str, names: dict[str, str]) -> str:
-    for name, given in names.items():
-        text = text.replace(name, given)
+    for name, value in names.items():
+        text = text.replace(name, value)
     return text

@@ -37,11 +37,11 @@ class Directories:
         """Record the files that a run of the pod beginning now finds; return these of all runs."""
         if not _mounts_any(pod):
             return _NONE
-        known = self._found.setdefault(pod["metadata"]["uid"], {})
+        runs = self._found.setdefault(pod["metadata"]["uid"], {})
         number, is_on = _run_of(pod)
-        if not is_on or number not in known:
-            known[number] = self._at(now)
-        return known
+        if not is_on or number not in runs:
+            runs[number] = self._at(now)
+        return runs
 
     def note(self, pod: Pod, status: Mapping[str, Any], now: datetime) -> None:
         """Note what a container will write, if the reported status says that it began."""

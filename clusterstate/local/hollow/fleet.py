@@ -209,10 +209,10 @@ class Fleet:
                 answer = await self._ask("POST", f"{devices.API}{_STRICT}", one)
                 if answer.status == _CONFLICT:
                     path = f"{devices.API}/{meta['name']}"
-                    known = await self._ask("GET", path)
-                    if known.status == 200:
+                    published = await self._ask("GET", path)
+                    if published.status == 200:
                         answer = await self._ask(
-                            "PUT", f"{path}{_STRICT}", _next_version(one, known.body)
+                            "PUT", f"{path}{_STRICT}", _next_version(one, published.body)
                         )
                 if answer.status not in (200, 201):
                     raise RuntimeError(f"slice {meta['name']}: {answer.status} {answer.body}")
@@ -314,14 +314,14 @@ class Fleet:
         if name not in self._mine or name in self.lost:
             return
         status = node.get("status", {})
-        offered, given = status.get("capacity") or {}, status.get("allocatable") or {}
-        self._offered[name] = given
-        if offered and offered != given:
-            gone = dict.fromkeys(given.keys() - offered.keys())
-            body = {"status": {"allocatable": {**offered, **gone}}}
+        capacity, allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
+        self._offered[name] = allocatable
+        if capacity and capacity != allocatable:
+            gone = dict.fromkeys(allocatable.keys() - capacity.keys())
+            body = {"status": {"allocatable": {**capacity, **gone}}}
             await self._ask("PATCH", f"/api/v1/nodes/{name}/status", body, patch=True)
-        told = {one["type"]: one["status"] for one in status.get("conditions", ())}
-        if told.get("Ready") != "True":
+        conditions = {one["type"]: one["status"] for one in status.get("conditions", ())}
+        if conditions.get("Ready") != "True":
             await self._beat(name)
             await self._report(name)
 
@@ -366,9 +366,9 @@ class Fleet:
             return
         runs = self._directories[node].runs_of(pod)
         pod[commands.NODE] = commands.Surroundings(runs, self._job_seconds)
-        known = self._pods.get(_key(pod))
-        if known is not None and known["metadata"]["uid"] != uid:
-            self._forget(known)
+        previous = self._pods.get(_key(pod))
+        if previous is not None and previous["metadata"]["uid"] != uid:
+            self._forget(previous)
         self._pods[_key(pod)] = pod
         status = pod.get("status") or {}
         if status.get("phase") in pods.FINISHED:
@@ -403,10 +403,10 @@ class Fleet:
     def _wake_at(self, pod: dict[str, Any], at: float) -> None:
         """Attend to a pod at this time of the loop, or earlier if that was said before."""
         uid, key = pod["metadata"]["uid"], _key(pod)
-        if (known := self._wakes.get(uid)) is not None:
-            if known[0] <= at:
+        if (scheduled := self._wakes.get(uid)) is not None:
+            if scheduled[0] <= at:
                 return
-            known[1].cancel()
+            scheduled[1].cancel()
         if at <= self._time():
             self._wakes.pop(uid, None)
             self._queue(key)
@@ -447,10 +447,10 @@ class Fleet:
                 continue
             if (one.get("status") or {}).get("phase") not in pods.FINISHED:
                 others.update(resizing.amounts(resizing.allocated(one)))
-        given = self._offered.get(node, self._allocatable)
+        allocatable = self._offered.get(node, self._allocatable)
         offered = {
-            "cpu": Quantity.parse(given.get("cpu", "0")).milli_value(),
-            "memory": Quantity.parse(given.get("memory", "0")).value(),
+            "cpu": Quantity.parse(allocatable.get("cpu", "0")).milli_value(),
+            "memory": Quantity.parse(allocatable.get("memory", "0")).value(),
         }
         return Room(offered, others)
 
@@ -486,8 +486,8 @@ class Fleet:
             return
         starts = pod["status"].get("phase") == "Pending" and status.get("phase") == "Running"
         # Of the pod as it was seen: it may have been refused meanwhile, and has failed.
-        seen = {one: pod["metadata"][one] for one in ("uid", "resourceVersion")}
-        body = {"metadata": seen, "status": status}
+        preconditions = {one: pod["metadata"][one] for one in ("uid", "resourceVersion")}
+        body = {"metadata": preconditions, "status": status}
         answer = await self._ask("PATCH", f"{_path(pod)}/status", body, patch=True)
         if answer.status == 200:
             self._directories[pod["spec"]["nodeName"]].note(pod, status, _moment())
@@ -612,11 +612,11 @@ _DECLARED = [POD_LEVEL_RESIZE]
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
-def _next_version(wanted: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+def _next_version(new_slice: dict[str, Any], published: dict[str, Any]) -> dict[str, Any]:
     """Return a slice to write in place of one that is there, of the same generation of its pool."""
-    pool = {**wanted["spec"]["pool"], "generation": known["spec"]["pool"]["generation"]}
-    meta = {**wanted["metadata"], "resourceVersion": known["metadata"]["resourceVersion"]}
-    return {**wanted, "metadata": meta, "spec": {**wanted["spec"], "pool": pool}}
+    pool = {**new_slice["spec"]["pool"], "generation": published["spec"]["pool"]["generation"]}
+    meta = {**new_slice["metadata"], "resourceVersion": published["metadata"]["resourceVersion"]}
+    return {**new_slice, "metadata": meta, "spec": {**new_slice["spec"], "pool": pool}}
 
 
 def _key(pod: dict[str, Any]) -> tuple[str, str]:

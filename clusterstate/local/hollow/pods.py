@@ -172,17 +172,17 @@ def report(
         return Report()
     if phase != "Running":
         if ((pod["spec"].get("os") or {}).get("name") or "linux") != "linux":
-            said = {"phase": "Failed", "reason": "PodOSNotSupported", "message": _WRONG_OS}
-            return Report({**said, **_generation(pod)})
+            failed_status = {"phase": "Failed", "reason": "PodOSNotSupported", "message": _WRONG_OS}
+            return Report({**failed_status, **_generation(pod)})
         if any(is_missing(one.get("image", "")) for one in pod["spec"].get("containers", ())):
             return _report_of_waiting(pod, address, host, now)
         begun = _begun(pod, now)
         if begun.incomplete:
             return _report_of_beginning(pod, begun, address, host, now)
-        made = _running(pod, address, host, now, restarts=0, since=now)
+        new_status = _running(pod, address, host, now, restarts=0, since=now)
         if begun.statuses:
-            made["initContainerStatuses"] = begun.statuses
-        return Report(made)
+            new_status["initContainerStatuses"] = begun.statuses
+        return Report(new_status)
     resized = None if room is None else resizes.decide(pod, room, text_of(now))
     if resized is not None:
         pod, status = resized, resized["status"]
@@ -193,11 +193,13 @@ def report(
     deadline = pod["spec"].get("activeDeadlineSeconds")
     if deadline is None:
         return found
-    left = deadline - (now - _moment(status.get("startTime"), now)).total_seconds()
-    if left <= 0:
-        made = ended_status(pod, _KILLED, now)
-        return Report({**made, "reason": "DeadlineExceeded", "message": _LATE})
-    return Report(found.status, left if found.again is None else min(left, found.again))
+    seconds_left = deadline - (now - _moment(status.get("startTime"), now)).total_seconds()
+    if seconds_left <= 0:
+        new_status = ended_status(pod, _KILLED, now)
+        return Report({**new_status, "reason": "DeadlineExceeded", "message": _LATE})
+    return Report(
+        found.status, seconds_left if found.again is None else min(seconds_left, found.again)
+    )
 
 
 def _report_of_waiting(pod: Pod, address: str, host: str, now: datetime) -> Report:
@@ -210,14 +212,14 @@ def _report_of_waiting(pod: Pod, address: str, host: str, now: datetime) -> Repo
     generation = pod["metadata"].get("generation")
     if _NO_IMAGE in reasons and generation in (None, status.get("observedGeneration")):
         return Report()
-    made = _running(pod, address, host, now, restarts=0, since=now)
-    for one in made["containerStatuses"]:
+    new_status = _running(pod, address, host, now, restarts=0, since=now)
+    for one in new_status["containerStatuses"]:
         if is_missing(one["image"]):
             text = f'Back-off pulling image "{one["image"]}"'
             one["state"] = {"waiting": {"reason": _NO_IMAGE, "message": text}}
             one["imageID"], one["ready"], one["started"] = "", False, False
     conditions = _with_conditions(pod, now, ready=False, reason="ContainersNotReady")
-    return Report({**made, "phase": "Pending", "conditions": conditions})
+    return Report({**new_status, "phase": "Pending", "conditions": conditions})
 
 
 class _Begun(msgspec.Struct, frozen=True):
@@ -234,7 +236,7 @@ class _Begun(msgspec.Struct, frozen=True):
 
 def _begun(pod: Pod, now: datetime) -> _Begun:
     """Run the init containers as far as they are by now, one after the other."""
-    known = {one["name"]: one for one in _inits(pod)}
+    statuses_by_name = {one["name"]: one for one in _inits(pod)}
     statuses: list[dict[str, Any]] = []
     incomplete: list[str] = []
     has_failed, again = False, None
@@ -246,9 +248,9 @@ def _begun(pod: Pod, now: datetime) -> _Begun:
             continue
         if _runs_along(one):
             state = {"running": {"startedAt": text_of(now)}}
-            statuses.append(known.get(one["name"]) or _container(one, state, ready=True))
+            statuses.append(statuses_by_name.get(one["name"]) or _container(one, state, ready=True))
             continue
-        status, again = _init(pod, one, known.get(one["name"]), now)
+        status, again = _init(pod, one, statuses_by_name.get(one["name"]), now)
         statuses.append(status)
         ended = status["state"].get("terminated")
         if ended is None or ended["exitCode"]:
@@ -258,10 +260,10 @@ def _begun(pod: Pod, now: datetime) -> _Begun:
 
 
 def _init(
-    pod: Pod, one: dict[str, Any], known: dict[str, Any] | None, now: datetime
+    pod: Pod, one: dict[str, Any], previous: dict[str, Any] | None, now: datetime
 ) -> tuple[dict[str, Any], float | None]:
     """Return the status of the init container whose turn it is, and when to look again."""
-    before = known or {}
+    before = previous or {}
     restarts, state = before.get("restartCount") or 0, before.get("state") or {}
     if "terminated" in state:
         return before, None
@@ -269,28 +271,32 @@ def _init(
     if (state.get("waiting") or {}).get("reason") == _CRASH:
         last = (before.get("lastState") or {}).get("terminated") or {}
         rest = _rest(restarts)
-        left = rest - (now - _moment(last.get("finishedAt"), now)).total_seconds()
-        if left > 0:
-            return before, left
+        seconds_left = rest - (now - _moment(last.get("finishedAt"), now)).total_seconds()
+        if seconds_left > 0:
+            return before, seconds_left
         restarts, since = restarts + 1, now
     run = commands.run_of_container(pod, one, restarts)
-    left = (run.seconds or 0.0) - (now - since).total_seconds()
-    made = {**_container(one, {}, ready=False), "restartCount": restarts}
+    seconds_left = (run.seconds or 0.0) - (now - since).total_seconds()
+    new_status = {**_container(one, {}, ready=False), "restartCount": restarts}
     if before.get("lastState"):
-        made["lastState"] = before["lastState"]
-    if left > 0:
-        return {**made, "state": {"running": {"startedAt": text_of(since)}}, "started": True}, left
+        new_status["lastState"] = before["lastState"]
+    if seconds_left > 0:
+        return {
+            **new_status,
+            "state": {"running": {"startedAt": text_of(since)}},
+            "started": True,
+        }, seconds_left
     code = 0 if run.seconds is None else run.exit_code
     ended = {
         "exitCode": code, "reason": "Error" if code else "Completed",
         "startedAt": text_of(since), "finishedAt": text_of(now),
     }  # fmt: skip
     if not code or pod["spec"].get("restartPolicy") == "Never":
-        return {**made, "state": {"terminated": ended}, "ready": not code}, None
+        return {**new_status, "state": {"terminated": ended}, "ready": not code}, None
     text = "back-off restarting failed container"
     waiting = {"waiting": {"reason": _CRASH, "message": text}}
     rest = _rest(restarts)
-    return {**made, "state": waiting, "lastState": {"terminated": ended}}, rest
+    return {**new_status, "state": waiting, "lastState": {"terminated": ended}}, rest
 
 
 def _report_of_beginning(pod: Pod, begun: _Begun, address: str, host: str, now: datetime) -> Report:
@@ -299,8 +305,8 @@ def _report_of_beginning(pod: Pod, begun: _Begun, address: str, host: str, now: 
     is_seen = generation in (None, status.get("observedGeneration"))
     if is_seen and not begun.has_failed and begun.statuses == _inits(pod):
         return Report(again=begun.again)
-    made = _running(pod, address, host, now, restarts=0, since=now)
-    for one in made["containerStatuses"]:
+    new_status = _running(pod, address, host, now, restarts=0, since=now)
+    for one in new_status["containerStatuses"]:
         one["state"] = {"waiting": {"reason": _NOT_BEGUN}}
         one["ready"] = one["started"] = False
     conditions = _with_conditions(
@@ -308,7 +314,7 @@ def _report_of_beginning(pod: Pod, begun: _Begun, address: str, host: str, now: 
     )
     return Report(
         {
-            **made,
+            **new_status,
             "phase": "Failed" if begun.has_failed else "Pending",
             "conditions": conditions,
             "initContainerStatuses": begun.statuses,
@@ -331,9 +337,9 @@ def _report_of_running(
     if (state.get("waiting") or {}).get("reason") == _CRASH:
         ended = ((first.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
         rest = _rest(restarts)
-        left = rest - (now - _moment(ended, now)).total_seconds()
-        if left > 0:
-            return Report(None if is_seen else _generation(pod), left)
+        seconds_left = rest - (now - _moment(ended, now)).total_seconds()
+        if seconds_left > 0:
+            return Report(None if is_seen else _generation(pod), seconds_left)
         return Report(_running(pod, address, host, now, restarts=restarts + 1, since=now))
     since = _moment((state.get("running") or {}).get("startedAt") or status.get("startTime"), now)
     run, policy, again = run_of(pod), pod["spec"].get("restartPolicy", "Always"), None
@@ -353,8 +359,8 @@ def _report_of_running(
     is_told = first.get("resources") is not None
     if is_right and is_seen and is_told and (status.get("podIP") or "") == address:
         return Report(again=again)
-    made = _running(pod, address, host, now, restarts=restarts, since=since)
-    return Report(made, again)
+    new_status = _running(pod, address, host, now, restarts=restarts, since=since)
+    return Report(new_status, again)
 
 
 def started_event(pod: Pod, now: str) -> dict[str, Any]:
@@ -404,9 +410,9 @@ def _running(
     before = pod["spec"].get("initContainers") or ()
     if before:
         done = _terminated(pod, 0, now, "Completed")
-        known = {one["name"]: one for one in _inits(pod)}
+        statuses_by_name = {one["name"]: one for one in _inits(pod)}
         status["initContainerStatuses"] = [
-            known.get(one["name"])
+            statuses_by_name.get(one["name"])
             or {
                 **_container(one, state if _runs_along(one) else {"terminated": done}, ready=True),
                 **(resizes.reported_resources(one, {}) if _runs_along(one) else {}),
@@ -459,14 +465,16 @@ def _containers(
     before = {one["name"]: one for one in (pod.get("status") or {}).get("containerStatuses") or ()}
     found = []
     for one in pod["spec"].get("containers", ()):
-        known = before.get(one["name"], {})
-        made = _container(one, state, ready=ready)
-        made["restartCount"] = known.get("restartCount", 0) if restarts is None else restarts
-        if known.get("lastState"):
-            made["lastState"] = known["lastState"]
+        previous = before.get(one["name"], {})
+        new_status = _container(one, state, ready=ready)
+        new_status["restartCount"] = (
+            previous.get("restartCount", 0) if restarts is None else restarts
+        )
+        if previous.get("lastState"):
+            new_status["lastState"] = previous["lastState"]
         if "running" in state:
-            made |= resizes.reported_resources(one, known)
-        found.append(made)
+            new_status |= resizes.reported_resources(one, previous)
+        found.append(new_status)
     return found
 
 
@@ -493,19 +501,19 @@ def _with_conditions(
     values = {"PodReadyToStartContainers": True, "Initialized": not incomplete}
     values |= {"ContainersReady": ready, "Ready": ready}
     before = {one["type"]: one for one in _conditions(pod)}
-    made = [
+    conditions = [
         {**one, **_generation(pod)} if name == "PodScheduled" else one
         for name, one in before.items()
         if name not in values
     ]
     for name, is_true in values.items():
         status = "True" if is_true else "False"
-        known = before.get(name) or {}
-        same = known.get("status") == status
+        previous = before.get(name) or {}
+        same = previous.get("status") == status
         entry = {
             "type": name,
             "status": status,
-            "lastTransitionTime": known.get("lastTransitionTime") if same else text_of(now),
+            "lastTransitionTime": previous.get("lastTransitionTime") if same else text_of(now),
             **_generation(pod),
         }
         if name == "Initialized" and incomplete:
@@ -513,8 +521,8 @@ def _with_conditions(
             entry["message"] = f"containers with incomplete status: [{' '.join(incomplete)}]"
         elif not is_true:
             entry["reason"] = reason
-        made.append(entry)
-    return made
+        conditions.append(entry)
+    return conditions
 
 
 def _generation(pod: Pod) -> dict[str, int]:

@@ -162,7 +162,7 @@ def _turns(
     probe: Probe, container: Container, found: shell.Outcome | None, begun: float
 ) -> tuple[tuple[float, bool], ...]:
     """Return when a readiness probe's result changes, and to what."""
-    made: list[tuple[float, bool]] = []
+    changes: list[tuple[float, bool]] = []
     run, before, ready = 0, False, False
     most = {
         True: int(probe.get("successThreshold") or 1),
@@ -173,5 +173,5 @@ def _turns(
         before = is_good
         if is_good != ready and run >= most[is_good]:
             ready = is_good
-            made.append((moment, ready))
-    return tuple(made)
+            changes.append((moment, ready))
+    return tuple(changes)

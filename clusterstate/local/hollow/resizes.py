@@ -26,15 +26,15 @@ class Room(msgspec.Struct, frozen=True):
     others: Amounts
 
 
-def reported_resources(container: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+def reported_resources(container: dict[str, Any], previous: dict[str, Any]) -> dict[str, Any]:
     """Return what the status of a running container tells of its resources.
 
-    That is what the status told before (``known``) until the container is resized, and what a new
-    container asks for.
+    That is what its status reported before (``previous``) until the container is resized; of a new
+    container, what it asks for.
     """
-    if known.get("resources") is not None:
-        kept = ("allocatedResources", "resources")
-        return {name: known[name] for name in kept if name in known}
+    if previous.get("resources") is not None:
+        fields = ("allocatedResources", "resources")
+        return {name: previous[name] for name in fields if name in previous}
     return resizing.reported_resources(container.get("resources") or {})
 
 
@@ -47,13 +47,13 @@ def decide(pod: Pod, room: Callable[[], Room], now: str) -> Pod | None:
     if not resizing.differs(pod["spec"], had["spec"]) and not resizing.waits(pod):
         return None
     found, generation = room(), pod["metadata"].get("generation", 0)
-    wanted, has = resizing.amounts(pod), resizing.amounts(had)
-    why = resizing.verdict(wanted, has, found.others, found.offered)
+    requested, has = resizing.amounts(pod), resizing.amounts(had)
+    why = resizing.verdict(requested, has, found.others, found.offered)
     if why is None:
-        made = _restarted(resizing.carry_out(pod, generation), had, now)
+        decided = _restarted(resizing.carry_out(pod, generation), had, now)
     else:
-        made = resizing.hold(pod, had, why, generation, now)
-    return None if made["status"] == pod["status"] else made
+        decided = resizing.hold(pod, had, why, generation, now)
+    return None if decided["status"] == pod["status"] else decided
 
 
 def _restarted(pod: Pod, had: Pod, now: str) -> Pod:
@@ -81,12 +81,12 @@ def _restarted(pod: Pod, had: Pod, now: str) -> Pod:
 
 
 def _must_restart(container: dict[str, Any], before: dict[str, Any]) -> bool:
-    stated = container.get("resources") or {}
+    resources = container.get("resources") or {}
     changed = {
         name
         for part in ("requests", "limits")
-        for name in {**(stated.get(part) or {}), **(before.get(part) or {})}
-        if (stated.get(part) or {}).get(name) != (before.get(part) or {}).get(name)
+        for name in {**(resources.get(part) or {}), **(before.get(part) or {})}
+        if (resources.get(part) or {}).get(name) != (before.get(part) or {}).get(name)
     }
     return any(
         one.get("resourceName") in changed and one.get("restartPolicy") == "RestartContainer"

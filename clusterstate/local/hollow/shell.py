@@ -279,8 +279,8 @@ class _Script:
                     raise NotPlayed
                 self._at += 1
                 return token
-            wanted = join == ";" or (join == "&&") == (self.status == 0)
-            self._step(live=live and wanted)
+            is_run = join == ";" or (join == "&&") == (self.status == 0)
+            self._step(live=live and is_run)
             join = ";"
         if until:
             raise NotPlayed
@@ -364,9 +364,9 @@ class _Script:
         while True:
             if self.lists(frozenset({"then"}), live=live and not done) != "then":
                 raise NotPlayed
-            taken = live and not done and self.status == 0
-            end = self.lists(frozenset({"elif", "else", "fi"}), live=taken)
-            done = done or taken
+            is_run = live and not done and self.status == 0
+            end = self.lists(frozenset({"elif", "else", "fi"}), live=is_run)
+            done = done or is_run
             if end == "else":
                 end = self.lists(frozenset({"fi"}), live=live and not done)
                 return
@@ -418,11 +418,13 @@ class _Script:
             raise _ForEver
 
     def _print(self, words: list[str]) -> int:
-        said = words[1:]
-        kept = said[: next((n for n, word in enumerate(said) if word.startswith(">")), len(said))]
-        is_open = kept[:1] == ["-n"] or words[0] == "printf"
-        text = " ".join(kept[1:] if kept[:1] == ["-n"] else kept)
-        return self._write(said[len(kept) :], text if is_open else f"{text}\n")
+        words_ = words[1:]
+        arguments = words_[
+            : next((n for n, word in enumerate(words_) if word.startswith(">")), len(words_))
+        ]
+        is_open = arguments[:1] == ["-n"] or words[0] == "printf"
+        text = " ".join(arguments[1:] if arguments[:1] == ["-n"] else arguments)
+        return self._write(words_[len(arguments) :], text if is_open else f"{text}\n")
 
     def _write(self, redirection: list[str], text: str) -> int:
         """Write a text to where a redirection says, or to the output if there is none."""
@@ -438,8 +440,8 @@ class _Script:
 
     def _change(self, new: Mapping[str, str], gone: Collection[str] = ()) -> None:
         """Note which files there are from this moment on."""
-        known = {path: text for path, text in self._files.items() if path not in gone}
-        self._files = {**known, **new}
+        remaining = {path: text for path, text in self._files.items() if path not in gone}
+        self._files = {**remaining, **new}
         if len(self._files) > _MOST_FILES:  # each moment keeps all of them
             raise NotPlayed
         self._history.append((self.seconds, self._files))
@@ -447,17 +449,17 @@ class _Script:
     def _remove(self, words: list[str]) -> int:
         forced = any(word.startswith("-") and "f" in word for word in words[1:])
         paths = [word for word in words[1:] if not word.startswith("-")]
-        known = [path for path in paths if path in self._files]
-        self._change({}, known)
-        return 0 if forced or len(known) == len(paths) else 1
+        present = [path for path in paths if path in self._files]
+        self._change({}, present)
+        return 0 if forced or len(present) == len(paths) else 1
 
     def _show(self, words: list[str]) -> int:
         is_plain = len(words) > 1 and not any(word.startswith((">", "-")) for word in words[1:])
         if not is_plain or not self._can_read:
             raise NotPlayed
-        known = [path for path in words[1:] if path in self._files]
-        self._write([], "".join(self._files[path] for path in known))
-        return 0 if len(known) == len(words) - 1 else 1
+        present = [path for path in words[1:] if path in self._files]
+        self._write([], "".join(self._files[path] for path in present))
+        return 0 if len(present) == len(words) - 1 else 1
 
     def _exit(self, words: list[str]) -> int:
         self.status = int(words[1]) if len(words) > 1 else self.status
@@ -486,25 +488,25 @@ class _Script:
 
     def _test(self, words: list[str]) -> int:
         closing = {"[": "]", "[[": "]]"}.get(words[0])
-        asked = words[1:]
+        condition = words[1:]
         if closing is not None:
-            if asked[-1:] != [closing]:
+            if condition[-1:] != [closing]:
                 raise NotPlayed
-            asked = asked[:-1]
-        if asked[:1] == ["!"]:
-            return int(self._holds(asked[1:]))
-        return int(not self._holds(asked))
+            condition = condition[:-1]
+        if condition[:1] == ["!"]:
+            return int(self._holds(condition[1:]))
+        return int(not self._holds(condition))
 
-    def _holds(self, asked: list[str]) -> bool:
-        if len(asked) == 2 and asked[0] in ("-e", "-f", "-r", "-s"):
-            return asked[1] in self._files
-        if len(asked) == 2 and asked[0] in ("-n", "-z"):
-            return bool(asked[1]) == (asked[0] == "-n")
-        if len(asked) == 1:
-            return bool(asked[0])
-        if len(asked) != 3:
+    def _holds(self, condition: list[str]) -> bool:
+        if len(condition) == 2 and condition[0] in ("-e", "-f", "-r", "-s"):
+            return condition[1] in self._files
+        if len(condition) == 2 and condition[0] in ("-n", "-z"):
+            return bool(condition[1]) == (condition[0] == "-n")
+        if len(condition) == 1:
+            return bool(condition[0])
+        if len(condition) != 3:
             raise NotPlayed
-        left, how, right = asked
+        left, how, right = condition
         if how in ("=", "==", "!="):
             return (left == right) == (how != "!=")
         one, other = int(left), int(right)

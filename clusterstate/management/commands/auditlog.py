@@ -46,7 +46,7 @@ class Command(BaseCommand):
                 ends, is_there = _follow(wanted)
             number, digest = ends.last_id, ends.digest
             try:
-                sealed = seals.verify(wanted=wanted)
+                sealed = seals.verify(expected=wanted)
             except seals.Broken as error:
                 raise CommandError(str(error)) from None
             is_there = is_there or bool(sealed.digests)

@@ -191,13 +191,15 @@ def _restore_fields(node: Node) -> None:
         node.operand = Node(-node.id, kind="ident", name="device")
 
 
-def _check_fields(node: Node, checked: CheckedExpression, known: set[str], expression: str) -> None:
+def _check_fields(
+    node: Node, checked: CheckedExpression, field_names: set[str], expression: str
+) -> None:
     for child in children(node):
-        _check_fields(child, checked, known, expression)
+        _check_fields(child, checked, field_names, expression)
     of_device = (
         node.operand is not None and node.operand.kind == "ident" and node.operand.name == "device"
     )
-    if node.kind == "select" and of_device and node.name not in known:
+    if node.kind == "select" and of_device and node.name not in field_names:
         at = checked.positions.get(node.id, 0)
         line, column = expression[:at].count("\n"), at - (expression.rfind("\n", 0, at) + 1)
         raise CompileError(
@@ -252,8 +254,8 @@ def compile_selector(
         raise CompileError(f"compilation failed: {text}") from None
     checked = read(compiled.serialize())
     _restore_fields(checked.root)
-    known = set(_FIELDS) - (set() if multiple_allocations else {"allowMultipleAllocations"})
-    _check_fields(checked.root, checked, known, expression)
+    field_names = set(_FIELDS) - (set() if multiple_allocations else {"allowMultipleAllocations"})
+    _check_fields(checked.root, checked, field_names, expression)
     result = checked.type_of(checked.root)
     if result.name not in ("bool", "dyn", "any"):
         raise CompileError(f"must evaluate to bool or the unknown type, not {result}")

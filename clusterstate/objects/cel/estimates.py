@@ -170,8 +170,8 @@ class _Coster:
             self.sizes[node.id] = size
         elif fold.start.kind in ("list", "map"):
             self.sizes[node.id] = count
-            if (made := self._entry(fold.step)) is not None:
-                self.entries[node.id] = made
+            if (result_entry := self._entry(fold.step)) is not None:
+                self.entries[node.id] = result_entry
         return total.plus(count.times(each))
 
     def _call(self, node: Node) -> Range:
@@ -231,9 +231,9 @@ class _Coster:
         if name == "includes":
             return Range(_MOST_OF_A_LIST, _MOST_OF_A_LIST), None
         if target is not None:
-            known = self._own_of_texts(name, target, arguments)
-            if known is not None:
-                return known
+            cost_and_size = self._own_of_texts(name, target, arguments)
+            if cost_and_size is not None:
+                return cost_and_size
             text = self._size(target)
             if overload in ("matches_string", "matches"):
                 pattern = self._size(arguments[0]).by(PATTERN_FACTOR)

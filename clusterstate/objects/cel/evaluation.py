@@ -142,15 +142,15 @@ class _Compiler:
             return lambda frame: constant
 
         def run(frame: Frame) -> list[Any]:
-            made = []
+            values = []
             for item, optional in parts:
                 value = item(frame)
                 if not optional:
-                    made.append(value)
+                    values.append(value)
                 elif value.present:
-                    made.append(value.value)
+                    values.append(value.value)
             frame.cost += 10
-            return made
+            return values
 
         return run
 
@@ -158,18 +158,18 @@ class _Compiler:
         parts = [(self.node(key), self.node(value), maybe) for key, value, maybe in node.entries]
 
         def run(frame: Frame) -> dict[Any, Any]:
-            made: dict[Any, Any] = {}
+            entries: dict[Any, Any] = {}
             for key, value, maybe in parts:
                 name, of = key(frame), value(frame)
                 if maybe and not of.present:
                     continue
                 if not is_key(name):
                     raise Failure("unsupported key type")
-                if name in made:
+                if name in entries:
                     raise Failure(f"Failed with repeated key {name}")
-                made[name] = of.value if maybe else of
+                entries[name] = of.value if maybe else of
             frame.cost += 30
-            return made
+            return entries
 
         return run
 
@@ -376,14 +376,14 @@ def _is_plain_call(node: Node) -> bool:
 
 def unknown_function(checked: CheckedExpression) -> str | None:
     """Return the name of a function that types are known for and that nothing here runs."""
-    known = {
+    function_names = {
         *CALLS, "_&&_", "_||_", "_?_:_", "_[_]", "_?._", "_[?_]", "!_", "@not_strictly_false",
         "or", "orValue",
     }  # fmt: skip
     waiting = [checked.root]
     while waiting:
         node = waiting.pop()
-        if node.kind == "call" and node.name not in known:
+        if node.kind == "call" and node.name not in function_names:
             return node.name
         waiting += children(node)
     return None

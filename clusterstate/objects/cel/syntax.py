@@ -161,15 +161,15 @@ def _node(data: bytes) -> Node:
     return node
 
 
-def _packed(items: list[tuple[int, Any]], wanted: int) -> list[int]:
+def _packed(items: list[tuple[int, Any]], field_number: int) -> list[int]:
     found: list[int] = []
     for number, part in items:
-        if number == wanted and isinstance(part, bytes):
+        if number == field_number and isinstance(part, bytes):
             at = 0
             while at < len(part):
                 value, at = varint(part, at)
                 found.append(value)
-        elif number == wanted:
+        elif number == field_number:
             found.append(part)
     return found
 

@@ -15,5 +15,5 @@ def identity(device: Manifest) -> str:
 
 def allocated(status: Manifest) -> set[str]:
     """Return the names of the devices that are allocated to a claim, by its status."""
-    given = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
-    return {identity(one) for one in given}
+    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+    return {identity(one) for one in results}

@@ -46,14 +46,14 @@ def with_unknown_fields(new: Manifest, old: Manifest) -> Manifest:
     if not isinstance(spec, dict):
         return new
     spec = {**{name: before[name] for name in _UNKNOWN if name in before}, **spec}
-    known = {one.get("name"): one for one in before.get("podGroupTemplates") or ()}
+    old_templates = {one.get("name"): one for one in before.get("podGroupTemplates") or ()}
     if spec.get("podGroupTemplates"):
         spec["podGroupTemplates"] = [
             {
                 **{
-                    name: known[one.get("name")][name]
+                    name: old_templates[one.get("name")][name]
                     for name in _UNKNOWN
-                    if name in known.get(one.get("name"), {})
+                    if name in old_templates.get(one.get("name"), {})
                 },
                 **one,
             }

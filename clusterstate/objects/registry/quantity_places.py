@@ -117,16 +117,16 @@ def _is_time(written: Any) -> bool:
     return True
 
 
-def _paths_to(value: Any, wanted: Any, path: str) -> Iterator[str]:
-    """Yield the path at which ``wanted`` itself stands in ``value``."""
-    if value is wanted:
+def _paths_to(value: Any, target: Any, path: str) -> Iterator[str]:
+    """Yield the path at which ``target`` itself stands in ``value``."""
+    if value is target:
         yield path
     elif isinstance(value, dict):
         for key, child in value.items():
-            yield from _paths_to(child, wanted, f"{path}.{key}" if path else key)
+            yield from _paths_to(child, target, f"{path}.{key}" if path else key)
     elif isinstance(value, list):
         for index, child in enumerate(value):
-            yield from _paths_to(child, wanted, f"{path}[{index}]")
+            yield from _paths_to(child, target, f"{path}[{index}]")
 
 
 def _amount(written: Any) -> Any:

@@ -43,9 +43,9 @@ def type_problem(value: Any, wire_type: type[msgspec.Struct]) -> str:
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
         where = path.rstrip("`").removeprefix(".")
-        for pattern, told in _TOLD.items():
+        for pattern, message in _TOLD.items():
             if repr(pattern) in reason:
-                reason = told
+                reason = message
         return f"{where}: {reason}" if where else reason
     except RecursionError:
         return "nested too deeply"
@@ -95,16 +95,16 @@ def _plain_struct(info: msgspec.inspect.Type) -> type[msgspec.Struct]:
     To ask for it again at each type within would go through the same types hundreds of times.
     """
     assert isinstance(info, msgspec.inspect.StructType)
-    made = _plain.get(info.cls)
-    if made is None:
-        made = _plain[info.cls] = msgspec.defstruct(
+    plain_struct = _plain.get(info.cls)
+    if plain_struct is None:
+        plain_struct = _plain[info.cls] = msgspec.defstruct(
             f"Plain{info.cls.__name__}",
             [(field.name, _plain_annotation(field.type), None) for field in info.fields],
             rename={field.name: field.encode_name for field in info.fields},
             forbid_unknown_fields=True,
             gc=False,
         )
-    return made
+    return plain_struct
 
 
 def _plain_annotation(info: msgspec.inspect.Type) -> Any:
@@ -181,21 +181,21 @@ def _shape_of(wire_type: type[msgspec.Struct]) -> _Shape:
     return _shape(inspected.of_struct(wire_type), {})
 
 
-def _shape(info: Any, seen: dict[Any, _Shape]) -> _Shape:
+def _shape(info: Any, shape_of: dict[Any, _Shape]) -> _Shape:
     if isinstance(info, msgspec.inspect.StructType):
-        known = seen.get(info.cls)
-        if known is None:
-            known = seen[info.cls] = {}
-            known.update({field.encode_name: _shape(field.type, seen) for field in info.fields})
-        return known
+        shape = shape_of.get(info.cls)
+        if shape is None:
+            shape = shape_of[info.cls] = {}
+            shape.update({field.encode_name: _shape(field.type, shape_of) for field in info.fields})
+        return shape
     if isinstance(info, msgspec.inspect.UnionType):
-        shapes = (_shape(member, seen) for member in info.types)
-        return next((shape for shape in shapes if shape is not None), None)
+        shapes = (_shape(member, shape_of) for member in info.types)
+        return next((one for one in shapes if one is not None), None)
     if isinstance(info, msgspec.inspect.ListType):
-        inner = _shape(info.item_type, seen)
+        inner = _shape(info.item_type, shape_of)
         return None if inner is None else [inner]
     if isinstance(info, msgspec.inspect.DictType):
-        inner = _shape(info.value_type, seen)
+        inner = _shape(info.value_type, shape_of)
         return None if inner is None else (inner,)
     return None
 

@@ -100,8 +100,8 @@ class PodStrategy(Strategy):
         """Refuse an unknown phase; a pod without gates cannot be reported as gated."""
         phase = (new.get("status") or {}).get("phase") or "Pending"
         if phase not in PHASES:
-            known = ", ".join(f'"{one}"' for one in PHASES)
-            error = FieldError(NOT_SUPPORTED, "status.phase", phase, f"supported values: {known}")
+            phases = ", ".join(f'"{one}"' for one in PHASES)
+            error = FieldError(NOT_SUPPORTED, "status.phase", phase, f"supported values: {phases}")
             raise Invalid("Pod", new["metadata"]["name"], [error])
         drop_gated_condition(new, old)
 
@@ -111,23 +111,23 @@ class PodStrategy(Strategy):
         return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"))
 
 
-def _resized(wanted: Manifest, old: Manifest) -> Manifest:
+def _resized(new_spec: Manifest, old: Manifest) -> Manifest:
     """Return a pod's stored spec with the resources and the resize policies that are wanted.
 
     Where containers were added, removed, renamed or reordered the wanted ones are returned as they
     are, for validation to refuse. Rule: ``dropNonResizeUpdates``, pkg/registry/core/pod, v1.36.
     """
     spec = dict(old)
-    keep(spec, wanted, "resources")
+    keep(spec, new_spec, "resources")
     for field in ("containers", "initContainers"):
-        containers, before = wanted.get(field) or [], old.get(field) or []
+        containers, before = new_spec.get(field) or [], old.get(field) or []
         if [one.get("name") for one in containers] != [one.get("name") for one in before]:
             spec[field] = containers
         elif before:
             spec[field] = [dict(one) for one in before]
-            for one, asked in zip(spec[field], containers, strict=True):
-                keep(one, asked, "resources")
-                keep(one, asked, "resizePolicy")
+            for one, requested in zip(spec[field], containers, strict=True):
+                keep(one, requested, "resources")
+                keep(one, requested, "resizePolicy")
     return spec
 
 
@@ -139,13 +139,15 @@ def _keep_observed(status: Manifest, before: Manifest) -> None:
     """
     if not status.get("observedGeneration") and before.get("observedGeneration"):
         status["observedGeneration"] = before["observedGeneration"]
-    known: dict[str, list[int]] = {}
+    old_generations: dict[str, list[int]] = {}
     for one in before.get("conditions") or ():
-        known.setdefault(one.get("type") or "", []).append(one.get("observedGeneration") or 0)
+        old_generations.setdefault(one.get("type") or "", []).append(
+            one.get("observedGeneration") or 0
+        )
     conditions = []
     for one in status.get("conditions") or ():
-        seen = known.get(one.get("type") or "")
-        former = seen.pop(0) if seen else 0
+        same_type = old_generations.get(one.get("type") or "")
+        former = same_type.pop(0) if same_type else 0
         keeps = former and not one.get("observedGeneration")
         conditions.append({**one, "observedGeneration": former} if keeps else one)
     if conditions:
@@ -239,10 +241,10 @@ class NamespaceStrategy(Strategy):
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
         """Keep the finalizers of the content."""
         if not subresource:
-            kept = (old.get("spec") or {}).get("finalizers")
+            finalizers = (old.get("spec") or {}).get("finalizers")
             new["spec"] = {
                 **(new.get("spec") or {}),
-                **({} if kept is None else {"finalizers": kept}),
+                **({} if finalizers is None else {"finalizers": finalizers}),
             }
 
     def is_kept(self, manifest: Manifest) -> bool:
@@ -281,13 +283,13 @@ class DaemonSetStrategy(Strategy):
 
     def prepare_for_create(self, new: Manifest) -> None:
         """Begin with 1, or with what a DaemonSet of that name had before."""
-        given = _count_of(new)
-        if given and not _is_number(given):
+        generation = _count_of(new)
+        if generation and not _is_number(generation):
             raise BadRequest(
                 "DaemonSet cannot be handled: "
-                f"metadata.annotations[{TEMPLATE_GENERATION}]: invalid number {given!r}"
+                f"metadata.annotations[{TEMPLATE_GENERATION}]: invalid number {generation!r}"
             )
-        _annotate(new, str(max(1, int(given or 1))))
+        _annotate(new, str(max(1, int(generation or 1))))
 
     def canonicalize(self, new: Manifest, old: Manifest) -> None:
         """Count on if the template is another one; no client says otherwise."""
@@ -369,18 +371,21 @@ class JobStrategy(Strategy):
             return
         metadata, own = dict(template.get("metadata") or {}), new["metadata"]
         uid, name = own["uid"], own.get("name", "")
-        given = {key: value for key, value in (metadata.get("labels") or {}).items() if value}
+        labels = {key: value for key, value in (metadata.get("labels") or {}).items() if value}
         metadata["labels"] = {
             "job-name": name,
             "batch.kubernetes.io/job-name": name,
             "controller-uid": uid,
             "batch.kubernetes.io/controller-uid": uid,
-            **given,
+            **labels,
         }
         spec["template"] = {**template, "metadata": metadata}
         selector = dict(spec.get("selector") or {})
-        wanted = {"batch.kubernetes.io/controller-uid": uid, **(selector.get("matchLabels") or {})}
-        spec["selector"] = {**selector, "matchLabels": wanted}
+        match_labels = {
+            "batch.kubernetes.io/controller-uid": uid,
+            **(selector.get("matchLabels") or {}),
+        }
+        spec["selector"] = {**selector, "matchLabels": match_labels}
 
 
 class CertificateStrategy(Strategy):
@@ -446,9 +451,9 @@ class DeviceClaimStrategy(StatusAloneStrategy):
             return
         gone = devices.allocated(old.get("status") or {}) - devices.allocated(status)
         if gone:
-            told = [one for one in status["devices"] if devices.identity(one) not in gone]
-            new["status"] = {**status, "devices": told}
-            if not told:
+            remaining = [one for one in status["devices"] if devices.identity(one) not in gone]
+            new["status"] = {**status, "devices": remaining}
+            if not remaining:
                 del new["status"]["devices"]
 
 
@@ -461,12 +466,12 @@ class TaintedSliceStrategy(Strategy):
         found = [device.get("taints") for device in spec.get("devices") or ()]
         if not any(_is_timeless(taint) for taints in found for taint in taints or ()):
             return
-        made = [
+        devices_ = [
             {**device, "taints": [_since(one, now) for one in device["taints"]]}
             if device.get("taints") else device
             for device in spec["devices"]
         ]  # fmt: skip
-        new["spec"] = {**spec, "devices": made}
+        new["spec"] = {**spec, "devices": devices_}
 
 
 class DeviceTaintRuleStrategy(StatusAloneStrategy):

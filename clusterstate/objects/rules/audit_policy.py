@@ -61,20 +61,22 @@ class _Resources(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     resources: tuple[str, ...] = ()
     resource_names: tuple[str, ...] = ()
 
-    def reach(self, wanted: RequestAttributes) -> bool:
-        if self.group != wanted.group:
+    def reach(self, request: RequestAttributes) -> bool:
+        if self.group != request.group:
             return False
         if not self.resources:
             return True
-        if self.resource_names and wanted.name not in self.resource_names:
+        if self.resource_names and request.name not in self.resource_names:
             return False
-        whole = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
+        whole = (
+            f"{request.resource}/{request.subresource}" if request.subresource else request.resource
+        )
         for one in self.resources:
             if one in ("*", whole):
                 return True
-            if wanted.subresource and one == f"*/{wanted.subresource}":
+            if request.subresource and one == f"*/{request.subresource}":
                 return True
-            if one.endswith("/*") and one[:-2] == wanted.resource:
+            if one.endswith("/*") and one[:-2] == request.resource:
                 return True
         return False
 
@@ -90,20 +92,22 @@ class _Rule(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     omit_stages: tuple[Stage, ...] = ()
     omit_managed_fields: bool | None = None
 
-    def matches(self, user: str, groups: Sequence[str], wanted: RequestAttributes) -> bool:
+    def matches(self, user: str, groups: Sequence[str], request: RequestAttributes) -> bool:
         if self.users and user not in self.users:
             return False
         if self.user_groups and not set(self.user_groups).intersection(groups):
             return False
-        if self.verbs and wanted.verb not in self.verbs:
+        if self.verbs and request.verb not in self.verbs:
             return False
         if self.namespaces or self.resources:
-            if not wanted.resource or (self.namespaces and wanted.namespace not in self.namespaces):
+            if not request.resource or (
+                self.namespaces and request.namespace not in self.namespaces
+            ):
                 return False
-            return not self.resources or any(one.reach(wanted) for one in self.resources)
+            return not self.resources or any(one.reach(request) for one in self.resources)
         if self.non_resource_urls:
-            return not wanted.resource and any(
-                _is_path(wanted.path, one) for one in self.non_resource_urls
+            return not request.resource and any(
+                _is_path(request.path, one) for one in self.non_resource_urls
             )
         return True
 
@@ -141,31 +145,31 @@ class Policy:
         """Take a checked document."""
         self._document = document
         self._by_name = any(one.resource_names for rule in document.rules for one in rule.resources)
-        self._known: dict[tuple[Any, ...], Verdict] = {}
+        self._verdicts: dict[tuple[Any, ...], Verdict] = {}
 
-    def verdict(self, user: str, groups: tuple[str, ...], wanted: RequestAttributes) -> Verdict:
+    def verdict(self, user: str, groups: tuple[str, ...], request: RequestAttributes) -> Verdict:
         """Return how much of a request is written; remembered, since most are alike."""
         key = (
-            user, groups, wanted.verb, wanted.group, wanted.resource, wanted.subresource,
-            wanted.namespace, wanted.name if self._by_name else "",
-            "" if wanted.resource else wanted.path,
+            user, groups, request.verb, request.group, request.resource, request.subresource,
+            request.namespace, request.name if self._by_name else "",
+            "" if request.resource else request.path,
         )  # fmt: skip
-        found = self._known.get(key)
+        found = self._verdicts.get(key)
         if found is None:
-            found = self._judge(user, groups, wanted)
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            self._known[key] = found
+            found = self._judge(user, groups, request)
+            if len(self._verdicts) >= _MOST_REMEMBERED:
+                self._verdicts.clear()
+            self._verdicts[key] = found
         return found
 
-    def _judge(self, user: str, groups: tuple[str, ...], wanted: RequestAttributes) -> Verdict:
+    def _judge(self, user: str, groups: tuple[str, ...], request: RequestAttributes) -> Verdict:
         rule = next(
-            (one for one in self._document.rules if one.matches(user, groups, wanted)), None
+            (one for one in self._document.rules if one.matches(user, groups, request)), None
         )
         if rule is None or rule.level == NONE:
             return NOTHING
         level: Level = rule.level
-        if (wanted.group, wanted.resource, wanted.subresource) in NEVER_SHOWN:
+        if (request.group, request.resource, request.subresource) in NEVER_SHOWN:
             level = "Metadata"
         fields = rule.omit_managed_fields
         return Verdict(
@@ -185,15 +189,15 @@ def parse(text: str) -> Policy:
         PolicyError: it is none; the message names the field.
     """
     try:
-        given = yaml.safe_load(text)
+        document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise PolicyError(f"it is not YAML: {' '.join(str(error).split())}") from None
-    return _checked(given)
+    return _checked(document)
 
 
-def _checked(given: Any) -> Policy:
+def _checked(value: Any) -> Policy:
     try:
-        document = msgspec.convert(given, _Document)
+        document = msgspec.convert(value, _Document)
     except msgspec.ValidationError as error:
         raise PolicyError(str(error)) from None
     if not document.rules:

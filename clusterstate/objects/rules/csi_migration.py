@@ -204,9 +204,9 @@ def affinity_on(volume: PersistentVolume, node: CSINode | None) -> VolumeNodeAff
         terms = tuple(_renamed(term, zone, topology) for term in terms)
     elif zone in labels:
         zones = tuple(sorted(set(labels[zone].split(SEVERAL_ZONES))))
-        wanted = SelectorRequirement(key=topology, operator="In", values=zones)
+        requirement = SelectorRequirement(key=topology, operator="In", values=zones)
         terms = tuple(
-            msgspec.structs.replace(term, match_expressions=(*term.match_expressions, wanted))
+            msgspec.structs.replace(term, match_expressions=(*term.match_expressions, requirement))
             for term in terms or (NodeSelectorTerm(),)
         )
     if region == BETA_REGION:

@@ -51,10 +51,10 @@ def count_groups(groups: Iterable[Hashable], min_counts: Mapping[Any, int]) -> t
     ``groups``: the group of each pod. A pod whose group is not in ``min_counts`` is one by itself.
     """
     counts = Counter(groups)
-    known = counts.keys() & min_counts.keys()
-    alone = sum(counts.values()) - sum(counts[group] for group in known)
-    whole = sum(is_whole(counts[group], min_counts[group]) for group in known)
-    return alone + len(known), alone + whole
+    with_minimum = counts.keys() & min_counts.keys()
+    alone = sum(counts.values()) - sum(counts[group] for group in with_minimum)
+    whole = sum(is_whole(counts[group], min_counts[group]) for group in with_minimum)
+    return alone + len(with_minimum), alone + whole
 
 
 def breaks(ready: int, min_count: int, *, is_ready: bool, together: bool) -> bool:

@@ -83,12 +83,12 @@ def _names(metadata: Manifest) -> list[FieldError]:
     """Return how a name is no DNS subdomain; the core group takes any segment of a path."""
     name, prefix = metadata.get("name") or "", metadata.get("generateName") or ""
     return [
-        FieldError(INVALID, f"metadata.{field}", given, problem)
-        for field, given, checked in (
+        FieldError(INVALID, f"metadata.{field}", value, problem)
+        for field, value, checked in (
             ("generateName", prefix, label_rules.mask_trailing_dash(prefix)),
             ("name", name, name),
         )
-        if given
+        if value
         for problem in label_rules.is_dns1123_subdomain(checked)
     ]
 

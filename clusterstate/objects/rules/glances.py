@@ -107,7 +107,7 @@ class Glances:
     """Glances at versions; remembers what pods ask for that are written alike."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, tuple[bytes, ...], _Held], str] = {}
+        self._texts: dict[tuple[int, tuple[bytes, ...], _Held], str] = {}
 
     def at(self, body: bytes) -> Glance:
         """Return what a version tells.
@@ -115,17 +115,17 @@ class Glances:
         Raises:
             msgspec.DecodeError, QuantityError: it cannot be read.
         """
-        seen = _glance(body)
-        spec = seen.spec
-        if seen.status.phase in _OVER:
+        glance = _glance(body)
+        spec = glance.spec
+        if glance.status.phase in _OVER:
             return Glance(spec.node_name, "")
         if not spec.node_name:
             return Glance("", _text(_waiting(_decode_pod(body))))
-        leaving = 1 if seen.metadata.deletion_timestamp else 0
-        held = _amounts(seen.status)
+        leaving = 1 if glance.metadata.deletion_timestamp else 0
+        held = _amounts(glance.status)
         parts = spec.containers, spec.init_containers, spec.overhead, spec.resources
         written = leaving, tuple(bytes(one) for one in parts), held
-        text = self._known.get(written)
+        text = self._texts.get(written)
         if text is None:
             if held:  # what it holds while it is resized counts, too
                 whole = scheduling_class.reduce(msgspec.json.decode(body))
@@ -133,7 +133,7 @@ class Glances:
             else:
                 pod = msgspec.structs.replace(_decode_pod(body), status=PodStatus())
             text = _text(Use(leaving, {"pods": 1, **pod_request_ints(pod)}))
-            self._known[written] = text
+            self._texts[written] = text
         return Glance(spec.node_name, text)
 
 

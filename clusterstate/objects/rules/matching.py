@@ -73,10 +73,10 @@ def tolerates(toleration: Toleration, taint: Taint, *, comparison_operators: boo
     if operator == "Exists":
         return True
     if operator in ("Gt", "Lt") and comparison_operators:
-        wanted, found = _canonical(toleration.value), _canonical(taint.value)
-        if wanted is None or found is None:
+        bound, found = _canonical(toleration.value), _canonical(taint.value)
+        if bound is None or found is None:
             return False
-        return found > wanted if operator == "Gt" else found < wanted
+        return found > bound if operator == "Gt" else found < bound
     return False
 
 
@@ -144,7 +144,7 @@ def merge_tolerations(
     everything = [*first, *second]
     merged: list[Toleration] = []
     for index, toleration in enumerate(everything):
-        if any(is_superset(kept, toleration) for kept in merged):
+        if any(is_superset(other, toleration) for other in merged):
             continue
         if any(
             later != toleration and is_superset(later, toleration)

@@ -25,20 +25,20 @@ def taint(node: Manifest, taints: Sequence[Mapping[str, Any]]) -> Manifest:
     """
     found = [dict(one) for one in _spec(node).get("taints") or ()]
     places = {_identity(one): place for place, one in enumerate(found)}
-    for wanted in taints:
-        place = places.get(_identity(wanted))
+    for new_taint in taints:
+        place = places.get(_identity(new_taint))
         if place is None:
-            places[_identity(wanted)] = len(found)
-            found.append(dict(wanted))
-        elif (found[place].get("value") or "") != (wanted.get("value") or ""):
-            kept = {key: found[place][key] for key in ("timeAdded",) if key in found[place]}
-            found[place] = {**kept, **wanted}
+            places[_identity(new_taint)] = len(found)
+            found.append(dict(new_taint))
+        elif (found[place].get("value") or "") != (new_taint.get("value") or ""):
+            time_added = {key: found[place][key] for key in ("timeAdded",) if key in found[place]}
+            found[place] = {**time_added, **new_taint}
     return {**node, "spec": {**_spec(node), "taints": found}}
 
 
 def untaint(node: Manifest, taints: Sequence[Mapping[str, Any]]) -> Manifest:
     """Return the node without the taints of these keys, and effects where they are given."""
-    kept = [
+    remaining = [
         one
         for one in _spec(node).get("taints") or ()
         if not any(
@@ -47,14 +47,14 @@ def untaint(node: Manifest, taints: Sequence[Mapping[str, Any]]) -> Manifest:
         )
     ]
     spec = {key: value for key, value in _spec(node).items() if key != "taints"}
-    return {**node, "spec": {**spec, "taints": kept} if kept else spec}
+    return {**node, "spec": {**spec, "taints": remaining} if remaining else spec}
 
 
-def label(node: Manifest, wanted: Mapping[str, str], gone: Collection[str] = ()) -> Manifest:
+def label(node: Manifest, new_labels: Mapping[str, str], gone: Collection[str] = ()) -> Manifest:
     """Return the node with these labels, and without those that are ``gone``."""
     metadata = node["metadata"]
     labels = {k: v for k, v in (metadata.get("labels") or {}).items() if k not in gone}
-    return {**node, "metadata": {**metadata, "labels": {**labels, **wanted}}}
+    return {**node, "metadata": {**metadata, "labels": {**labels, **new_labels}}}
 
 
 def resize(node: Manifest, amounts: Mapping[str, str]) -> Manifest:

@@ -73,19 +73,19 @@ def governed(
     decided |= dict.fromkeys(gone, False)
     ended |= gone
     evicted = {taint.get("key") for taint in taints if taint.get("effect") == NO_EXECUTE}
-    kept = [
+    remaining = [
         taint
         for taint in taints
         if (taint.get("effect") != NO_SCHEDULE or decided.get(taint.get("key", ""), True))
         and not (taint.get("effect") == NO_EXECUTE and taint.get("key") in ended)
     ]
-    present = {taint.get("key") for taint in kept if taint.get("effect") == NO_SCHEDULE}
-    missing = [key for key, wanted in decided.items() if wanted and key not in present]
+    present = {taint.get("key") for taint in remaining if taint.get("effect") == NO_SCHEDULE}
+    missing = [key for key, is_required in decided.items() if is_required and key not in present]
     swapped = [
         key for key in sorted(EVICTING - evicted) if decided.get(key) and evicted & ended & EVICTING
     ]
     return [
-        *kept,
+        *remaining,
         *({"key": key, "effect": NO_SCHEDULE} for key in missing),
         *({"key": key, "effect": NO_EXECUTE} for key in swapped),
     ]
@@ -102,11 +102,15 @@ def _initialize(manifest: Manifest, old: Manifest | None) -> Manifest:
     """Return the node with or without its ``uninitialized`` taint (R127)."""
     spec = manifest.get("spec") or {}
     present = taints_of(manifest)
-    known = bool(spec.get("providerID"))
-    if old is None and not known and not any(t.get("key") == UNINITIALIZED for t in present):
+    has_provider_id = bool(spec.get("providerID"))
+    if (
+        old is None
+        and not has_provider_id
+        and not any(t.get("key") == UNINITIALIZED for t in present)
+    ):
         taint = {"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}
         return {**manifest, "spec": {**spec, "taints": [*present, taint]}}
-    if old is not None and known and not (old.get("spec") or {}).get("providerID"):
+    if old is not None and has_provider_id and not (old.get("spec") or {}).get("providerID"):
         rest = [taint for taint in present if taint.get("key") != UNINITIALIZED]
         return {**manifest, "spec": {**spec, "taints": rest}}
     return manifest
@@ -116,16 +120,16 @@ def _govern(manifest: Manifest, old: Manifest | None) -> Manifest:
     """Return the node with the taints that what this write changes asks for (R126, R133)."""
     spec = manifest.get("spec") or {}
     present = taints_of(manifest)
-    wanted = governed(
+    taints = governed(
         present,
         unschedulable=bool(spec.get("unschedulable")),
         before=None if old is None else _conditions(old),
         after=_conditions(manifest),
     )
-    if wanted == present:
+    if taints == present:
         return manifest
-    spec = {**spec, "taints": wanted}
-    if not wanted:
+    spec = {**spec, "taints": taints}
+    if not taints:
         del spec["taints"]
     return {**manifest, "spec": spec}
 
@@ -167,8 +171,8 @@ def _settled(
     taint: dict[str, Any], times: Mapping[tuple[Any, Any], str | None], now: datetime
 ) -> dict[str, Any]:
     """Return the taint as its row says it: no other members, no empty value, whole seconds."""
-    key, effect, given = taint.get("key"), taint.get("effect"), taint.get("timeAdded")
-    added = document.parse_time(given) if given else None
+    key, effect, time_added = taint.get("key"), taint.get("effect"), taint.get("timeAdded")
+    added = document.parse_time(time_added) if time_added else None
     if added is not None and added > now:
         added = None
     if added is None and effect == NO_EXECUTE:

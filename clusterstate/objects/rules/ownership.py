@@ -127,20 +127,20 @@ def references(kind: str, manifest: Manifest) -> list[Reference] | None:
     return found
 
 
-def finalizers_for(kind: str, present: Sequence[str], wanted: Policy | None) -> list[str]:
+def finalizers_for(kind: str, present: Sequence[str], requested_policy: Policy | None) -> list[str]:
     """Return the finalizers of an object that is deleted, in answer to its dependents.
 
-    ``wanted`` overrides the finalizer that is there, and that overrides the kind's default.
+    ``requested_policy`` overrides the finalizer that is there, which overrides the kind's default.
     """
     if kind in _UNCOLLECTED:
         return list(present)
     own = next((_BY_FINALIZER[one] for one in present if one in _FINALIZERS), None)
-    policy = wanted or own or _DEFAULTS.get(kind, Policy.BACKGROUND)
-    kept = [one for one in present if one not in _FINALIZERS]
+    policy = requested_policy or own or _DEFAULTS.get(kind, Policy.BACKGROUND)
+    others = [one for one in present if one not in _FINALIZERS]
     if policy is Policy.BACKGROUND:
-        return kept
+        return others
     added = ORPHAN if policy is Policy.ORPHAN else FOREGROUND
-    return list(present) if own is policy and present.count(added) == 1 else [*kept, added]
+    return list(present) if own is policy and present.count(added) == 1 else [*others, added]
 
 
 def judge(

@@ -62,11 +62,11 @@ def secrets_of_volume(volume: Manifest) -> set[tuple[str, str]]:
 
 
 def _device_claims(spec: Manifest, status: Manifest) -> Iterator[Any]:
-    made = {one.get("name"): one for one in status.get("resourceClaimStatuses") or ()}
+    claim_statuses = {one.get("name"): one for one in status.get("resourceClaimStatuses") or ()}
     for one in spec.get("resourceClaims") or ():
         yield one.get("resourceClaimName")
         if one.get("resourceClaimTemplateName"):
-            yield made.get(one.get("name"), {}).get("resourceClaimName")
+            yield claim_statuses.get(one.get("name"), {}).get("resourceClaimName")
     yield (status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName")
 
 

@@ -57,10 +57,10 @@ def counted(pod: Manifest) -> dict[str, int]:
 def _is_readable(pod: Manifest) -> bool:
     """Return whether all amounts that a status tells can be read; agents may write anything."""
     try:
-        told = msgspec.convert({"status": pod.get("status") or {}}, Pod).status
-        containers = (*told.container_statuses, *told.init_container_statuses)
-        allocated_ = [told.allocated_resources, *(one.allocated_resources for one in containers)]
-        actual = [told.resources, *(one.resources for one in containers)]
+        status = msgspec.convert({"status": pod.get("status") or {}}, Pod).status
+        containers = (*status.container_statuses, *status.init_container_statuses)
+        allocated_ = [status.allocated_resources, *(one.allocated_resources for one in containers)]
+        actual = [status.resources, *(one.resources for one in containers)]
         for one in filter(None, actual):
             allocated_ += [one.requests, one.limits]
         for amounts_ in allocated_:
@@ -79,9 +79,11 @@ def allocated(pod: Manifest) -> Manifest:
     if not _is_readable(pod):
         return pod
     for asking, telling in _LISTS:
-        told = {one.get("name"): one for one in status.get(telling) or ()}
-        if told and spec.get(asking):
-            spec[asking] = [_allocated(one, told.get(one.get("name"))) for one in spec[asking]]
+        container_statuses = {one.get("name"): one for one in status.get(telling) or ()}
+        if container_statuses and spec.get(asking):
+            spec[asking] = [
+                _allocated(one, container_statuses.get(one.get("name"))) for one in spec[asking]
+            ]
     whole = spec.get("resources")
     if whole and (status.get("allocatedResources") or status.get("resources")):
         spec["resources"] = _without(_merged(whole, status), _overhead(spec))
@@ -93,20 +95,20 @@ def _overhead(spec: Manifest) -> resources.ResourceList:
     return resources.parse_resources(spec.get("overhead") or {})
 
 
-def _allocated(container: Manifest, told: Manifest | None) -> Manifest:
-    if not told or not (told.get("allocatedResources") or told.get("resources")):
+def _allocated(container: Manifest, status: Manifest | None) -> Manifest:
+    if not status or not (status.get("allocatedResources") or status.get("resources")):
         return container
-    return {**container, "resources": _merged(container.get("resources") or {}, told)}
+    return {**container, "resources": _merged(container.get("resources") or {}, status)}
 
 
-def _merged(stated: Manifest, told: Manifest) -> Manifest:
+def _merged(resources_: Manifest, status: Manifest) -> Manifest:
     """Return resources as a status tells them: the promised requests, the limits that are had."""
-    actual = told.get("resources") or {}
-    promised = told.get("allocatedResources") or actual.get("requests") or {}
-    found = dict(stated)
+    actual = status.get("resources") or {}
+    promised = status.get("allocatedResources") or actual.get("requests") or {}
+    found = dict(resources_)
     for part, amounts_ in (("requests", promised), ("limits", actual.get("limits") or {})):
         if amounts_:
-            found[part] = {**(stated.get(part) or {}), **amounts_}
+            found[part] = {**(resources_.get(part) or {}), **amounts_}
     return found
 
 
@@ -143,38 +145,38 @@ def _may_count_otherwise(new: Manifest, old: Manifest) -> bool:
     spec, former = new.get("spec") or {}, old.get("spec") or {}
     if spec is not former and differs(spec, former):
         return True
-    told, before = (
+    after, before = (
         scheduling_class.status_amounts(one.get("spec") or {}, one.get("status") or {})
         for one in (new, old)
     )
-    return told != before
+    return after != before
 
 
-def verdict(wanted: Amounts, has: Amounts, others: Amounts, offered: Amounts) -> Verdict | None:
+def verdict(requested: Amounts, has: Amounts, others: Amounts, offered: Amounts) -> Verdict | None:
     """Return why a node cannot set aside what a pod wants, ``None`` if it can.
 
     Args:
-        wanted: what the pod asks for.
-        has: what is set aside for it; what it asks for no more of is no question.
+        requested: what the pod requests.
+        has: what is allocated to it; a resource of which it requests no more always fits.
         others: what is set aside for all other pods of the node.
         offered: what the node can give away.
     """
-    more = [name for name in _MUTABLE if wanted.get(name, 0) > has.get(name, 0)]
+    more = [name for name in _MUTABLE if requested.get(name, 0) > has.get(name, 0)]
     for name in more:
-        if wanted[name] > offered.get(name, 0):
-            said = (
-                f"Node didn't have enough capacity: {name}, requested: {wanted[name]},"
+        if requested[name] > offered.get(name, 0):
+            message = (
+                f"Node didn't have enough capacity: {name}, requested: {requested[name]},"
                 f" capacity: {offered.get(name, 0)}"
             )
-            return Verdict(INFEASIBLE, said)
+            return Verdict(INFEASIBLE, message)
     for name in more:
         used = others.get(name, 0)
-        if wanted[name] + used > offered.get(name, 0):
-            said = (
-                f"Node didn't have enough resource: {name}, requested: {wanted[name]},"
+        if requested[name] + used > offered.get(name, 0):
+            message = (
+                f"Node didn't have enough resource: {name}, requested: {requested[name]},"
                 f" used: {used}, capacity: {offered.get(name, 0)}"
             )
-            return Verdict(DEFERRED, said)
+            return Verdict(DEFERRED, message)
     return None
 
 
@@ -183,8 +185,12 @@ def carry_out(pod: Manifest, generation: int) -> Manifest:
     spec, status = pod.get("spec") or {}, dict(pod.get("status") or {})
     for asking, telling in _LISTS:
         if status.get(telling):
-            asked = {one.get("name"): one.get("resources") or {} for one in spec.get(asking) or ()}
-            status[telling] = [_renewed(one, asked.get(one.get("name"))) for one in status[telling]]
+            resources_by_name = {
+                one.get("name"): one.get("resources") or {} for one in spec.get(asking) or ()
+            }
+            status[telling] = [
+                _renewed(one, resources_by_name.get(one.get("name"))) for one in status[telling]
+            ]
     if status.get("allocatedResources") or status.get("resources"):
         status |= _whole(pod)
     status["conditions"] = [
@@ -197,16 +203,16 @@ def carry_out(pod: Manifest, generation: int) -> Manifest:
     return {**pod, "status": {**status, "observedGeneration": generation}}
 
 
-def _renewed(told: Manifest, asked: Manifest | None) -> Manifest:
-    if asked is None or not (told.get("allocatedResources") or told.get("resources")):
-        return told
-    return {**told, **reported_resources(asked)}
+def _renewed(status: Manifest, resources_: Manifest | None) -> Manifest:
+    if resources_ is None or not (status.get("allocatedResources") or status.get("resources")):
+        return status
+    return {**status, **reported_resources(resources_)}
 
 
-def reported_resources(stated: Manifest) -> Manifest:
+def reported_resources(resources_: Manifest) -> Manifest:
     """Return how the status of a container tells of resources that it has."""
-    actual = {part: stated[part] for part in ("requests", "limits") if stated.get(part)}
-    return {"allocatedResources": dict(stated.get("requests") or {}), "resources": actual}
+    actual = {part: resources_[part] for part in ("requests", "limits") if resources_.get(part)}
+    return {"allocatedResources": dict(resources_.get("requests") or {}), "resources": actual}
 
 
 def _whole(pod: Manifest) -> Manifest:
@@ -228,9 +234,9 @@ def hold(new: Manifest, had: Manifest, why: Verdict, generation: int, now: str) 
     for asking, telling in _LISTS:
         containers = (had.get("spec") or {}).get(asking) or ()
         if containers:
-            told = {one.get("name"): one for one in status.get(telling) or ()}
+            container_statuses = {one.get("name"): one for one in status.get(telling) or ()}
             status[telling] = [
-                {**(told.get(one.get("name")) or _unheard_of(one)),
+                {**(container_statuses.get(one.get("name")) or _unheard_of(one)),
                  **reported_resources(one.get("resources") or {})}
                 for one in containers
             ]  # fmt: skip
@@ -284,8 +290,8 @@ def turn(pod: Manifest, since: str) -> tuple[Any, ...]:
     Those that ask for no more than they have come first, then by priority, Guaranteed pods before
     others, and by how long they wait; ``since`` is when that began.
     """
-    asked, has = amounts(pod), amounts(allocated(pod))
-    more = any(asked.get(name, 0) > has.get(name, 0) for name in _MUTABLE)
+    requested, has = amounts(pod), amounts(allocated(pod))
+    more = any(requested.get(name, 0) > has.get(name, 0) for name in _MUTABLE)
     priority = (pod.get("spec") or {}).get("priority") or 0
     guaranteed = (pod.get("status") or {}).get("qosClass") == "Guaranteed"
     return more, -priority, not guaranteed, since

@@ -124,18 +124,18 @@ _Choose = Callable[[ContainerStatus, Resources], Resources]
 """Which resources count for a container, given its status and what its spec states."""
 
 
-def _allocated(status: ContainerStatus, stated: Resources) -> Resources:
-    return status.allocated_resources or stated
+def _allocated(status: ContainerStatus, spec_amounts: Resources) -> Resources:
+    return status.allocated_resources or spec_amounts
 
 
-def _actuated_requests(status: ContainerStatus, stated: Resources) -> Resources:
+def _actuated_requests(status: ContainerStatus, spec_amounts: Resources) -> Resources:
     reported = status.resources.requests if status.resources is not None else {}
-    return reported or _allocated(status, stated)
+    return reported or _allocated(status, spec_amounts)
 
 
-def _actuated_limits(status: ContainerStatus, stated: Resources) -> Resources:
+def _actuated_limits(status: ContainerStatus, spec_amounts: Resources) -> Resources:
     reported = status.resources.limits if status.resources is not None else {}
-    return reported or stated
+    return reported or spec_amounts
 
 
 def _aggregate(
@@ -187,19 +187,23 @@ def _aggregate(
     return total
 
 
-def _most_of_requests(status: ContainerStatus, stated: Resources, *, infeasible: bool) -> Resources:
+def _most_of_requests(
+    status: ContainerStatus, spec_amounts: Resources, *, infeasible: bool
+) -> Resources:
     """Return the most of what a container states, was promised and has, by resource (v1.36)."""
     if status.resources is None:
-        return stated
+        return spec_amounts
     sides = (status.resources.requests, status.allocated_resources)
-    return _most(*sides) if infeasible else _most(stated, *sides)
+    return _most(*sides) if infeasible else _most(spec_amounts, *sides)
 
 
-def _most_of_limits(status: ContainerStatus, stated: Resources, *, infeasible: bool) -> Resources:
+def _most_of_limits(
+    status: ContainerStatus, spec_amounts: Resources, *, infeasible: bool
+) -> Resources:
     if status.resources is None:
-        return stated
+        return spec_amounts
     has = status.resources.limits
-    return has if infeasible else _most(stated, has)
+    return has if infeasible else _most(spec_amounts, has)
 
 
 def _most(*sides: Resources) -> Resources:
@@ -221,10 +225,10 @@ def aggregate_container_requests(
         return _aggregate(
             pod, "requests", options, partial(_most_of_requests, infeasible=infeasible)
         )
-    told = pod.status
-    if told.allocated_resources and told.resources is not None and told.resources.requests:
-        allocated = parse_resources(told.allocated_resources)
-        actuated = parse_resources(told.resources.requests)
+    status = pod.status
+    if status.allocated_resources and status.resources is not None and status.resources.requests:
+        allocated = parse_resources(status.allocated_resources)
+        actuated = parse_resources(status.resources.requests)
     else:
         allocated = _aggregate(pod, "requests", options, _allocated)
         actuated = _aggregate(pod, "requests", options, _actuated_requests)
@@ -243,9 +247,9 @@ def aggregate_container_limits(
     if options.compatibility < Compatibility.V1_37:
         infeasible = is_resize_infeasible(pod)
         return _aggregate(pod, "limits", options, partial(_most_of_limits, infeasible=infeasible))
-    told = pod.status.resources
-    if told is not None and told.limits:
-        actuated = parse_resources(told.limits)
+    actual = pod.status.resources
+    if actual is not None and actual.limits:
+        actuated = parse_resources(actual.limits)
     else:
         actuated = _aggregate(pod, "limits", options, _actuated_limits)
     if is_resize_infeasible(pod):
@@ -266,18 +270,18 @@ def _pod_level_requests(pod: Pod, options: PodResourcesOptions) -> ResourceList:
     was found infeasible the last two. What the status says includes the overhead.
     """
     assert pod.spec.resources is not None
-    stated = parse_resources(pod.spec.resources.requests)
+    requests = parse_resources(pod.spec.resources.requests)
     held = [pod.status.allocated_resources]
     if pod.status.resources is not None:
         held.append(pod.status.resources.requests)
     if not options.use_status_resources or not any(held):
-        return stated
+        return requests
     overhead = parse_resources(pod.spec.overhead)
     without = [
         {name: less(amount, overhead.get(name)) for name, amount in parse_resources(one).items()}
         for one in held
     ]
-    return _max({} if is_resize_infeasible(pod) else stated, *without)
+    return _max({} if is_resize_infeasible(pod) else requests, *without)
 
 
 def less(amount: Quantity, overhead: Quantity | None) -> Quantity:
@@ -353,15 +357,15 @@ def control_group(pod: Pod) -> ControlGroup:
 
 
 def _has_status_resources(pod: Pod) -> bool:
-    told = pod.status
+    pod_status = pod.status
     return (
         any(
             status.allocated_resources or status.resources is not None
-            for status in (*told.container_statuses, *told.init_container_statuses)
+            for status in (*pod_status.container_statuses, *pod_status.init_container_statuses)
         )
-        or bool(told.allocated_resources)
-        or told.resources is not None
-        or (bool(told.conditions) and is_resize_infeasible(pod))
+        or bool(pod_status.allocated_resources)
+        or pod_status.resources is not None
+        or (bool(pod_status.conditions) and is_resize_infeasible(pod))
     )
 
 
@@ -481,13 +485,13 @@ def qos_class(pod: Pod) -> str:
     requests: ResourceList = {}
     limits: ResourceList = {}
     guaranteed = True
-    stated: Iterable[ResourceRequirements]
+    requirements: Iterable[ResourceRequirements]
     if pod_level_resources_set(pod):
         assert pod.spec.resources is not None
-        stated = (pod.spec.resources,)
+        requirements = (pod.spec.resources,)
     else:
-        stated = [c.resources for c in (*pod.spec.containers, *pod.spec.init_containers)]
-    for resources in stated:
+        requirements = [c.resources for c in (*pod.spec.containers, *pod.spec.init_containers)]
+    for resources in requirements:
         _add(requests, _positive(resources.requests))
         own_limits = _positive(resources.limits)
         _add(limits, own_limits)

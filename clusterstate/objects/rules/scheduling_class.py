@@ -109,25 +109,25 @@ def reduce(manifest: Manifest) -> Manifest:
         if any(one.get("resourceClaimTemplateName") is not None for one in claims):
             # Such a claim is its pod's own.
             kept_metadata |= {"name": metadata.get("name", ""), "uid": metadata.get("uid", "")}
-    kept: Manifest = {"metadata": kept_metadata, "spec": kept_spec}
+    reduced: Manifest = {"metadata": kept_metadata, "spec": kept_spec}
     if status := manifest.get("status"):
-        if made := claims and status.get("resourceClaimStatuses"):
-            kept["status"] = {"resourceClaimStatuses": made}
+        if claim_statuses := claims and status.get("resourceClaimStatuses"):
+            reduced["status"] = {"resourceClaimStatuses": claim_statuses}
         amounts = status_amounts(spec, status)
         if amounts:
-            told = {**amounts, **kept.get("status", {})}
-            resized = {**kept, "spec": _with_names(kept_spec, spec), "status": told}
-            if _counts_otherwise(kept, resized):
+            reduced_status = {**amounts, **reduced.get("status", {})}
+            resized = {**reduced, "spec": _with_names(kept_spec, spec), "status": reduced_status}
+            if _counts_otherwise(reduced, resized):
                 return resized
-    return kept
+    return reduced
 
 
 def _with_names(kept_spec: Manifest, spec: Manifest) -> Manifest:
     """Return the spec with its containers' names, by which their statuses are found."""
     named = {
         field: [
-            {**kept, "name": container.get("name", "")}
-            for kept, container in zip(kept_spec[field], spec[field], strict=True)
+            {**reduced, "name": container.get("name", "")}
+            for reduced, container in zip(kept_spec[field], spec[field], strict=True)
         ]
         for field, _ in _CONTAINERS
         if field in kept_spec
@@ -141,25 +141,25 @@ def status_amounts(spec: Manifest, status: Manifest) -> Manifest:
     Agents repeat for each container what it asks for; that says nothing.
     """
     infeasible = _is_infeasible(status)
-    kept: Manifest = {}
+    reduced: Manifest = {}
     for asking, telling in _CONTAINERS:
-        if told := status.get(telling):
-            asked = {
+        if statuses := status.get(telling):
+            requests_by_name = {
                 one.get("name"): _requests(one.get("resources")) for one in spec.get(asking) or ()
             }
             holding = (
                 {"name": one["name"], **amounts}
-                for one in told
-                if one.get("name") in asked
-                and (amounts := _amounts(one, asked[one["name"]], infeasible=infeasible))
+                for one in statuses
+                if one.get("name") in requests_by_name
+                and (amounts := _amounts(one, requests_by_name[one["name"]], infeasible=infeasible))
             )
             if differing := list(holding):
-                kept[telling] = differing
+                reduced[telling] = differing
     if whole := _requests(spec.get("resources")):
-        kept |= _amounts(status, whole, infeasible=infeasible)
+        reduced |= _amounts(status, whole, infeasible=infeasible)
     if infeasible:
-        kept["conditions"] = [{"type": _PENDING, "status": "True", "reason": _INFEASIBLE}]
-    return kept
+        reduced["conditions"] = [{"type": _PENDING, "status": "True", "reason": _INFEASIBLE}]
+    return reduced
 
 
 def _is_infeasible(status: Manifest) -> bool:
@@ -169,25 +169,27 @@ def _is_infeasible(status: Manifest) -> bool:
     return False
 
 
-def _requests(stated: Manifest | None) -> Manifest:
-    return (stated or {}).get("requests") or {}
+def _requests(resources: Manifest | None) -> Manifest:
+    return (resources or {}).get("requests") or {}
 
 
-def _amounts(told: Manifest, asked: Manifest, *, infeasible: bool) -> Manifest:
+def _amounts(status: Manifest, requests: Manifest, *, infeasible: bool) -> Manifest:
     """Return what was promised and what is had, of the resources that are asked for or resized."""
-    allocated, actual = told.get("allocatedResources") or {}, _requests(told.get("resources"))
-    if allocated in ({}, asked) and actual in ({}, asked) and not infeasible:
+    allocated, actual = status.get("allocatedResources") or {}, _requests(status.get("resources"))
+    if allocated in ({}, requests) and actual in ({}, requests) and not infeasible:
         return {}
-    kept: Manifest = {}
-    if allocated := _requested_amounts(allocated, asked):
-        kept["allocatedResources"] = allocated
-    if actual := _requested_amounts(actual, asked):
-        kept["resources"] = {"requests": actual}
-    return kept
+    reduced: Manifest = {}
+    if allocated := _requested_amounts(allocated, requests):
+        reduced["allocatedResources"] = allocated
+    if actual := _requested_amounts(actual, requests):
+        reduced["resources"] = {"requests": actual}
+    return reduced
 
 
-def _requested_amounts(amounts: Manifest, asked: Manifest) -> Manifest:
-    return {name: amount for name, amount in amounts.items() if name in asked or name in _RESIZED}
+def _requested_amounts(amounts: Manifest, requests: Manifest) -> Manifest:
+    return {
+        name: amount for name, amount in amounts.items() if name in requests or name in _RESIZED
+    }
 
 
 def _counts_otherwise(plain: Manifest, resized: Manifest) -> bool:
@@ -205,21 +207,23 @@ def _reduce_volume(volume: Manifest) -> Manifest:
     """Return what scheduling looks at of a volume, empty for nothing."""
     for field, members in _VOLUME_FIELDS.items():
         if (source := volume.get(field)) is not None:
-            kept = {name: source[name] for name in members if source.get(name)}
+            reduced = {name: source[name] for name in members if source.get(name)}
             if field == "ephemeral":
-                return {"name": volume.get("name", ""), field: kept}
-            return {field: kept}
+                return {"name": volume.get("name", ""), field: reduced}
+            return {field: reduced}
     return {}
 
 
 def _reduce_container(container: Manifest) -> Manifest:
-    kept: Manifest = {}
+    reduced: Manifest = {}
     if image := container.get("image"):
-        kept["image"] = image
-    if stated := container.get("resources"):
-        amounts = {field: stated[field] for field in ("requests", "limits") if stated.get(field)}
+        reduced["image"] = image
+    if resources := container.get("resources"):
+        amounts = {
+            field: resources[field] for field in ("requests", "limits") if resources.get(field)
+        }
         if amounts:
-            kept["resources"] = amounts
+            reduced["resources"] = amounts
     if ports := container.get("ports"):
         used: list[dict[str, Any]] = [
             {field: port[field] for field in _PORT_FIELDS if port.get(field)}
@@ -227,15 +231,15 @@ def _reduce_container(container: Manifest) -> Manifest:
             if port.get("hostPort")
         ]
         if used:
-            kept["ports"] = used
+            reduced["ports"] = used
     if container.get("restartPolicy"):
-        kept["restartPolicy"] = container["restartPolicy"]
+        reduced["restartPolicy"] = container["restartPolicy"]
     # What a node must have declared (``declared_features``).
     if any(one.get("action") == RESTART_ALL for one in container.get("restartPolicyRules") or ()):
-        kept["restartPolicyRules"] = [{"action": RESTART_ALL}]
+        reduced["restartPolicyRules"] = [{"action": RESTART_ALL}]
     if any(one.get("bindMountOptions") for one in container.get("volumeMounts") or ()):
-        kept["volumeMounts"] = [{"bindMountOptions": ["any"]}]
-    return kept
+        reduced["volumeMounts"] = [{"bindMountOptions": ["any"]}]
+    return reduced
 
 
 def encode(manifest: Manifest) -> tuple[bytes, str]:

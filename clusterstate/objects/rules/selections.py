@@ -137,17 +137,17 @@ class Index:
 
     def count(self, bits: int) -> int:
         """Return how many things these bits stand for."""
-        known = self._weights.get(bits)
-        if known is None:
+        weight = self._weights.get(bits)
+        if weight is None:
             octets = bits.to_bytes(len(self._counts) // 8 + 1, "little")
-            known = self._weights[bits] = sum(
+            weight = self._weights[bits] = sum(
                 self._counts[8 * place + bit]
                 for place, octet in enumerate(octets)
                 if octet
                 for bit in range(8)
                 if octet >> bit & 1
             )
-        return known
+        return weight
 
 
 def compare(index: Index, selected: Sequence[tuple[SelectorOwner, int]]) -> list[Selection]:

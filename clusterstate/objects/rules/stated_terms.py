@@ -47,10 +47,10 @@ def _any_of(selector: NodeSelector | None) -> Iterator[str]:
         return
     terms = []
     for term in selector.node_selector_terms:
-        asked = [*map(_requirement, term.match_expressions)]
-        asked += ["one node by its name"] if term.match_fields else []
-        if asked:
-            terms.append(" and ".join(sorted(asked)))
+        requirements = [*map(_requirement, term.match_expressions)]
+        requirements += ["one node by its name"] if term.match_fields else []
+        if requirements:
+            terms.append(" and ".join(sorted(requirements)))
     yield " or ".join(dict.fromkeys(terms)) or "no node"
 
 
@@ -64,9 +64,9 @@ def _requirement(one: SelectorRequirement) -> str:
 def _selected(selector: LabelSelector | None, everything: str = "all pods") -> str:
     if selector is None:
         return "no pods"
-    told = [f"{key}={text}" for key, text in selector.match_labels.items()]
-    told += map(_requirement, selector.match_expressions)
-    return ",".join(sorted(told)) or everything
+    requirements = [f"{key}={text}" for key, text in selector.match_labels.items()]
+    requirements += map(_requirement, selector.match_expressions)
+    return ",".join(sorted(requirements)) or everything
 
 
 def _of_pods(terms: Iterable[PodAffinityTerm]) -> Iterator[str]:
@@ -80,13 +80,17 @@ def _of_pods(terms: Iterable[PodAffinityTerm]) -> Iterator[str]:
 
 
 def _affinity(spec: PodSpec) -> Iterator[str]:
-    given = spec.affinity.pod_affinity if spec.affinity else None
-    yield from _of_pods(given.required_during_scheduling_ignored_during_execution if given else ())
+    affinity = spec.affinity.pod_affinity if spec.affinity else None
+    yield from _of_pods(
+        affinity.required_during_scheduling_ignored_during_execution if affinity else ()
+    )
 
 
 def _anti_affinity(spec: PodSpec) -> Iterator[str]:
-    given = spec.affinity.pod_anti_affinity if spec.affinity else None
-    yield from _of_pods(given.required_during_scheduling_ignored_during_execution if given else ())
+    anti_affinity = spec.affinity.pod_anti_affinity if spec.affinity else None
+    yield from _of_pods(
+        anti_affinity.required_during_scheduling_ignored_during_execution if anti_affinity else ()
+    )
 
 
 def _spread(spec: PodSpec) -> Iterator[str]:

@@ -18,10 +18,10 @@ def same_template(one: Manifest, other: Manifest) -> bool:
 
 
 def _meant(template: Manifest) -> Manifest:
-    meant = quantity_places.of_template(template)
-    schema.drop_unknown_of(meant, wire_types.PodTemplateSpec)
-    name_account(meant.get("spec") or {})
-    return meant
+    canonical = quantity_places.of_template(template)
+    schema.drop_unknown_of(canonical, wire_types.PodTemplateSpec)
+    name_account(canonical.get("spec") or {})
+    return canonical
 
 
 def name_account(spec: Manifest) -> None:

@@ -175,12 +175,12 @@ def _ends(active_deadline_seconds: int | None) -> bool:
 
 def pod_usage(class_spec: str, *, finished: bool, extras: Extras = NO_EXTRAS) -> Usage:
     """Return what a pod of a scheduling class counts for."""
-    known = _of_class(class_spec)
-    amounts = _FINISHED_POD if finished else known.amounts
+    usage = _of_class(class_spec)
+    amounts = _FINISHED_POD if finished else usage.amounts
     if not finished and extras == NO_EXTRAS:
-        return known
+        return usage
     return msgspec.structs.replace(
-        known,
+        usage,
         amounts=amounts,
         terminating=extras.terminating,
         priority_class=extras.priority_class,
@@ -222,12 +222,12 @@ def _compute(requests: ResourceList, limits: ResourceList) -> dict[str, Quantity
 
 
 def _stated(container: Container) -> frozenset[str]:
-    stated = container.resources
+    resources = container.resources
     names = set()
     for name in _COMPUTE:
-        if name in stated.requests:
+        if name in resources.requests:
             names |= {name, _REQUESTS + name}
-        if name in stated.limits:
+        if name in resources.limits:
             names.add("limits." + name)
     return frozenset(names)
 

@@ -117,7 +117,7 @@ def find_matching_volume(
     """
     best: PersistentVolume | None = None
     best_size = _ZERO
-    wanted, class_name = wanted_size(claim), claim.class_name
+    requested_size, class_name = wanted_size(claim), claim.class_name
     attributes = claim.spec.volume_attributes_class_name or ""
     try:
         selector = None
@@ -135,7 +135,7 @@ def find_matching_volume(
         if spec.claim_ref is not None and not names_it:
             continue
         size = size_of(volume)
-        if size < wanted or modes_differ(claim.spec.volume_mode, spec.volume_mode):
+        if size < requested_size or modes_differ(claim.spec.volume_mode, spec.volume_mode):
             continue
         offered = spec.volume_attributes_class_name or ""
         if offered != attributes or (not attributes_classes and offered):
@@ -197,13 +197,13 @@ def named_by(volume: Manifest, claim: Manifest) -> Manifest:
     if not dirty:
         return volume
     meta = claim["metadata"]
-    given = {"uid": meta.get("uid"), "resourceVersion": meta.get("resourceVersion")}
+    identity = {"uid": meta.get("uid"), "resourceVersion": meta.get("resourceVersion")}
     reference = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "namespace": meta["namespace"],
         "name": meta["name"],
-        **{name: value for name, value in given.items() if value},
+        **{name: value for name, value in identity.items() if value},
     }
     metadata = {**volume["metadata"]}
     if lens.metadata.annotations:
@@ -232,12 +232,16 @@ def ephemeral_claim_name(pod_name: str, volume_name: str) -> str:
 
 def ephemeral_claim(pod: Manifest, volume: str, template: Manifest) -> Manifest:
     """Return the claim for an ephemeral volume. Rule: volume/ephemeral/controller.go, v1.36."""
-    meta, given = pod["metadata"], template.get("metadata") or {}
+    meta, template_metadata = pod["metadata"], template.get("metadata") or {}
     owner = {
         "apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"],
         "controller": True, "blockOwnerDeletion": True,
     }  # fmt: skip
-    kept = {key: given[key] for key in ("labels", "annotations") if given.get(key)}
+    copied = {
+        key: template_metadata[key]
+        for key in ("labels", "annotations")
+        if template_metadata.get(key)
+    }
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -245,7 +249,7 @@ def ephemeral_claim(pod: Manifest, volume: str, template: Manifest) -> Manifest:
             "name": ephemeral_claim_name(meta["name"], volume),
             "namespace": meta["namespace"],
             "ownerReferences": [owner],
-            **kept,
+            **copied,
         },
         "spec": template.get("spec") or {},
     }

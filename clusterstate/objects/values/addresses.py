@@ -141,10 +141,10 @@ def _with_node_ports(new: list[Manifest], old: list[Manifest]) -> list[Manifest]
 
 def _without_node_ports(new: list[Manifest], old: list[Manifest]) -> list[Manifest]:
     """Return ports without the node ports that they had; a client who names others means it."""
-    given = {one.get("nodePort") for one in old}
+    old_ports = {one.get("nodePort") for one in old}
     return [
         {key: value for key, value in one.items() if key != "nodePort"}
-        if one.get("nodePort") in given
+        if one.get("nodePort") in old_ports
         else one
         for one in new
     ]
@@ -178,15 +178,15 @@ class Pool:
         metadata = service.get("metadata") or {}
         errors: list[FieldError] = []
         if has_address(spec):
-            wanted = spec.get("clusterIP")
-            if not wanted:
-                wanted = self._address()
-            elif wanted != before.get("clusterIP"):
+            cluster_ip = spec.get("clusterIP")
+            if not cluster_ip:
+                cluster_ip = self._address()
+            elif cluster_ip != before.get("clusterIP"):
                 place = metadata.get("namespace") or namespace
                 own = (place, metadata.get("name")) == ("default", "kubernetes")
-                errors += self._claim(wanted, first=own)
-            spec["clusterIP"] = wanted
-            spec["clusterIPs"] = spec.get("clusterIPs") or [wanted]
+                errors += self._claim(cluster_ip, first=own)
+            spec["clusterIP"] = cluster_ip
+            spec["clusterIPs"] = spec.get("clusterIPs") or [cluster_ip]
         elif spec.get("clusterIP") == HEADLESS:
             spec["clusterIPs"] = spec.get("clusterIPs") or [HEADLESS]
         if _is_addressed(spec):
@@ -214,25 +214,25 @@ class Pool:
                 return found
         raise Invalid("Service", "", [FieldError(INVALID, "spec.clusterIPs", [], "range is full")])
 
-    def _claim(self, wanted: str, *, first: bool) -> list[FieldError]:
+    def _claim(self, address: str, *, first: bool) -> list[FieldError]:
         try:
-            inside = ipaddress.ip_address(wanted) in NETWORK
+            inside = ipaddress.ip_address(address) in NETWORK
         except ValueError:
             detail = "must be empty, 'None', or a valid IP address"
-            return [FieldError(INVALID, "spec.clusterIPs[0]", wanted, detail)]
+            return [FieldError(INVALID, "spec.clusterIPs[0]", address, detail)]
         problem = ""
         if not inside:
             problem = (
-                f"the provided IP ({wanted}) is not in the valid range. The range of valid IPs is"
+                f"the provided IP ({address}) is not in the valid range. The range of valid IPs is"
                 f" {NETWORK}"
             )
-        elif wanted in self._addresses and not (first and wanted == FIRST):
+        elif address in self._addresses and not (first and address == FIRST):
             problem = "provided IP is already allocated"
-        self._addresses.add(wanted)
+        self._addresses.add(address)
         if not problem:
             return []
-        detail = f"failed to allocate IP {wanted}: {problem}"
-        return [FieldError(INVALID, "spec.clusterIPs", [wanted], detail)]
+        detail = f"failed to allocate IP {address}: {problem}"
+        return [FieldError(INVALID, "spec.clusterIPs", [address], detail)]
 
     def _with_ports(
         self, spec: Manifest, before: list[Manifest] | None, errors: list[FieldError]
@@ -242,7 +242,7 @@ class Pool:
         One number stands for ports that differ by protocol alone: a client may ask for that, and
         new Services get it so.
         """
-        known = {one.get("nodePort") for one in before or ()}
+        own_ports = {one.get("nodePort") for one in before or ()}
         same: dict[Any, int] = {}
         if before is None:
             for one in spec["ports"]:
@@ -250,18 +250,20 @@ class Pool:
                     same.setdefault(one.get("port"), one["nodePort"])
         found = []
         for index, one in enumerate(spec["ports"]):
-            wanted = one.get("nodePort") or (before is None and same.get(one.get("port"))) or None
-            if wanted is None:
+            node_port = (
+                one.get("nodePort") or (before is None and same.get(one.get("port"))) or None
+            )
+            if node_port is None:
                 if not _gets_ports(spec):
                     found.append(one)
                     continue
-                wanted = self._free_port()
+                node_port = self._free_port()
                 if before is None:
-                    same[one.get("port")] = wanted
-            elif wanted not in known:
-                errors += self._claim_port(wanted, f"spec.ports[{index}].nodePort")
-            known.add(wanted)
-            found.append({**one, "nodePort": wanted})
+                    same[one.get("port")] = node_port
+            elif node_port not in own_ports:
+                errors += self._claim_port(node_port, f"spec.ports[{index}].nodePort")
+            own_ports.add(node_port)
+            found.append({**one, "nodePort": node_port})
         return found
 
     def _free_port(self) -> int:
@@ -279,12 +281,12 @@ class Pool:
         error = FieldError(INVALID, "spec.ports", [], "all node ports are allocated")
         raise Invalid("Service", "", [error])
 
-    def _claim_port(self, wanted: int, path: str) -> list[FieldError]:
+    def _claim_port(self, port: int, path: str) -> list[FieldError]:
         problem = ""
-        if wanted not in NODE_PORTS:
+        if port not in NODE_PORTS:
             ends = f"{NODE_PORTS[0]}-{NODE_PORTS[-1]}"
             problem = f"provided port is not in the valid range. The range of valid ports is {ends}"
-        elif wanted in self._ports:
+        elif port in self._ports:
             problem = "provided port is already allocated"
-        self._ports.add(wanted)
-        return [FieldError(INVALID, path, wanted, problem)] if problem else []
+        self._ports.add(port)
+        return [FieldError(INVALID, path, port, problem)] if problem else []

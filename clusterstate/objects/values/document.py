@@ -233,10 +233,10 @@ def _scheduled(condition: Manifest, metadata: Manifest) -> tuple[datetime | None
 
 def _beyond_time(condition: Manifest, since: datetime) -> str | None:
     """Return a true PodScheduled condition as JSON, ``None`` if it says no more than its time."""
-    told = {key: value for key, value in condition.items() if value}
-    if told.keys() <= _TRUE_MEMBERS:
+    members = {key: value for key, value in condition.items() if value}
+    if members.keys() <= _TRUE_MEMBERS:
         return None
-    return _json({**told, "lastTransitionTime": format_time(since)})
+    return _json({**members, "lastTransitionTime": format_time(since)})
 
 
 _TRUE_MEMBERS: Final = frozenset({"lastTransitionTime", "status", "type"})
@@ -285,10 +285,10 @@ def _scheduled_condition(overlay: Overlay, head: str) -> str:
     value only outside of texts, in which quotes have a backslash before them.
     """
     if overlay.unschedulable is not None:
-        said = overlay.unschedulable
-        if _OBSERVED in said or (observed := _generation(head)) == "":
-            return said
-        return f"{said[:-1]},{_OBSERVED}{observed}}}"
+        condition = overlay.unschedulable
+        if _OBSERVED in condition or (observed := _generation(head)) == "":
+            return condition
+        return f"{condition[:-1]},{_OBSERVED}{observed}}}"
     if overlay.scheduled_at is None:
         return ""
     if _FIRST in head:  # nearly always, and a third of the time

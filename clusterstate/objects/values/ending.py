@@ -26,8 +26,8 @@ UNDER_PRESSURE: Final = "TerminationByKubelet"
 
 def condition(reason: str, message: str | None = None) -> Manifest:
     """Return the condition that is true for a reason, without its time."""
-    told = {} if message is None else {"message": message}
-    return {"type": TARGET, "status": "True", "reason": reason, **told}
+    text = {} if message is None else {"message": message}
+    return {"type": TARGET, "status": "True", "reason": reason, **text}
 
 
 def is_preempted(conditions: Iterable[PodCondition]) -> bool:

@@ -142,16 +142,16 @@ class Invalid(StatusError):
     code, reason = 422, "Invalid"
 
     def __init__(self, kind: str, name: str, errors: "list[FieldError]", group: str = "") -> None:
-        told = [(e, e.message()) for e in errors[:MOST_TOLD]]
-        texts = [f"{e.field}: {message}" for e, message in told]
-        if len(errors) > len(told):
-            texts.append(f"and {len(errors) - len(told)} more")
+        messages = [(e, e.message()) for e in errors[:MOST_TOLD]]
+        texts = [f"{e.field}: {message}" for e, message in messages]
+        if len(errors) > len(messages):
+            texts.append(f"and {len(errors) - len(messages)} more")
         joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
         details: dict[str, Any] = {"name": name, "kind": kind}
         if group:
             details["group"] = group
         details["causes"] = [
-            {"reason": e.type, "message": message, "field": e.field} for e, message in told
+            {"reason": e.type, "message": message, "field": e.field} for e, message in messages
         ]
         qualified = f"{kind}.{group}" if group else kind
         super().__init__(f'{qualified} "{name}" is invalid: {joined}', details)

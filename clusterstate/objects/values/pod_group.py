@@ -139,15 +139,15 @@ def with_condition(
     if before is not None and before.get("status") == "True" and new["status"] != "True":
         return None
     changed = before is None or before.get("status") != new["status"]
-    told = {
+    stamped = {
         **new,
         **({"observedGeneration": generation} if generation else {}),
         "lastTransitionTime": format_time(now) if changed or before is None
         else before.get("lastTransitionTime"),
     }  # fmt: skip
     if before is None:
-        return [*conditions, told]
-    merged = {**before, **told}
+        return [*conditions, stamped]
+    merged = {**before, **stamped}
     if merged == before:
         return None
     return [merged if one is before else one for one in conditions]

@@ -24,12 +24,12 @@ def remembered(
     """
 
     def decorate(function: Callable[[Argument], Result]) -> Callable[[Argument], Result]:
-        known = lru_cache(maxsize=most)(function)
+        cached = lru_cache(maxsize=most)(function)
 
         @wraps(function)
         def asked(text: Argument) -> Result:
             if isinstance(text, str | bytes) and len(text) <= longest:
-                return known(text)
+                return cached(text)
             return function(text)
 
         return asked

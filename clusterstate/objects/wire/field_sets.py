@@ -285,13 +285,13 @@ def _items(value: Any, element: str) -> list[Any]:
     kind, _, rest = element.partition(":")
     if kind not in ("k", "v") or not isinstance(value, list):
         return []
-    wanted = _json_value(rest)
+    selected = _json_value(rest)
     if kind == "v":
-        return [item for item in value if item == wanted]
-    if not isinstance(wanted, dict):
+        return [item for item in value if item == selected]
+    if not isinstance(selected, dict):
         return []
-    keys = set(wanted).union(*(_PARTNERS.get(key, ()) for key in wanted))
-    values = {key: wanted.get(key, _KEY_DEFAULTS.get(key)) for key in keys}
+    keys = set(selected).union(*(_PARTNERS.get(key, ()) for key in selected))
+    values = {key: selected.get(key, _KEY_DEFAULTS.get(key)) for key in keys}
     return [
         item
         for item in value
@@ -310,16 +310,16 @@ def value_at(manifest: Manifest, path: Path) -> Any:
     return value
 
 
-def remove(manifest: Manifest, paths: FieldSet, kept: FieldSet, kind: Kind) -> None:
-    """Remove fields, in place, and what is left empty above them.
+def remove(manifest: Manifest, paths: FieldSet, owned: FieldSet, kind: Kind) -> None:
+    """Remove fields, in place, and objects that become empty by that.
 
-    An item of a list goes as a whole, unless a manager owns a field in it that is in ``kept``; then
-    its keys stay, too. What was stated as an empty object stays if it has content of others now.
+    An item of a list is removed as a whole, unless ``owned`` has a field in it; then its keys stay.
+    What was applied as an empty object stays if it has fields of others now.
     """
     for path in sorted(paths, key=len):
         if path[-1] == ITEM:
             item = path[:-1]
-            if not any(one[: len(item)] == item for one in kept):
+            if not any(one[: len(item)] == item for one in owned):
                 _remove(manifest, item)
     for path in paths:
         if path[-1] == ITEM or _is_key(path):
@@ -358,63 +358,63 @@ def _remove(manifest: Manifest, elements: Path) -> None:
             return
 
 
-def merge(live: Manifest, said: Manifest, kind: Kind) -> Manifest:
-    """Return ``live`` with the fields of ``said``, a manager's; lists are merged by their keys."""
-    merged: Manifest = _merge(live, said, kind.wire_type)
+def merge(live: Manifest, applied: Manifest, kind: Kind) -> Manifest:
+    """Return ``live`` with the fields of ``applied``; lists are merged by their keys."""
+    merged: Manifest = _merge(live, applied, kind.wire_type)
     return merged
 
 
-def _merge(live: Any, said: Any, shape: "type | _List | None") -> Any:
-    if isinstance(shape, _List) and isinstance(live, list) and isinstance(said, list):
-        return _merge_items(live, said, shape)
+def _merge(live: Any, applied: Any, shape: "type | _List | None") -> Any:
+    if isinstance(shape, _List) and isinstance(live, list) and isinstance(applied, list):
+        return _merge_items(live, applied, shape)
     mergeable = shape is not None and not isinstance(shape, _List)
-    if mergeable and isinstance(live, dict) and isinstance(said, dict):
+    if mergeable and isinstance(live, dict) and isinstance(applied, dict):
         result = dict(live)
-        for name, value in said.items():
+        for name, value in applied.items():
             result[name] = _merge(live[name], value, _shape(shape, name)) if name in live else value
         return result
-    return said
+    return applied
 
 
-def _merge_items(live: list[Any], said: list[Any], shape: _List) -> list[Any]:
+def _merge_items(live: list[Any], applied: list[Any], shape: _List) -> list[Any]:
     """Return the items of both lists: those that are said in their order, others where they stood.
 
     An item that is said takes the place of all that ``live`` has of its key. It is merged with that
     one, but with none of several.
     """
-    there, wanted = _by_element(live, shape), _by_element(said, shape)
-    left = deque((_element(item, shape), item) for item in live)
-    new = deque(wanted)
-    in_both = deque(element for element in wanted if element in there)
+    there, by_element = _by_element(live, shape), _by_element(applied, shape)
+    old = deque((_element(item, shape), item) for item in live)
+    new = deque(by_element)
+    in_both = deque(element for element in by_element if element in there)
     merged: list[Any] = []
     done: set[str | None] = set()
-    while left or new:
-        here, item = left[0] if left else (None, None)
-        if left and here not in wanted:
+    while old or new:
+        here, item = old[0] if old else (None, None)
+        if old and here not in by_element:
             merged.append(item)
-            left.popleft()
+            old.popleft()
             continue
-        if left and new and here != new[0] and in_both and here != in_both[0]:
-            left.popleft()  # it comes where it is said
+        if old and new and here != new[0] and in_both and here != in_both[0]:
+            old.popleft()  # it comes where it is said
             continue
-        if left and here in done:
-            left.popleft()
+        if old and here in done:
+            old.popleft()
         if new:
             element = new.popleft()
-            if left and left[0][0] == element:
-                left.popleft()
+            if old and old[0][0] == element:
+                old.popleft()
             if in_both and in_both[0] == element:
                 in_both.popleft()
-            before, stated = there.get(element, []), wanted[element][0]
+            before, applied_item = there.get(element, []), by_element[element][0]
             is_one = len(before) == 1
-            merged.append(_merge(before[0], stated, shape.item) if is_one else stated)
+            merged.append(_merge(before[0], applied_item, shape.item) if is_one else applied_item)
             done.add(element)
     return merged
 
 
-def several(manifest: Manifest, fields: FieldSet, stated: FieldSet) -> FieldSet:
-    """Return those of ``fields`` that are several items of one key which ``stated`` replaces."""
-    replaced = {path[: n + 1] for path in stated for n, one in enumerate(path) if _is_item(one)}
+def several(manifest: Manifest, fields: FieldSet, applied: FieldSet) -> FieldSet:
+    """Return those of ``fields`` that are several items of one key which ``applied`` replaces."""
+    replaced = {path[: n + 1] for path in applied for n, one in enumerate(path) if _is_item(one)}
     return frozenset(
         path
         for path in fields & replaced

@@ -92,12 +92,12 @@ def _fields(entry: Entry, kind: Kind) -> FieldSet:
 def _without(entry: Entry, fields: FieldSet, kind: Kind) -> Entry | None:
     """Return an entry that owns none of these fields any more; None if it owns nothing."""
     owned = _fields(entry, kind)
-    left = owned - fields
-    if left == owned:
+    remaining = owned - fields
+    if remaining == owned:
         return entry
-    if not any(path[-1] != ITEM for path in left):
+    if not any(path[-1] != ITEM for path in remaining):
         return None
-    return {**entry, "fieldsV1": to_fields_v1(left)}
+    return {**entry, "fieldsV1": to_fields_v1(remaining)}
 
 
 def _in_order(entries: list[Entry]) -> list[Entry]:
@@ -165,30 +165,30 @@ def updated(kind: Kind, old: Manifest, new: Manifest, manager: Manager, now: dat
     written, removed = changed_fields(old, new, kind, place)
     if not written and not removed:
         return _with(new, entries)
-    kept: list[Entry] = []
+    others: list[Entry] = []
     own: Entry | None = None
     for entry in entries:
         if _same(entry, manager, UPDATE):
             own = entry
-        elif (left := _without(entry, written | removed, kind)) is not None:
-            kept.append(left)
+        elif (reduced := _without(entry, written | removed, kind)) is not None:
+            others.append(reduced)
     before = frozenset() if own is None else _fields(own, kind)
     fields = (before - removed) | written
     if own is not None and fields == before:
-        kept.append(own)
+        others.append(own)
     elif any(path[-1] != ITEM for path in fields):
-        kept.append(_entry(manager, UPDATE, kind, fields, now))
-    return _with(new, _in_order(_capped(kept)))
+        others.append(_entry(manager, UPDATE, kind, fields, now))
+    return _with(new, _in_order(_capped(others)))
 
 
-def _base_entries(given: Any, stored: list[Entry]) -> list[Entry]:
+def _base_entries(sent: Any, stored: list[Entry]) -> list[Entry]:
     """Return the entries from which a write goes on: those stored, or those that a client sent."""
-    if given == [{}]:
+    if sent == [{}]:
         return []
-    if not given or given == stored:
+    if not sent or sent == stored:
         return stored
-    if all(is_fields_v1(one.get("fieldsV1")) and one.get("manager") for one in given):
-        return list(given)
+    if all(is_fields_v1(one.get("fieldsV1")) and one.get("manager") for one in sent):
+        return list(sent)
     return stored
 
 
@@ -208,80 +208,80 @@ def _capped(entries: list[Entry]) -> list[Entry]:
 # Applies --------------------------------------------------------------------------------------
 
 
-def _of_subresource(kind: Kind, said: Manifest, subresource: str) -> Manifest:
+def _of_subresource(kind: Kind, applied: Manifest, subresource: str) -> Manifest:
     """Return what an apply to a subresource may say; the rest has no effect, and so no owner.
 
     Rule: ``GetResetFields`` and ``GetResetFieldsFilter`` of the strategies in pkg/registry, v1.36.
     """
     if subresource == "resize":
-        return _of_resize(said)
+        return _of_resize(applied)
     if subresource != "status":
-        return said
-    kept = kind.strategy.kept_by_status
-    metadata = {key: value for key, value in said["metadata"].items() if key not in kept}
+        return applied
+    unchangeable = kind.strategy.kept_by_status
+    metadata = {key: value for key, value in applied["metadata"].items() if key not in unchangeable}
     of_object = ("apiVersion", "kind", "status")
-    return {key: said[key] for key in of_object if key in said} | {"metadata": metadata}
+    return {key: applied[key] for key in of_object if key in applied} | {"metadata": metadata}
 
 
-def _of_resize(said: Manifest) -> Manifest:
+def _of_resize(applied: Manifest) -> Manifest:
     """Return what an apply says of a pod's resources, and by which names containers are found."""
-    named, given = ("name", "namespace", "uid", "resourceVersion"), said["metadata"]
-    spec = said.get("spec") or {}
-    asked: Manifest = {"resources": spec["resources"]} if "resources" in spec else {}
+    named, metadata = ("name", "namespace", "uid", "resourceVersion"), applied["metadata"]
+    spec = applied.get("spec") or {}
+    new_spec: Manifest = {"resources": spec["resources"]} if "resources" in spec else {}
     for field in ("containers", "initContainers"):
         if containers := spec.get(field):
-            asked[field] = [
+            new_spec[field] = [
                 {key: one[key] for key in ("name", "resources", "resizePolicy") if key in one}
                 for one in containers
             ]
-    found: Manifest = {key: said[key] for key in ("apiVersion", "kind") if key in said}
-    found["metadata"] = {key: given[key] for key in named if key in given}
-    return found | ({"spec": asked} if asked else {})
+    found: Manifest = {key: applied[key] for key in ("apiVersion", "kind") if key in applied}
+    found["metadata"] = {key: metadata[key] for key in named if key in metadata}
+    return found | ({"spec": new_spec} if new_spec else {})
 
 
 def apply(
     kind: Kind,
     live: Manifest | None,
-    said: Manifest,
+    applied: Manifest,
     manager: Manager,
     *,
     force: bool,
     now: datetime,
 ) -> Manifest:
-    """Return the object after ``manager`` has applied ``said`` to ``live`` (None: not there yet).
+    """Return the object after ``manager`` applied ``applied`` to ``live`` (None: there is none).
 
     Raises:
         Conflict: another manager owns a field with another value, and ``force`` is not set.
         Invalid: a list whose items have keys says one twice.
     """
-    if twice := duplicates(said, kind):
-        name = said["metadata"].get("name") or ""
+    if twice := duplicates(applied, kind):
+        name = applied["metadata"].get("name") or ""
         causes = [FieldError(DUPLICATE, shown(path).removeprefix("."), None) for path in twice]
         raise Invalid(kind.name, name, causes, kind.group)
     subresource = manager.subresource
-    said = _of_subresource(kind, said, subresource)
-    fields = fields_of(said, kind, subresource)
+    applied = _of_subresource(kind, applied, subresource)
+    fields = fields_of(applied, kind, subresource)
     entries: list[Entry] = []
     if live is not None:
         entries = live["metadata"].get("managedFields") or []
         if not entries:
             all_there = fields_of(live, kind)
             entries = [_entry(Manager(BEFORE_FIRST_APPLY), UPDATE, kind, all_there, now)]
-    stated = {
+    changeable = {
         name: value
-        for name, value in said.items()
+        for name, value in applied.items()
         if name != "status" or subresource == "status" or live is None
     }
-    stated["metadata"] = {
+    changeable["metadata"] = {
         k: v
-        for k, v in said["metadata"].items()
+        for k, v in applied["metadata"].items()
         if k not in SERVER_FIELDS or k in ("name", "namespace", "resourceVersion", "uid")
     }
-    merged = said if live is None else merge(live, stated, kind)
+    merged = applied if live is None else merge(live, changeable, kind)
     own: Entry | None = None
     conflicts: list[tuple[str, Path]] = []
     elsewhere: set[Path] = set()
-    kept: list[Entry] = []
+    others: list[Entry] = []
     for entry in entries:
         if _same(entry, manager, APPLY):
             own = entry
@@ -295,10 +295,10 @@ def apply(
         if live is not None:
             clashing |= several(live, theirs, fields)
         conflicts += [(str(entry.get("manager", "")), path) for path in sorted(clashing)]
-        left = _without(entry, clashing, kind) if clashing else entry
-        if left is not None:
+        reduced = _without(entry, clashing, kind) if clashing else entry
+        if reduced is not None:
             elsewhere |= theirs - clashing
-            kept.append(left)
+            others.append(reduced)
     if conflicts and not force and not _were_applied_by_kubectl(kind, live, manager, conflicts):
         raise _conflict(conflicts)
 
@@ -307,10 +307,10 @@ def apply(
         base = copy.deepcopy(live)
     before = frozenset() if own is None else _fields(own, kind)
     remove(base, before - fields - elsewhere, fields | elsewhere, kind)
-    result = merge(base, stated, kind)
+    result = merge(base, changeable, kind)
     if own is None or before != fields:
         own = _entry(manager, APPLY, kind, fields, now)
-    return _with(result, _in_order([own, *kept]))
+    return _with(result, _in_order([own, *others]))
 
 
 def _differs(live: Manifest, merged: Manifest, path: Path) -> bool:

@@ -280,15 +280,15 @@ def _as_list(value: Any, key: str) -> list[Any]:
 
 def _retain(original: Manifest, patch: Manifest) -> None:
     """Drop the fields that ``$retainKeys`` does not name; the patch may not set others."""
-    kept = patch.pop(_RETAIN_KEYS, None)
-    if kept is None:
+    retained = patch.pop(_RETAIN_KEYS, None)
+    if retained is None:
         return
-    if not isinstance(kept, list):
+    if not isinstance(retained, list):
         raise BadRequest(f"{_RETAIN_KEYS} must be a list of names")
     for key, value in patch.items():
-        if value is not None and not key.startswith((_DELETE_FROM, _ORDER)) and key not in kept:
+        if value is not None and not key.startswith((_DELETE_FROM, _ORDER)) and key not in retained:
             raise BadRequest(f"{_RETAIN_KEYS} does not name the field {key!r} that the patch sets")
-    for key in [key for key in original if key not in kept]:
+    for key in [key for key in original if key not in retained]:
         del original[key]
 
 
@@ -311,14 +311,14 @@ def _merge_value(original: Any, value: Any, field: _Field, order: Any) -> Any:
     if "merge" not in field.strategies:
         return _without_directives(value)
     before = original if isinstance(original, list) else []
-    wanted = None if order is None else _as_list(order, "list")
+    order_ = None if order is None else _as_list(order, "list")
     if not any(isinstance(entry, dict) for entry in (*before, *value)):
         merged = _distinct([*before, *value])
-        return _reorder(merged, before, value if wanted is None else wanted, "")
+        return _reorder(merged, before, value if order_ is None else order_, "")
     if not field.merge_key:
         raise BadRequest("cannot merge a list of objects that has no merge key")
     merged = _merge_entries(before, value, field)
-    return _reorder(merged, before, value if wanted is None else wanted, field.merge_key)
+    return _reorder(merged, before, value if order_ is None else order_, field.merge_key)
 
 
 def _key_of(entry: Any, merge_key: str) -> Any:
@@ -392,11 +392,13 @@ def _reorder(merged: list[Any], before: list[Any], order: list[Any], merge_key: 
     identity: Callable[[Any], Any] = (
         (lambda entry: _stored_key(entry, merge_key)) if merge_key else (lambda entry: entry)
     )
-    wanted = _positions([identity(entry) for entry in order])
+    positions = _positions([identity(entry) for entry in order])
     place = _positions([identity(entry) for entry in before])
-    known = [(_identity(identity(entry)), entry) for entry in merged]
-    named = deque(sorted((e for e in known if e[0] in wanted), key=lambda e: wanted[e[0]]))
-    others = deque(entry for entry in known if entry[0] not in wanted)
+    identified = [(_identity(identity(entry)), entry) for entry in merged]
+    named = deque(
+        sorted((e for e in identified if e[0] in positions), key=lambda e: positions[e[0]])
+    )
+    others = deque(entry for entry in identified if entry[0] not in positions)
     result: list[Any] = []
     while named and others:
         left, right = place.get(others[0][0]), place.get(named[0][0])

@@ -82,8 +82,8 @@ def message_of(api_version: str, kind: str) -> str | None:
         return f"meta.v1.{kind}"
     group, _, version = api_version.rpartition("/")
     package = group.partition(".")[0] or "core"
-    for known in (version, "v1" if version == "v1beta1" else version):
-        if (name := f"{package}.{known}.{kind}") in MESSAGES:
+    for candidate in (version, "v1" if version == "v1beta1" else version):
+        if (name := f"{package}.{candidate}.{kind}") in MESSAGES:
             return name
     return None
 
@@ -94,10 +94,10 @@ def message_of(api_version: str, kind: str) -> str | None:
 class _Budget:
     """Counts the values of one body, and the objects that lie in each other."""
 
-    __slots__ = ("depth", "left")
+    __slots__ = ("depth", "values")
 
     def __init__(self, most: int) -> None:
-        self.left = most
+        self.values = most
         self.depth = 0
 
 
@@ -177,8 +177,8 @@ def _read(message: str, data: bytes, at: int, end: int, budget: _Budget) -> Mani
         if field is None:
             at = _read_unusual(table, tag, data, at, end, result, budget)
             continue
-        budget.left -= 1
-        if budget.left < 0:
+        budget.values -= 1
+        if budget.values < 0:
             raise TooManyValues
         shape = field.shape
         if tag & 7 == VARINT:
@@ -225,7 +225,7 @@ def _deeper(field: _Field, data: bytes, at: int, end: int, budget: _Budget) -> A
         return _json(data[at:end], budget)
     if field.kind == "strings":
         found = strings(data[at:end])
-        budget.left -= len(found)
+        budget.values -= len(found)
         return found
     return _read(field.kind, data, at, end, budget)
 
@@ -250,8 +250,8 @@ def _read_unusual(
     values = result.setdefault(field.name, [])
     while at < stop:
         number, at = varint(data, at)
-        budget.left -= 1
-        if budget.left < 0:
+        budget.values -= 1
+        if budget.values < 0:
             raise TooManyValues
         values.append(NUMBERS[field.kind](number))
     if at != stop:

@@ -245,8 +245,10 @@ def refuse_repeated_keys(raw: bytes) -> None:
         BadRequest: it names the first few of these keys with their lines.
     """
     if found := repeated_keys(raw):
-        told = "; ".join(f"line {line} gives {key!r} once more" for line, key in found[:_MOST_TOLD])
-        raise BadRequest(f"duplicate key in a map: {told}")
+        lines = "; ".join(
+            f"line {line} gives {key!r} once more" for line, key in found[:_MOST_TOLD]
+        )
+        raise BadRequest(f"duplicate key in a map: {lines}")
 
 
 _MOST_TOLD: Final = 5
@@ -354,13 +356,13 @@ def _tagged(tag: str, text: str) -> Any:
     if name in ("!", "str"):
         return text
     value = _plain(text)
-    wanted: dict[str, tuple[type, ...]] = {
+    types_by_tag: dict[str, tuple[type, ...]] = {
         "null": (type(None),),
         "bool": (bool,),
         "int": (int,),
         "float": (int, float),
     }
-    types = wanted.get(name)
+    types = types_by_tag.get(name)
     if types is None:
         raise ValueError(f"the tag {tag[:60]} is not supported")
     if not isinstance(value, types) or (isinstance(value, bool) and name != "bool"):
@@ -482,10 +484,10 @@ class _Builder:
         self._put(value, frame.values, frame.size, frame.height)
 
     def _alias(self, anchor: str) -> None:
-        known = self._anchors.get(anchor)
-        if known is None:
+        anchored = self._anchors.get(anchor)
+        if anchored is None:
             raise ValueError(f"found undefined alias {anchor[:60]!r}")
-        value, values, size, height = known
+        value, values, size, height = anchored
         if len(self._stack) + height > MAX_DEPTH:
             raise _too_deep()
         self._weigh(values, size)

@@ -73,8 +73,8 @@ def waiting_timers(
     ``after`` is the due time and pod id at which the page before ended. Pods that are ``held`` back
     say in ``blocked_by`` what holds them.
     """
-    why, said = why_held(held)
-    conditions, parameters = [""], list[Any](said)
+    why, why_parameters = why_held(held)
+    conditions, parameters = [""], list[Any](why_parameters)
     for column, value in (("p.namespace", namespace), ("p.name", name), ("t.node_name", node_name)):
         if value:
             conditions.append(f"{column} = %s")

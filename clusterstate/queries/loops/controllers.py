@@ -54,7 +54,7 @@ LEFT JOIN controller_cursor c ON c.name = ANY(%s)
 def pending_work(names: Sequence[str]) -> PendingWork:
     """Return what there may be to do for these controllers. Queries once."""
     rows = changes.following(lambda: sql.fetch(_GLANCE, (sql.Texts(list(names)),)))
-    kept = [tuple(row[9:]) for row in rows if row[9] is not None]
+    stored_states = [tuple(row[9:]) for row in rows if row[9] is not None]
     mark, unjudged, terminating, aside, unsettled, guards, last, ceiling, deferred = rows[0][:9]
     lineage.reserve(last, ceiling)
     return PendingWork(
@@ -65,8 +65,8 @@ def pending_work(names: Sequence[str]) -> PendingWork:
         unsettled_quotas=unsettled,
         guards_canary=guards,
         deferred_resizes=deferred,
-        revisions={name: revision for name, revision, _ in kept},
-        states={name: msgspec.json.decode(state) for name, _, state in kept},
+        revisions={name: revision for name, revision, _ in stored_states},
+        states={name: msgspec.json.decode(state) for name, _, state in stored_states},
     )
 
 

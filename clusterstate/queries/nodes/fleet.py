@@ -36,10 +36,10 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
 
     def share(self, resource: str) -> float:
         """Return how full the node is of a resource; 1 where pods ask and nothing is offered."""
-        offered, asked = self.offered.get(resource, 0), self.asked.get(resource, 0)
+        offered, requested = self.offered.get(resource, 0), self.asked.get(resource, 0)
         if offered > 0:
-            return asked / offered
-        return 1.0 if asked > 0 else 0.0
+            return requested / offered
+        return 1.0 if requested > 0 else 0.0
 
 
 _NODES: Final = """
@@ -79,12 +79,12 @@ _decode_amounts = msgspec.json.Decoder(dict[str, int]).decode
 def fleet(names: Sequence[str] | None = None) -> list[FleetNode]:
     """Return all nodes, or those of these names that exist, by name. Queries four times at once."""
     chosen = (names is None, sql.Texts(list(names or ())))
-    nodes, asked, extended, leaving = sql.fetch_together(
+    nodes, requests, extended, leaving = sql.fetch_together(
         (_NODES, chosen), (_ASKED, chosen), (_EXTENDED, chosen), (_LEAVING, chosen)
     )
     use: dict[str, dict[str, int]] = {
         name: {"pods": pods, "cpu": cpu, "memory": memory, "ephemeral-storage": ephemeral}
-        for name, pods, cpu, memory, ephemeral in asked
+        for name, pods, cpu, memory, ephemeral in requests
     }
     for name, resource, amount in extended:
         use[name][resource] = amount

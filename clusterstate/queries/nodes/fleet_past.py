@@ -213,14 +213,14 @@ class _Sums:
 
     def wait(self, group: WaitingGroup) -> None:
         """Put pods that waited together with those that waited with the same words."""
-        known = self.waited.get(group.message)
-        if known is None:
+        same_message = self.waited.get(group.message)
+        if same_message is None:
             self.waited[group.message] = group
             return
-        first = min(known, group, key=lambda one: (one.namespace, one.name))
-        earlier = [at for at in (known.since, group.since) if at is not None]
+        first = min(same_message, group, key=lambda one: (one.namespace, one.name))
+        earlier = [at for at in (same_message.since, group.since) if at is not None]
         self.waited[group.message] = msgspec.structs.replace(
-            first, pods=known.pods + group.pods, since=min(earlier, default=None)
+            first, pods=same_message.pods + group.pods, since=min(earlier, default=None)
         )
 
     def _add(self, name: str, plain: tuple[int, ...], more: dict[str, int], ending: int) -> None:
@@ -234,9 +234,9 @@ class _Sums:
             use[2] += plain[2]
             use[3] += plain[3]
         if more:
-            known = self.others.setdefault(name, {})
+            amounts = self.others.setdefault(name, {})
             for resource, amount in more.items():
-                known[resource] = known.get(resource, 0) + amount
+                amounts[resource] = amounts.get(resource, 0) + amount
         if ending:
             self.leaving[name] = self.leaving.get(name, 0) + ending
 

@@ -53,12 +53,12 @@ def _is_of_pods(node: str, volume: Manifest) -> bool:
 
 def _pods_refer(node: str, namespace: str, resource: str, name: str) -> bool:
     # A claim may be named after its pod; of all others the whole name stands in the document.
-    wanted = "" if resource == _CLAIMS else name
+    searched_text = "" if resource == _CLAIMS else name
     rows = sql.fetch(
         "SELECT d.text FROM pod t JOIN document d ON d.id = t.document_id"
         " WHERE t.node_name = %s AND t.node_name <> '' AND t.namespace = %s"
         " AND position(%s in d.text) > 0",
-        (node, namespace, wanted),
+        (node, namespace, searched_text),
     )
     return any(name in pod_references.names(document.decode(text, 0), resource) for (text,) in rows)
 

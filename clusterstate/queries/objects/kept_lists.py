@@ -72,14 +72,14 @@ def current(kind: Kind, namespace: str, mark: int) -> CachedList | None:
 
     Queries once if the list that is kept is older.
     """
-    kept = _kept.get((kind.name, namespace))
-    if kept is None or mark - kept.revision > _MOST_REVISIONS * len(kept.items):
+    cached = _kept.get((kind.name, namespace))
+    if cached is None or mark - cached.revision > _MOST_REVISIONS * len(cached.items):
         return None
-    keys, items, size = kept.keys, kept.items, kept.size
-    if mark > kept.revision:
+    keys, items, size = cached.keys, cached.items, cached.size
+    if mark > cached.revision:
         try:
             news = changes.read_since(
-                kept.revision,
+                cached.revision,
                 mark=mark,
                 kinds=(kind.name,),
                 documents=(kind.name,),
@@ -115,7 +115,7 @@ def current(kind: Kind, namespace: str, mark: int) -> CachedList | None:
             else:
                 keys.insert(at, key)
                 items.insert(at, item)
-    return _put(kind, namespace, max(mark, kept.revision), keys, items, size)
+    return _put(kind, namespace, max(mark, cached.revision), keys, items, size)
 
 
 def _put(

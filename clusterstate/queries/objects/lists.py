@@ -219,8 +219,8 @@ def list_page(
         return Page([], revision)
     listing = _Listing(kind, namespace, labels, chosen, revision, limit, after, part)
     keeps = acknowledged and listing.is_whole and exact is at is None and kept_lists.is_kept(kind)
-    if keeps and (kept := kept_lists.current(kind, namespace, revision)) is not None:
-        return _of_kept(listing, kept)
+    if keeps and (cached := kept_lists.current(kind, namespace, revision)) is not None:
+        return _of_kept(listing, cached)
     try:
         return _list_events(listing) if kind.is_composed else _list_objects(listing, keeps=keeps)
     except Expired as error:
@@ -384,13 +384,13 @@ class _Listing(msgspec.Struct, frozen=True):
         return Page(items, self.revision, token, remaining)
 
 
-def _of_kept(listing: _Listing, kept: kept_lists.CachedList) -> Page:
+def _of_kept(listing: _Listing, cached: kept_lists.CachedList) -> Page:
     """Return the first page of a list that is kept."""
-    items, limit = kept.items, listing.limit
+    items, limit = cached.items, listing.limit
     if not limit or len(items) <= limit:
-        return Page(items, kept.revision)
-    at = msgspec.structs.replace(listing, revision=kept.revision)
-    return at.page(items[:limit], kept.keys[limit - 1], lambda: len(items) - limit)
+        return Page(items, cached.revision)
+    at = msgspec.structs.replace(listing, revision=cached.revision)
+    return at.page(items[:limit], cached.keys[limit - 1], lambda: len(items) - limit)
 
 
 def _list_objects(listing: _Listing, *, keeps: bool = False) -> Page:
@@ -452,8 +452,8 @@ def _list_objects(listing: _Listing, *, keeps: bool = False) -> Page:
         if not listing.selects:
             return True
         manifest = _decoder.decode(item)
-        given = (manifest.get("metadata") or {}).get("labels") or {}
-        return labels.matches(given) and fields.matches(chosen, manifest)
+        own_labels = (manifest.get("metadata") or {}).get("labels") or {}
+        return labels.matches(own_labels) and fields.matches(chosen, manifest)
 
     counts = not first
     compose = document.compose

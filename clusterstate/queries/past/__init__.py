@@ -257,9 +257,9 @@ def _with_bodies(
         places.setdefault(one.block, []).append(one.place)
         times[one.block] = one.at
     bodies: dict[tuple[int, int], bytes] = {}
-    wanted = list(places)
-    for first in range(0, len(wanted), _BODIES_AT_ONCE):
-        some = wanted[first : first + _BODIES_AT_ONCE]
+    places_ = list(places)
+    for first in range(0, len(places_), _BODIES_AT_ONCE):
+        some = places_[first : first + _BODIES_AT_ONCE]
         for block, packed in sql.fetch(
             _BODIES, (sql.Int8s(some), sql.Times([times[block] for block in some]))
         ):
@@ -282,7 +282,7 @@ def bodies_at(kind: Kind, revision: int, upto: int, take: Take) -> Iterator[tupl
     """
     rows = sql.fetch(_OF_KIND, (kind.code, revision, revision, key_of("", ""), _AFTER_ALL))
     for first in range(0, len(rows), _BODIES_AT_ONCE):
-        wanted: dict[int, tuple[datetime, Index, list[int]]] = {}
+        by_block: dict[int, tuple[datetime, Index, list[int]]] = {}
         for at, block, packed in rows[first : first + _BODIES_AT_ONCE]:
             index = Index(bytes(packed))
             places = index.alive_at(revision, upto)
@@ -293,10 +293,10 @@ def bodies_at(kind: Kind, revision: int, upto: int, take: Take) -> Iterator[tupl
                     raise Expired(text)
             places = take(index, places)
             if places:
-                wanted[block] = at, index, places
-        blocks, times = list(wanted), [at for at, _, _ in wanted.values()]
+                by_block[block] = at, index, places
+        blocks, times = list(by_block), [at for at, _, _ in by_block.values()]
         for block, packed in sql.fetch(_BODIES, (sql.Int8s(blocks), sql.Times(times))):
-            _, index, places = wanted[block]
+            _, index, places = by_block[block]
             for place, body in zip(places, index.bodies(bytes(packed), places), strict=True):
                 yield *index.key(place), body
 
@@ -402,11 +402,11 @@ def changes_of(kind: Kind, namespace: str, name: str, before: int) -> Iterator[E
         for _, at, block, packed in chunk:
             index = Index(bytes(packed))
             places = index.named(namespace, name)
-            known = [place for place in places if index.has_body(place)]
-            row = sql.fetch_one(_BODY, (block, at)) if known else None
+            with_body = [place for place in places if index.has_body(place)]
+            row = sql.fetch_one(_BODY, (block, at)) if with_body else None
             bodies: dict[int, bytes] = {}
             if row is not None:
-                bodies = dict(zip(known, index.bodies(bytes(row[0]), known), strict=True))
+                bodies = dict(zip(with_body, index.bodies(bytes(row[0]), with_body), strict=True))
             entries += [index.entry(place, bodies.get(place)) for place in places]
         entries.sort(key=lambda one: one.revision, reverse=True)
         yield from (one for one in entries if one.revision < before)

@@ -119,9 +119,9 @@ def victims_of_decision(decision: int) -> list[Victim]:
 
 def _victims(uid: str) -> list[Victim]:
     found = {row[0]: Victim(*row[1:]) for row in sql.fetch(_VICTIMS, (uid,))}
-    known = past.reach()
+    reach = past.reach()
     first: dict[int, Victim] = {}
-    for entry in past.caused_by(_POD, uid, known.since, known.log):
+    for entry in past.caused_by(_POD, uid, reach.since, reach.log):
         if entry.actor == KUBE_SCHEDULER.name and entry.object_id not in first:
             when = _EPOCH + timedelta(microseconds=entry.at)
             victim = Victim(entry.namespace, entry.name, when, entry.revision)
@@ -198,8 +198,8 @@ def gone_for(cause: str, *, limit: int) -> list[Victim]:
     """
     found = {row[0]: Victim(*row[1:]) for row in sql.fetch(_GONE_FOR, (cause, limit))}
     if causes.is_own(cause):
-        known = past.reach()
-        for entry in past.caused_by(_POD, cause, known.since, known.log):
+        reach = past.reach()
+        for entry in past.caused_by(_POD, cause, reach.since, reach.log):
             when = _EPOCH + timedelta(microseconds=entry.at)
             found[entry.object_id] = Victim(entry.namespace, entry.name, when, entry.revision)
     return sorted(found.values(), key=lambda one: one.revision)[:limit]
@@ -241,7 +241,7 @@ def _taint_for(pod: Pod, node: Node, at: datetime) -> Taint | None:
 
 def _brought(node_name: str, taint: Taint, body: bytes) -> TaintChange:
     """Return the change that brought a taint to a node, going back from a version of it."""
-    wanted = (taint.key, taint.effect, taint.value)
+    identity = (taint.key, taint.effect, taint.value)
     found = TaintChange(node_name, taint)
     for _ in range(_VERSIONS_BACK):
         revision = int(_version(body))
@@ -249,7 +249,7 @@ def _brought(node_name: str, taint: Taint, body: bytes) -> TaintChange:
             before = past.find_at(_NODE, "", node_name, revision - 1)
         except Expired:
             return found
-        if before is None or wanted not in _taints(before):
+        if before is None or identity not in _taints(before):
             return _who(found, revision)
         body = before
     return found

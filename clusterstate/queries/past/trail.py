@@ -248,13 +248,13 @@ def _step(row: sql.Row) -> TrailEntry:
         if is_judged and text is not None:
             before = _scheduled(previous_text or text, previous_scheduled_at, previous_refusal)
             is_judged = _scheduled(text, scheduled_at, refusal) != before
-        told = {
+        differences = {
             "spec.nodeName": (node or "") != (previous_node or ""),
             "status.conditions": is_judged or evicted,
             "status.phase": phase != previous_phase,
             "metadata.deletionTimestamp": evicted,
         }
-        moved = (path for path, is_so in told.items() if is_so)
+        moved = (path for path, is_so in differences.items() if is_so)
         fields = sorted({*moved, *_differ(text, previous_text)})
     by_scheduler = actor == KUBE_SCHEDULER.name
     bound = node if node and node != previous_node and verb != changes.DELETED else ""

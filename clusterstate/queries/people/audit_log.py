@@ -50,24 +50,24 @@ _CHAIN: Final = """
 """
 
 
-def search(wanted: Search, *, limit: int, before: int = 0) -> tuple[list[str], int]:
+def search(filters: Search, *, limit: int, before: int = 0) -> tuple[list[str], int]:
     """Return lines, the newest first, and the id to go on before (0: there are no more).
 
     Queries once.
     """
     before = before or _LAST
-    if wanted.audit_id is not None:
-        rows = sql.fetch(_OF_REQUEST, (before, wanted.audit_id, limit + 1))
+    if filters.audit_id is not None:
+        rows = sql.fetch(_OF_REQUEST, (before, filters.audit_id, limit + 1))
     else:
-        words = (wanted.username, wanted.verb, wanted.resource, wanted.namespace, wanted.name)
+        words = (filters.username, filters.verb, filters.resource, filters.namespace, filters.name)
         twice = [value for word in words for value in (word, word)]
-        times = [wanted.since, wanted.since, wanted.until, wanted.until]
+        times = [filters.since, filters.since, filters.until, filters.until]
         # As text: PostgreSQL reads no line as JSON that tells of a NUL in a path. A stranger's text
         # has its quotes escaped, so it is not taken for the member.
-        place = f'"sourceIPs":{msgspec.json.encode([wanted.address]).decode()}'
-        codes = [wanted.code, wanted.code]
-        asked = [before, *twice, *codes, *times, wanted.address, place, limit + 1]
-        rows = sql.fetch(_SEARCH, asked)
+        place = f'"sourceIPs":{msgspec.json.encode([filters.address]).decode()}'
+        codes = [filters.code, filters.code]
+        parameters = [before, *twice, *codes, *times, filters.address, place, limit + 1]
+        rows = sql.fetch(_SEARCH, parameters)
     more = rows[limit - 1][0] if len(rows) > limit else 0
     return [row[1] for row in rows[:limit]], more
 

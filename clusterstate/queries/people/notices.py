@@ -104,29 +104,29 @@ def source_of(history: str) -> str:
 
 def notices_of(
     change: Change,
-    wanted: frozenset[str],
+    types: frozenset[str],
     new: Callable[[], Manifest],
     old_text: Callable[[], str | None],
 ) -> list[Notice]:
-    """Return what a change means, of the types ``wanted``. Queries nothing.
+    """Return the notices of these types that a change brings. Queries nothing.
 
     ``new`` returns the object after the change (its last state, for a deletion), ``old_text`` the
     document before it, ``None`` where there was none. Both are called only where they matter.
     """
     found: list[Notice] = []
-    if change.kind == "Pod" and change.verb != DELETED and not OF_PODS.isdisjoint(wanted):
-        if BIND in wanted and change.node_name and not change.previous_node_name:
+    if change.kind == "Pod" and change.verb != DELETED and not OF_PODS.isdisjoint(types):
+        if BIND in types and change.node_name and not change.previous_node_name:
             found.append(_notice(change, BIND, new(), nodeName=change.node_name))
-        if UNSCHEDULABLE in wanted and _began_to_wait(change):
+        if UNSCHEDULABLE in types and _began_to_wait(change):
             reason, message = _reason_and_message(change.unschedulable or "{}")
             found.append(_notice(change, UNSCHEDULABLE, new(), reason=reason, message=message))
-        if EVICT in wanted or PREEMPT in wanted:
-            found += _leaving(change, wanted, new, old_text)
-    if change.kind == "Event" and change.verb != DELETED and not wanted.isdisjoint(OF_EVENTS):
-        found += _of_own(change, wanted, new)
-    if CHANGE in wanted:
-        known = {"type": _VERBS[change.verb], "object": new()}
-        found.append(_of(change, CHANGE, _CHANGED[change.verb], known))
+        if EVICT in types or PREEMPT in types:
+            found += _leaving(change, types, new, old_text)
+    if change.kind == "Event" and change.verb != DELETED and not types.isdisjoint(OF_EVENTS):
+        found += _of_own(change, types, new)
+    if CHANGE in types:
+        data = {"type": _VERBS[change.verb], "object": new()}
+        found.append(_of(change, CHANGE, _CHANGED[change.verb], data))
     return found
 
 
@@ -146,13 +146,13 @@ def _began_to_wait(change: Change) -> bool:
 
 def _reason_and_message(condition: str) -> tuple[str, str]:
     """Return reason and message of a condition."""
-    told: Manifest = msgspec.json.decode(condition)
-    return told.get("reason", ""), told.get("message", "")
+    members: Manifest = msgspec.json.decode(condition)
+    return members.get("reason", ""), members.get("message", "")
 
 
 def _leaving(
     change: Change,
-    wanted: frozenset[str],
+    types: frozenset[str],
     new: Callable[[], Manifest],
     old_text: Callable[[], str | None],
 ) -> list[Notice]:
@@ -167,7 +167,7 @@ def _leaving(
         if before is not None and ending.IN_TEXT in before:
             return []
     pod = new()
-    told = next(
+    condition = next(
         (
             one
             for one in (pod.get("status") or {}).get("conditions") or ()
@@ -175,20 +175,20 @@ def _leaving(
         ),
         None,
     )
-    if told is None:
+    if condition is None:
         return []
-    reason = told.get("reason", "")
+    reason = condition.get("reason", "")
     kind = PREEMPT if reason == ending.PREEMPTED else EVICT
-    if kind not in wanted:
+    if kind not in types:
         return []
     node = change.node_name or change.previous_node_name or ""
     until = pod["metadata"].get("deletionTimestamp")
     more = {"deletionTimestamp": until} if until else {}
-    said = {"reason": reason, "message": told.get("message", "")}
-    return [_notice(change, kind, pod, nodeName=node, **said, **more)]
+    causes = {"reason": reason, "message": condition.get("message", "")}
+    return [_notice(change, kind, pod, nodeName=node, **causes, **more)]
 
 
-def _of_own(change: Change, wanted: frozenset[str], new: Callable[[], Manifest]) -> list[Notice]:
+def _of_own(change: Change, types: frozenset[str], new: Callable[[], Manifest]) -> list[Notice]:
     """Return what an Event tells of a plan or a brake, if the service itself recorded it.
 
     Such an Event has no document; one that a client wrote or changed has.
@@ -199,7 +199,7 @@ def _of_own(change: Change, wanted: frozenset[str], new: Callable[[], Manifest])
     involved = event.get("involvedObject") or {}
     wire_type = _OWN.get(event.get("reason", ""))
     kind = next((one for one in OF_EVENTS if OF_EVENTS[one] == involved.get("kind")), None)
-    if kind not in wanted or wire_type is None or involved.get("apiVersion") != _GROUP_VERSION:
+    if kind not in types or wire_type is None or involved.get("apiVersion") != _GROUP_VERSION:
         return []
     data = {
         "kind": involved["kind"],
@@ -214,7 +214,7 @@ def _of_own(change: Change, wanted: frozenset[str], new: Callable[[], Manifest])
 
 def _notice(change: Change, kind: str, pod: Manifest, **data: Any) -> Notice:
     metadata = pod["metadata"]
-    known: Manifest = {
+    subject: Manifest = {
         "kind": "Pod",
         "namespace": change.namespace,
         "name": change.name,
@@ -225,8 +225,8 @@ def _notice(change: Change, kind: str, pod: Manifest, **data: Any) -> Notice:
     }
     for owner in metadata.get("ownerReferences") or ():
         if owner.get("controller"):
-            known["owner"] = {"kind": owner.get("kind", ""), "name": owner.get("name", "")}
-    return _of(change, kind, _WIRE[kind], known)
+            subject["owner"] = {"kind": owner.get("kind", ""), "name": owner.get("name", "")}
+    return _of(change, kind, _WIRE[kind], subject)
 
 
 def _of(change: Change, kind: str, wire_type: str, data: Manifest) -> Notice:

@@ -56,9 +56,9 @@ _DUE: Final = """
 
 
 def _webhook(row: sql.Row) -> Webhook:
-    known: dict[str, Any] = dict(zip(Webhook.__struct_fields__, row, strict=True))
-    known["spec"] = msgspec.json.decode(known["spec"])
-    return Webhook(**known)
+    fields: dict[str, Any] = dict(zip(Webhook.__struct_fields__, row, strict=True))
+    fields["spec"] = msgspec.json.decode(fields["spec"])
+    return Webhook(**fields)
 
 
 def every() -> list[Webhook]:

@@ -85,8 +85,8 @@ def on_nodes(names: Collection[str], waiting_pods: Sequence[WaitingResize]) -> d
     A pod whose resize waits counts with its allocated amounts, every other one with its requests.
     Queries twice, in one round trip.
     """
-    wanted = sql.Texts(sorted(names))
-    nodes, pods = sql.fetch_together((_NODES, (wanted,)), (_PODS, (wanted,)))
+    node_names = sql.Texts(sorted(names))
+    nodes, pods = sql.fetch_together((_NODES, (node_names,)), (_PODS, (node_names,)))
     found = {
         name: OnNode({resources.CPU: cpu, resources.MEMORY: memory}, {})
         for name, cpu, memory in nodes

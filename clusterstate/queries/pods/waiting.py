@@ -76,5 +76,5 @@ def waiting(
     The first ``most`` of them. Pods that are being deleted are left out. Queries once; looks at all
     that wait.
     """
-    asked = (namespace, namespace, scheduler_name, scheduler_name, most)
-    return [WaitingPod(*row) for row in sql.fetch(_WAITING, asked)]
+    parameters = (namespace, namespace, scheduler_name, scheduler_name, most)
+    return [WaitingPod(*row) for row in sql.fetch(_WAITING, parameters)]

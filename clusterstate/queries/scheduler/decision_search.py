@@ -106,7 +106,7 @@ class Chosen(msgspec.Struct, frozen=True):
     ``pods`` are their ids, ``None`` where any pod may be meant.
     """
 
-    wanted: Search
+    filters: Search
     pods: Sequence[int] | None
 
 
@@ -117,31 +117,31 @@ class Page(msgspec.Struct, frozen=True):
     more: int
 
 
-def choose(wanted: Search) -> Chosen:
+def choose(filters: Search) -> Chosen:
     """Return a search with the pods that it is about.
 
     Queries up to five times where it names an owner or an actor: then all pods of a namespace, or
     all changes, are looked at.
     """
-    return Chosen(wanted, _pods(wanted))
+    return Chosen(filters, _pods(filters))
 
 
-def search(wanted: Search | Chosen, *, limit: int, before: int = 0) -> Page:
+def search(filters: Search | Chosen, *, limit: int, before: int = 0) -> Page:
     """Return decisions, and the id to go on before. Queries twice, once ``choose`` did.
 
     Looks at ``STRETCH`` decisions, so a page may have fewer than ``limit``, or none, and yet not be
     the last one.
     """
     before = before or _LAST
-    chosen = wanted if isinstance(wanted, Chosen) else choose(wanted)
-    wanted, pods = chosen.wanted, chosen.pods
-    conditions, parameters = _conditions(wanted)
+    chosen = filters if isinstance(filters, Chosen) else choose(filters)
+    filters, pods = chosen.filters, chosen.pods
+    conditions, parameters = _conditions(filters)
     if pods is not None:
         if not pods:
             return Page([], 0)
         conditions.append("pod_id = ANY(%s)")
         parameters.append(sql.Int8s(pods))
-    end = sql.fetch_one(_NEXT, (before, wanted.since, wanted.since, STRETCH))
+    end = sql.fetch_one(_NEXT, (before, filters.since, filters.since, STRETCH))
     low = 0 if end is None else int(end[0])
     where = " AND ".join(["id < %s::bigint", "id >= %s::bigint", *conditions])
     rows = sql.fetch(
@@ -152,10 +152,10 @@ def search(wanted: Search | Chosen, *, limit: int, before: int = 0) -> Page:
     return Page(items, items[-1].id if len(rows) > limit else low)
 
 
-def pages(wanted: Search, *, at_once: int = 5000) -> Iterator[list[DecisionSummary]]:
+def pages(filters: Search, *, at_once: int = 5000) -> Iterator[list[DecisionSummary]]:
     """Yield all decisions that are found, page by page. Queries for each."""
     before = 0
-    chosen = choose(wanted)
+    chosen = choose(filters)
     while True:
         page = search(chosen, limit=at_once, before=before)
         if page.items:
@@ -165,32 +165,32 @@ def pages(wanted: Search, *, at_once: int = 5000) -> Iterator[list[DecisionSumma
         before = page.more
 
 
-def _conditions(wanted: Search) -> tuple[list[str], list[Any]]:
+def _conditions(filters: Search) -> tuple[list[str], list[Any]]:
     conditions: list[str] = []
     parameters: list[Any] = []
     for field in sorted(_TEXTS):
-        if value := getattr(wanted, field):
+        if value := getattr(filters, field):
             conditions.append(f"{_NAMES.get(field, field)} = %s")
             parameters.append(value)
-    if wanted.reason:
+    if filters.reason:
         conditions.append("strpos(message, %s) > 0")
-        parameters.append(wanted.reason)
-    if wanted.since is not None:
+        parameters.append(filters.reason)
+    if filters.since is not None:
         conditions.append("at >= %s::timestamptz")
-        parameters.append(wanted.since)
-    if wanted.until is not None:
+        parameters.append(filters.since)
+    if filters.until is not None:
         conditions.append("at < %s::timestamptz")
-        parameters.append(wanted.until)
+        parameters.append(filters.until)
     return conditions, parameters
 
 
-def _pods(wanted: Search) -> Sequence[int] | None:
+def _pods(filters: Search) -> Sequence[int] | None:
     """Return the ids of the pods that are meant, ``None`` where all are."""
     found: set[int] | None = None
-    if wanted.owner:
-        found = _owned(wanted.namespace, wanted.owner)
-    if wanted.actor:
-        created = _created_by(wanted.actor)
+    if filters.owner:
+        found = _owned(filters.namespace, filters.owner)
+    if filters.actor:
+        created = _created_by(filters.actor)
         found = created if found is None else found & created
     return None if found is None else sorted(found)
 

@@ -353,9 +353,9 @@ def configuration_at(moment: datetime) -> StoredConfiguration | None:
         (following,),
     )
     assert row is not None
-    kept, last = row
+    oldest, last = row
     # Dry runs leave out numbers as well, but none of the last ones was dropped.
-    if kept is not None and following < kept and following <= last - CONFIGURATIONS_KEPT:
+    if oldest is not None and following < oldest and following <= last - CONFIGURATIONS_KEPT:
         raise Expired(f"the configuration of {moment:%Y-%m-%dT%H:%M:%SZ} is not kept any more")
     return found
 

@@ -21,6 +21,6 @@ def reaching_classes() -> tuple[int, list[tuple[int, str]]]:
     """
     with transaction.atomic():
         sql.run(f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})")
-        known = reach()
+        number = reach()
         rows = sql.fetch("SELECT id, spec FROM scheduling_class WHERE class_reaches(spec)")
-    return known, [(class_id, spec) for class_id, spec in rows]
+    return number, [(class_id, spec) for class_id, spec in rows]

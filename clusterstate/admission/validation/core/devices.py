@@ -335,8 +335,8 @@ def validate_claim_status(new: Manifest, old: Manifest | None) -> Errors:
             detail = "may not be specified when `allocated` is not set"
             errors.append(forbidden("status.reservedFor", detail))
         elif new["metadata"].get("deletionTimestamp"):
-            known = before.get("reservedFor") or []
-            if any(one not in known for one in consumers):
+            old_consumers = before.get("reservedFor") or []
+            if any(one not in old_consumers for one in consumers):
                 detail = (
                     "new entries may not be added while `deallocationRequested` or"
                     " `deletionTimestamp` are set"
@@ -373,9 +373,9 @@ def _allocation(allocation: Manifest, path: str, requests: set[str]) -> Errors:
         errors += each(one.get("requests"), f"{where}.requests", names, most=_MOST, key=str)
         return errors + _configuration(one, where)
 
-    given = allocation.get("devices") or {}
-    errors = each(given.get("results"), f"{path}.devices.results", result, most=_MOST)
-    errors += each(given.get("config"), f"{path}.devices.config", configuration, most=2 * _MOST)
+    devices = allocation.get("devices") or {}
+    errors = each(devices.get("results"), f"{path}.devices.results", result, most=_MOST)
+    errors += each(devices.get("config"), f"{path}.devices.config", configuration, most=2 * _MOST)
     if (selector := allocation.get("nodeSelector")) is not None:
         errors += validate_node_selector(selector, f"{path}.nodeSelector")
     return errors
@@ -459,10 +459,10 @@ def _resource_slice(new: Manifest, old: Manifest | None) -> Errors:
     if spec.get("sharedCounters") is not None and found is not None:
         errors.append(invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
     most = _MOST_SPECIAL_DEVICES if any(map(_is_special, found or ())) else _MOST_DEVICES
-    known = {_name(one): one for one in ((old or {}).get("spec") or {}).get("devices") or ()}
+    old_devices = {_name(one): one for one in ((old or {}).get("spec") or {}).get("devices") or ()}
 
     def device(one: Manifest, path: str) -> Errors:
-        return _device(one, known.get(_name(one)), path, apart=apart)
+        return _device(one, old_devices.get(_name(one)), path, apart=apart)
 
     errors += each(
         spec.get("sharedCounters"), "spec.sharedCounters", _counter_set,
@@ -519,7 +519,7 @@ def _condition_type(condition: str, path: str) -> Errors:
 def _where(owner: Manifest, path: str, fields: tuple[str, ...], why: str) -> Errors:
     """Return the errors in how it is said which nodes reach a device, or all of a slice."""
     errors: Errors = []
-    given = []
+    present = []
     for field in fields:
         if (value := owner.get(field)) is None:
             continue
@@ -531,18 +531,18 @@ def _where(owner: Manifest, path: str, fields: tuple[str, ...], why: str) -> Err
                 detail = "must not be empty"
             errors.append(invalid(f"{path}.{field}", value, detail))
         else:
-            given.append(f"`{field}`")
+            present.append(f"`{field}`")
     errors += check_form(owner.get("nodeName"), f"{path}.nodeName", formats.dns_subdomain)
     if (selector := owner.get("nodeSelector")) is not None:
         errors += validate_node_selector(selector, f"{path}.nodeSelector")
     quoted = [f"`{field}`" for field in fields]
     listed = ", ".join(quoted[:-1]) + (", or " if why else ", ") + quoted[-1]
     detail = f"exactly one of {listed} is required{why}"
-    if not given:
+    if not present:
         errors.append(required(path, detail))
-    elif len(given) > 1:
+    elif len(present) > 1:
         more = "" if why else ", but multiple fields are set"
-        errors.append(invalid(path, "{" + ", ".join(given) + "}", detail + more))
+        errors.append(invalid(path, "{" + ", ".join(present) + "}", detail + more))
     return errors
 
 
@@ -611,14 +611,14 @@ def _shortened(key: str) -> str:
     """Return a key as a path names it: its middle is left out where it is too long to be one."""
     if len(key) <= _LONGEST_KEY:
         return key
-    left = _LONGEST_KEY - len("...")
-    return f"{key[: (left + 1) // 2]}...{key[-(left // 2) :]}"
+    length = _LONGEST_KEY - len("...")
+    return f"{key[: (length + 1) // 2]}...{key[-(length // 2) :]}"
 
 
 def _attribute(attribute: Manifest, path: str) -> Errors:
-    given = [one for one in _VALUES if attribute.get(one) is not None]
+    kinds = [one for one in _VALUES if attribute.get(one) is not None]
     errors: Errors = []
-    for kind in given:
+    for kind in kinds:
         values = attribute[kind]
         if kind in ("string", "version"):
             errors += _text(values, f"{path}.{kind}", version=kind == "version")
@@ -627,7 +627,7 @@ def _attribute(attribute: Manifest, path: str) -> Errors:
         elif kind in ("strings", "versions"):
             for index, text in enumerate(values):
                 errors += _text(text, f"{path}.{kind}[{index}]", version=kind == "versions")
-    if len(given) != 1:
+    if len(kinds) != 1:
         errors.append(invalid(path, attribute, "exactly one value must be specified"))
     return errors
 

@@ -122,11 +122,11 @@ def _consistent(name: str, of: dict[str, Quantity | None], path: str) -> Errors:
 
 def _ratio_limit(ratio: Quantity, low: Quantity, high: Quantity) -> float | None:
     """Return max/min if the ratio is above it; as floats, as upstream computes and prints it."""
-    asked, below, top = float(ratio.value()), low.value(), high.value()
+    stated_ratio, below, top = float(ratio.value()), low.value(), high.value()
     if max(ratio.value(), below, top) < _MAX_MILLI:
-        asked, below, top = ratio.milli_value() / 1000, low.milli_value(), high.milli_value()
+        stated_ratio, below, top = ratio.milli_value() / 1000, low.milli_value(), high.milli_value()
     limit = top / below if below else float("inf")
-    return limit if asked > limit else None
+    return limit if stated_ratio > limit else None
 
 
 # ResourceQuota --------------------------------------------------------------------------------
@@ -181,8 +181,8 @@ def validate_resource_quota_status(quota: Manifest, old: Manifest | None) -> Err
     status, before = quota.get("status") or {}, (old or {}).get("status") or {}
     errors: Errors = []
     for field in ("hard", "used"):
-        kept = before.get(field) or {}
-        amounts = {n: v for n, v in (status.get(field) or {}).items() if kept.get(n) != v}
+        old_amounts = before.get(field) or {}
+        amounts = {n: v for n, v in (status.get(field) or {}).items() if old_amounts.get(n) != v}
         errors += _amounts(amounts, f"status.{field}")
     return errors
 

@@ -233,15 +233,15 @@ def validate_resource_requirements(
 
 
 def _above_limit(name: str, request: Any, limit: Any, path: str) -> Errors:
-    asked, allowed = parse(request), parse(limit)
-    if asked is None or allowed is None or asked == allowed:
+    requested, allowed = parse(request), parse(limit)
+    if requested is None or allowed is None or requested == allowed:
         return []
     where = f"{path}.requests"
     if not is_overcommit_allowed(name):
-        return [invalid(where, str(asked), f"must be equal to {name} limit of {allowed}")]
-    if asked > allowed:
+        return [invalid(where, str(requested), f"must be equal to {name} limit of {allowed}")]
+    if requested > allowed:
         detail = f"must be less than or equal to {name} limit of {allowed}"
-        return [invalid(where, str(asked), detail)]
+        return [invalid(where, str(requested), detail)]
     return []
 
 

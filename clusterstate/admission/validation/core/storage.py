@@ -109,9 +109,9 @@ def _volume(new: Manifest, old: Manifest | None) -> Errors:
     ]
     if "hostPath" in sources and not (spec["hostPath"].get("path") or ""):
         errors.append(required("spec.hostPath.path"))
-    wanted = (spec.get("nodeAffinity") or {}).get("required")
-    if wanted is not None:
-        errors += validate_node_selector(wanted, "spec.nodeAffinity.required")
+    selector = (spec.get("nodeAffinity") or {}).get("required")
+    if selector is not None:
+        errors += validate_node_selector(selector, "spec.nodeAffinity.required")
     elif "local" in sources:
         errors.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
     if old is not None:
@@ -299,9 +299,9 @@ def _bytes_of(texts: Manifest) -> int:
 def _allowed_topologies(terms: list[Manifest]) -> Errors:
     """Return the errors in topologies; an empty term counts as one that is there already."""
     errors: Errors = []
-    known: list[dict[str, set[str]]] = [{} for _ in terms]
+    earlier: list[dict[str, set[str]]] = [{} for _ in terms]
     for index, term in enumerate(terms):
-        path, wanted = f"allowedTopologies[{index}].matchLabelExpressions", dict[str, set[str]]()
+        path, topology = f"allowedTopologies[{index}].matchLabelExpressions", dict[str, set[str]]()
         for number, one in enumerate(term.get("matchLabelExpressions") or []):
             where, key = f"{path}[{number}]", one.get("key") or ""
             values = one.get("values") or []
@@ -313,11 +313,11 @@ def _allowed_topologies(terms: list[Manifest]) -> Errors:
                 if value in values[:at]
             ]
             errors += invalid_each(f"{where}.key", key, formats.qualified_name(key))
-            if key in wanted:
+            if key in topology:
                 errors.append(duplicate(f"{where}.key", key))
-            wanted[key] = set(values)
-        errors += [duplicate(path, "") for other in known if other == wanted]
-        known.append(wanted)
+            topology[key] = set(values)
+        errors += [duplicate(path, "") for other in earlier if other == topology]
+        earlier.append(topology)
     return errors
 
 

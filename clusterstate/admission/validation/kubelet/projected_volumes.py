@@ -46,12 +46,12 @@ class _Projection:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.taken: set[str] = set()
+        self.paths: set[str] = set()
 
     def take(self, file: str, shown: Any) -> Errors:
-        if file in self.taken:
+        if file in self.paths:
             return [invalid(self.path, shown, _CONFLICT)]
-        self.taken.add(file)
+        self.paths.add(file)
         return []
 
 

@@ -391,8 +391,8 @@ def _app_armor_annotation(key: str, profile: str, spec: Manifest, path: str) -> 
     name = key.removeprefix(APP_ARMOR)
     if not any(c.get("name") == name for c, _ in visit_containers(spec, "spec")):
         errors.append(invalid(f"{path}[{key}]", name, "container not found"))
-    known = profile in ("", "runtime/default", "unconfined") or profile.startswith("localhost/")
-    if not known:
+    is_valid = profile in ("", "runtime/default", "unconfined") or profile.startswith("localhost/")
+    if not is_valid:
         detail = f'invalid AppArmor profile name: "{profile}"'
         errors.append(invalid(f"{path}[{key}]", profile, detail))
     return errors

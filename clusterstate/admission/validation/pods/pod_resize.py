@@ -85,9 +85,9 @@ def _class_changes(spec: Manifest, old: Manifest) -> Errors:
 
 def _is_supported(old: Manifest) -> bool:
     """Return whether the first container that runs says what it has, as agents that resize do."""
-    for told in (old.get("status") or {}).get("containerStatuses") or ():
-        if (told.get("state") or {}).get("running") is not None:
-            return told.get("resources") is not None
+    for container_status in (old.get("status") or {}).get("containerStatuses") or ():
+        if (container_status.get("state") or {}).get("running") is not None:
+            return container_status.get("resources") is not None
     return True
 
 
@@ -149,11 +149,11 @@ def _former_amounts(resources: Manifest, before: Manifest) -> Manifest:
     found: Manifest = {}
     for part in ("limits", "requests"):
         amounts = resources.get(part) or {}
-        known = before.get(part) or {}
-        kept = {name: amount for name, amount in amounts.items() if name not in _MUTABLE}
-        kept |= {name: known[name] for name in _MUTABLE if name in known}
-        if kept:
-            found[part] = kept
+        old_amounts = before.get(part) or {}
+        restored = {name: amount for name, amount in amounts.items() if name not in _MUTABLE}
+        restored |= {name: old_amounts[name] for name in _MUTABLE if name in old_amounts}
+        if restored:
+            found[part] = restored
     return found
 
 
@@ -177,11 +177,11 @@ def _containers(munged: Manifest, former: Manifest) -> Errors:
 
 def _init_containers(spec: Manifest, munged: Manifest, former: Manifest) -> Errors:
     errors: Errors = []
-    wanted = spec.get("initContainers") or ()
+    containers = spec.get("initContainers") or ()
     restored, before = munged.get("initContainers") or (), former.get("initContainers") or ()
-    for index, (one, kept, other) in enumerate(zip(wanted, restored, before, strict=True)):
+    for index, (one, unresized, other) in enumerate(zip(containers, restored, before, strict=True)):
         where = f"spec.initContainers[{index}]"
-        if not _same(kept, other):
+        if not _same(unresized, other):
             detail = "only cpu and memory resources for init or sidecar containers are mutable"
             errors.append(forbidden(where, detail))
         if one.get("restartPolicy") == "Always" or _same(one, other):

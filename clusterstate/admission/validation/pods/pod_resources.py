@@ -55,12 +55,12 @@ def validate_pod_resources(
     requests = resources.get("requests") or {}
     try:
         pod = msgspec.convert({"spec": spec}, Pod)
-        asked = aggregate_container_requests(pod)
+        aggregate = aggregate_container_requests(pod)
         allowed = aggregate_container_limits(pod)
     except (msgspec.ValidationError, QuantityError):
         return errors  # the containers' own validation names the field
     huge_pages = {n: amount for n, amount in allowed.items() if n.startswith(HUGE_PAGES_PREFIX)}
-    errors += _not_covered(requests, asked, f"{path}.requests", "requests")
+    errors += _not_covered(requests, aggregate, f"{path}.requests", "requests")
     errors += _not_covered(limits, huge_pages, f"{path}.limits", "limits")
     for index, container in enumerate(spec.get("containers") or ()):
         own = (container.get("resources") or {}).get("limits") or {}
@@ -75,11 +75,11 @@ def validate_pod_resources(
     return errors
 
 
-def _not_covered(stated: Manifest, together: ResourceList, path: str, what: str) -> Errors:
+def _not_covered(pod_level: Manifest, together: ResourceList, path: str, what: str) -> Errors:
     """Return where the pod states less than its containers come to; unstated is nothing wrong."""
     errors: Errors = []
     for name, amount in together.items():
-        granted: Quantity | None = parse(stated[name]) if name in stated else None
+        granted: Quantity | None = parse(pod_level[name]) if name in pod_level else None
         if granted is not None and is_pod_level_resource(name) and amount > granted:
             detail = f"must be greater than or equal to aggregate container {what} of {amount}"
             errors.append(invalid(f"{path}[{name}]", str(granted), detail))

@@ -144,12 +144,12 @@ def _rule_matches(rules: Collection[Manifest], exit_code: int) -> bool:
 
 
 def _claim_statuses(status: Manifest, spec: Manifest) -> Errors:
-    known = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
+    claim_names = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
     seen: set[str] = set()
     errors: Errors = []
     for index, one in enumerate(status.get("resourceClaimStatuses") or ()):
         at, name = f"status.resourceClaimStatuses[{index}].name", one.get("name") or ""
-        if name not in known:
+        if name not in claim_names:
             detail = "must match the name of an entry in `spec.resourceClaims`"
             errors.append(invalid(at, name, detail))
         if name in seen:
@@ -218,14 +218,14 @@ def _requests(container: Manifest) -> Collection[str]:
 def _addresses(new: Manifest, old: Manifest, field: str, options: PodOptions) -> Errors:
     """Return the errors in addresses; malformed ones that were there already may stay."""
     path = f"status.{field}"
-    kept = {one.get("ip") or "" for one in old.get(field) or ()}
+    old_addresses = {one.get("ip") or "" for one in old.get(field) or ()}
     items = new.get(field) or []
     errors: Errors = []
     families = []
     for index, item in enumerate(items):
         address = item.get("ip") or ""
         families.append(_family(address))
-        if address not in kept:
+        if address not in old_addresses:
             problems = formats.ip_address(address, strict=options.strict_ip_cidr)
             errors += invalid_each(f"{path}[{index}]", address, problems)
     if len(items) > 1 and sorted(families) != [4, 6]:

@@ -193,8 +193,12 @@ def _with_node_affinity(node_affinity: Manifest | None) -> Manifest:
     return {"affinity": {"nodeAffinity": node_affinity}}
 
 
-def _requirement(stated: Manifest) -> tuple[str, str, list[str]]:
-    return stated.get("key") or "", stated.get("operator") or "", stated.get("values") or []
+def _requirement(requirement: Manifest) -> tuple[str, str, list[str]]:
+    return (
+        requirement.get("key") or "",
+        requirement.get("operator") or "",
+        requirement.get("values") or [],
+    )
 
 
 def same_spec(one: Manifest, other: Manifest) -> bool:

@@ -63,16 +63,16 @@ def fields(name: str) -> dict[str, str]:
     Raises:
         KeyError: there is no such type.
     """
-    known: dict[str, str] = {}
+    types: dict[str, str] = {}
     for entry in _TYPES[name].split():
         if entry.endswith("&"):
-            known |= fields(entry[:-1])
+            types |= fields(entry[:-1])
         elif ">" in entry:
-            known |= fields(entry.partition(">")[2])
+            types |= fields(entry.partition(">")[2])
         else:
             names, _, type_ = entry.partition(":")
-            known[_json_name(names)] = type_.lstrip("?[]*")
-    return known
+            types[_json_name(names)] = type_.lstrip("?[]*")
+    return types
 
 
 def _json_name(names: str) -> str:

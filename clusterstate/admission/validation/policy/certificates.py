@@ -55,11 +55,11 @@ def validate_status(new: Manifest, old: Manifest | None) -> Errors:
         if _count(status, kind) < _count(before, kind):
             detail = f'updates may not remove a condition of type "{kind}"'
             errors.append(forbidden("status.conditions", detail))
-    signed, known = status.get("certificate"), before.get("certificate")
-    if known and signed != known:
+    signed, old_certificate = status.get("certificate"), before.get("certificate")
+    if old_certificate and signed != old_certificate:
         detail = "updates may not modify existing certificate content"
         errors.append(forbidden("status.certificate", detail))
-    elif signed and not known and (why := _no_pem(signed, _CERTIFICATE)):
+    elif signed and not old_certificate and (why := _no_pem(signed, _CERTIFICATE)):
         errors.append(invalid("status.certificate", "<certificate data>", why))
     return errors
 
@@ -93,7 +93,7 @@ def _spec(spec: Manifest) -> Errors:
     return errors
 
 
-def _no_pem(text: str, wanted: str) -> str:
+def _no_pem(text: str, block_type: str) -> str:
     """Return why a text in base64 is not PEM of a sort; empty if it is.
 
     Whether the bytes inside are what they are called is the signer's to say: it reads them.
@@ -104,12 +104,12 @@ def _no_pem(text: str, wanted: str) -> str:
         decoded = ""
     first, _, rest = decoded.partition("\n")
     if not (first.startswith("-----BEGIN ") and first.rstrip().endswith("-----")):
-        return f"PEM block type must be {wanted}"
+        return f"PEM block type must be {block_type}"
     kind = first.rstrip()[len("-----BEGIN ") : -len("-----")]
-    if kind != wanted:
-        return f"PEM block type must be {wanted}"
-    if f"-----END {wanted}-----" not in rest:
-        return f"the PEM block of type {wanted} does not end"
+    if kind != block_type:
+        return f"PEM block type must be {block_type}"
+    if f"-----END {block_type}-----" not in rest:
+        return f"the PEM block of type {block_type} does not end"
     return ""
 
 

@@ -84,8 +84,8 @@ def _job(new: Manifest, old: Manifest | None) -> Errors:
     else:
         errors += validate_label_selector(selector, "spec.selector")
         labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-        wanted = selector.get("matchLabels") or {}
-        if any(labels.get(key) != value for key, value in wanted.items()):
+        match_labels = selector.get("matchLabels") or {}
+        if any(labels.get(key) != value for key, value in match_labels.items()):
             detail = "`selector` does not match template `labels`"
             errors.append(invalid("spec.template.metadata.labels", labels, detail))
     if old is None:
@@ -131,17 +131,17 @@ def _may_be_redirected(spec: Manifest, status: Manifest) -> bool:
     )
 
 
-def _redirected(template: Manifest, wanted: Manifest) -> Manifest:
-    """Return a pod template with what ``wanted`` says of where its pods go and what they ask for.
+def _redirected(template: Manifest, new_template: Manifest) -> Manifest:
+    """Return a pod template with the scheduling directives and resources of ``new_template``.
 
     Nothing else of a Job's template can change. Rule: ``validatePodTemplateUpdate``.
     """
-    spec, other = template.get("spec") or {}, wanted.get("spec") or {}
+    spec, other = template.get("spec") or {}, new_template.get("spec") or {}
     spec = _taking(spec, other, ("nodeSelector", "tolerations", "schedulingGates"))
     affinity, of_other = spec.get("affinity"), other.get("affinity")
-    taken = _taking(affinity or {}, of_other or {}, ("nodeAffinity",))
-    if taken or of_other is not None:
-        spec["affinity"] = taken
+    merged = _taking(affinity or {}, of_other or {}, ("nodeAffinity",))
+    if merged or of_other is not None:
+        spec["affinity"] = merged
     else:
         spec.pop("affinity", None)
     for field in ("containers", "initContainers"):
@@ -152,10 +152,10 @@ def _redirected(template: Manifest, wanted: Manifest) -> Manifest:
                 for one, another in zip(mine, others, strict=True)
             ]
     found = {**template, "spec": spec}
-    metadata, of_other = template.get("metadata"), wanted.get("metadata")
-    taken = _taking(metadata or {}, of_other or {}, ("labels", "annotations"))
-    if taken or of_other is not None:
-        found["metadata"] = taken
+    metadata, of_other = template.get("metadata"), new_template.get("metadata")
+    merged = _taking(metadata or {}, of_other or {}, ("labels", "annotations"))
+    if merged or of_other is not None:
+        found["metadata"] = merged
     else:
         found.pop("metadata", None)
     return found
@@ -177,8 +177,8 @@ def schedule_problem(schedule: str) -> str:
     if len(text) > _LONGEST_SCHEDULE:
         return f"must be no more than {_LONGEST_SCHEDULE} characters"
     if text.startswith("@"):
-        known = text in DESCRIPTORS or EVERY.fullmatch(text)
-        return "" if known else f"unrecognized descriptor: {text}"
+        is_valid = text in DESCRIPTORS or EVERY.fullmatch(text)
+        return "" if is_valid else f"unrecognized descriptor: {text}"
     parts = text.split()
     if len(parts) != len(BOUNDS):
         return f"expected exactly 5 fields, found {len(parts)}: {parts}"

@@ -46,9 +46,9 @@ def _endpoints(new: Manifest, _: Manifest | None) -> Errors:
             errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
         for name in ("addresses", "notReadyAddresses"):
             for position, address in enumerate(subset.get(name) or ()):
-                given = address.get("ip") or ""
-                problems = formats.ip_address(given) or formats.reachable_address(given)
-                errors += invalid_each(f"{path}.{name}[{position}].ip", given, problems)
+                ip = address.get("ip") or ""
+                problems = formats.ip_address(ip) or formats.reachable_address(ip)
+                errors += invalid_each(f"{path}.{name}[{position}].ip", ip, problems)
         for position, port in enumerate(subset.get("ports") or ()):
             at, number = f"{path}.ports[{position}]", port.get("port") or 0
             errors += invalid_each(f"{at}.port", number, formats.port_number(number))

@@ -82,14 +82,14 @@ def validate_workload(new: Manifest, old: Manifest | None, rules: Rules = CURREN
     errors += _sizes(templates, path)
     if rules.of_1_36:
         return [*errors, invalid(path, templates, IMMUTABLE)]
-    known = {one.get("name"): one for one in former}
+    old_templates = {one.get("name"): one for one in former}
     for index, one in enumerate(templates):
-        if one.get("name") not in known:
+        if one.get("name") not in old_templates:
             errors.append(forbidden(f"{path}[{index}]", "item may not be added"))
         else:
-            errors += _group_update(one, known[one.get("name")], f"{path}[{index}]", rules)
+            errors += _group_update(one, old_templates[one.get("name")], f"{path}[{index}]", rules)
     names = {one.get("name") for one in templates}
-    gone = [name for name in known if name not in names]
+    gone = [name for name in old_templates if name not in names]
     return errors + [forbidden(path, "item may not be removed") for _ in gone]
 
 
@@ -188,10 +188,10 @@ def _off(spec: Manifest, path: str) -> Errors:
 
 def _union(value: Manifest, path: str, members: Iterable[str]) -> Errors:
     """Return the error of a union that has not one member."""
-    given = [one for one in members if value.get(one) is not None]
-    if len(given) == 1:
+    present = [one for one in members if value.get(one) is not None]
+    if len(present) == 1:
         return []
-    exactly = "exactly one of" if given else "one of"
+    exactly = "exactly one of" if present else "one of"
     names = ", ".join(f"`{one}`" for one in members)
     return [invalid(path, value, f"must specify {exactly}: {names}")]
 
@@ -222,8 +222,8 @@ def _group(spec: Manifest, path: str, rules: Rules) -> Errors:
         most=MOST_CLAIMS, key=_own_name,
     )  # fmt: skip
     if not rules.preemption:
-        given = [one for one in _OF_PREEMPTION if spec.get(one) is not None]
-        return errors + [forbidden(f"{path}.{field}", "") for field in given]
+        present = [one for one in _OF_PREEMPTION if spec.get(one) is not None]
+        return errors + [forbidden(f"{path}.{field}", "") for field in present]
     if (mode := spec.get("disruptionMode")) is not None:
         at = f"{path}.disruptionMode"
         if isinstance(mode, str):
