@@ -284,7 +284,7 @@ def configuration_status() -> Manifest:
         return {"conditions": []}
     condition = {"type": "Usable", "status": "True", "reason": "InForce", "message": ""}
     if use.problems:
-        reason = "ProfilesHoldPods" if use.wanted == use.revision else "EarlierInForce"
+        reason = "ProfilesHoldPods" if use.stored == use.revision else "EarlierInForce"
         condition |= {"status": "False", "reason": reason, "message": use.in_words}
     elif use.revision != wanted:
         condition |= {"status": "Unknown", "reason": "NotSeenYet"}

@@ -46,17 +46,17 @@ class Around(msgspec.Struct, frozen=True):
     namespaces: Callable[[], set[str]]
 
 
-def is_due(name: str, seen: PendingWork, now: datetime) -> bool:
+def is_due(name: str, pending: PendingWork, now: datetime) -> bool:
     """Return whether a time has come for which a follower waits."""
-    return bool(_due(seen.states.get(name, {}), now))
+    return bool(_due(pending.states.get(name, {}), now))
 
 
 def _digest(of: object) -> str:
     return hashlib.blake2b(_encode(of), digest_size=16).hexdigest()
 
 
-def _due(kept: Mapping[str, str], now: datetime) -> list[str]:
-    return [namespace for namespace, at in kept.items() if document.parse_time(at) <= now]
+def _due(times: Mapping[str, str], now: datetime) -> list[str]:
+    return [namespace for namespace, at in times.items() if document.parse_time(at) <= now]
 
 
 def follow(
@@ -76,12 +76,12 @@ def follow(
     they depend on besides.
     """
     cursor = controller_state.cursor(name)
-    kept: dict[str, Any] = stored_state(name)
-    before = dict(kept)
+    due_times: dict[str, Any] = stored_state(name)
+    before = dict(due_times)
     mark = changes.watermark()
     found = None if cursor is None else changed_namespaces(cursor, mark, tuple(kinds))
     everywhere = present(cursor, mark)
-    chosen = everywhere if found is None else everywhere & {*found, *_due(kept, now)}
+    chosen = everywhere if found is None else everywhere & {*found, *_due(due_times, now)}
     digest = ""
     if around is not None and (found is None or _CLUSTER in found):
         digest = _digest(around.read())
@@ -93,12 +93,12 @@ def follow(
         which = ObjectRef("Namespace", name=namespace)
         work = partial(sync, namespace)
         due_at = aside.one(name, which, work, now=now, instead=lambda: now + AGAIN)
-        kept.pop(namespace, None)
+        due_times.pop(namespace, None)
         if due_at is not None:
-            kept[namespace] = due_at.isoformat()
-    kept = {namespace: at for namespace, at in kept.items() if namespace in everywhere}
-    if kept != before:
-        controller_state.set_state(name, kept)
+            due_times[namespace] = due_at.isoformat()
+    due_times = {namespace: at for namespace, at in due_times.items() if namespace in everywhere}
+    if due_times != before:
+        controller_state.set_state(name, due_times)
     if digest:
         controller_state.set_state(f"{name}{_AROUND}", {_DIGEST: digest})
     if cursor is None or mark > cursor:

@@ -115,18 +115,18 @@ class _Graph:
         if not self.named[key]:
             del self.named[key]
 
-    def read(self, seen: Dependent) -> set[Owner]:
+    def read(self, dependent: Dependent) -> set[Owner]:
         """Take over an object of the log; return the owners that must be looked at."""
-        suspects = set(self.named.get(seen.key, ())) if seen.deleted else set()
-        self.drop(seen.key)
-        if seen.deleted:
-            self.ending.discard(seen.key)
-        elif seen.terminating:
-            self.ending.add(seen.key)
-        if seen.manifest is not None:
-            refs = references(seen.key[0], seen.manifest)
+        suspects = set(self.named.get(dependent.key, ())) if dependent.deleted else set()
+        self.drop(dependent.key)
+        if dependent.deleted:
+            self.ending.discard(dependent.key)
+        elif dependent.terminating:
+            self.ending.add(dependent.key)
+        if dependent.manifest is not None:
+            refs = references(dependent.key[0], dependent.manifest)
             if refs:
-                suspects |= self.add(seen.key, refs)
+                suspects |= self.add(dependent.key, refs)
         return suspects
 
 
@@ -137,10 +137,10 @@ _graphs: list[_Graph] = []
 memory.when_replaced(_graphs.clear)
 
 
-def has_work(seen: PendingWork) -> bool:
+def has_work(pending: PendingWork) -> bool:
     """Return whether the log went on, or something was left to do, or nothing is known yet."""
     graph = _remembered()
-    if graph is None or seen.is_behind(NAME):
+    if graph is None or pending.is_behind(NAME):
         return True
     return bool(graph.unfinished or graph.ending)
 
@@ -170,14 +170,14 @@ def _pass(now: datetime) -> int:
     graph = _remembered()
     if graph is None or not _read_news(graph):
         graph = _load()
-    known = dependents.states(graph.unfinished)
+    states = dependents.states(graph.unfinished)
     done = 0
-    for owner in sorted(known, key=_order):
+    for owner in sorted(states, key=_order):
         graph.unfinished.discard(owner)
-        if known[owner] is State.ABSENT:
+        if states[owner] is State.ABSENT:
             which = ObjectRef(owner.kind, namespace=owner.namespace, name=owner.name)
             try:
-                done += _alone(which, partial(_collect, graph, owner, known, now), now)
+                done += _alone(which, partial(_collect, graph, owner, states, now), now)
             except BaseException:
                 graph.unfinished.add(owner)  # the database fails: the next pass looks again
                 raise
@@ -212,8 +212,8 @@ def _load() -> _Graph:
     graph = _Graph()
     graph.cursor = changes.watermark()
     found, pods = dependents.everything()
-    for seen in found:
-        graph.read(seen)
+    for dependent in found:
+        graph.read(dependent)
     for one in pods:
         graph.add(one.class_id, one.references)
     graph.ending |= set(dependents.ending_pods())
@@ -229,8 +229,8 @@ def _read_news(graph: _Graph) -> bool:
         news = dependents.news(graph.cursor, pod_owners=pod_owners)
         if news is None:
             return False
-        for seen in news.objects:
-            graph.unfinished |= graph.read(seen)
+        for dependent in news.objects:
+            graph.unfinished |= graph.read(dependent)
         for one in news.pods:
             graph.unfinished |= graph.add(one.class_id, one.references)
         for key in news.deleted_pods:
@@ -280,16 +280,16 @@ def _read(which: ObjectRef, text: bytes) -> tuple[Manifest, list[Reference] | No
     return manifest, references(which.kind, manifest)
 
 
-def _collect(graph: _Graph, owner: Owner, known: dict[Owner, State], now: datetime) -> int:
+def _collect(graph: _Graph, owner: Owner, states: dict[Owner, State], now: datetime) -> int:
     """Judge what an owner leaves behind that is gone, or waits for that; return how many acted."""
     done = looked = 0
     for kind, manifest, refs in _dependents(graph, owner, now, live=True):
         looked += 1
-        work = partial(_judge, graph, kind, manifest, refs, known, now)
+        work = partial(_judge, graph, kind, manifest, refs, states, now)
         done += _alone(_which(kind, manifest), work, now)
     if looked >= BURST:
         graph.unfinished.add(owner)
-    elif not looked and known.get(owner) is State.ABSENT:
+    elif not looked and states.get(owner) is State.ABSENT:
         graph.forget(owner)
     return done
 
@@ -299,18 +299,18 @@ def _judge(
     kind: str,
     manifest: Manifest,
     refs: list[Reference],
-    known: dict[Owner, State],
+    states: dict[Owner, State],
     now: datetime,
 ) -> int:
     metadata = manifest["metadata"]
     if metadata.get("deletionTimestamp"):
         return 0  # it is on its way, and removed by the programs that its finalizers name
-    known |= dependents.states(one.owner for one in refs if one.owner not in known)
+    states |= dependents.states(one.owner for one in refs if one.owner not in states)
     own = _identity(kind, manifest)
     has_dependents = bool(graph.owned.get(own))
-    is_waited_for = any(known[one.owner] is State.WAITING for one in refs)
+    is_waited_for = any(states[one.owner] is State.WAITING for one in refs)
     verdict = judge(
-        [(one, known[one.owner]) for one in refs],
+        [(one, states[one.owner]) for one in refs],
         finalizers=metadata.get("finalizers") or (),
         has_dependents=has_dependents,
         dependents_wait=has_dependents and is_waited_for and _dependents_wait(graph, own),
@@ -367,9 +367,9 @@ def _act(own: Owner, verdict: Verdict, now: datetime) -> int:
 
 
 def _released(metadata: Manifest, uids: frozenset[str]) -> Manifest:
-    kept = [one for one in metadata.get("ownerReferences") or () if one.get("uid") not in uids]
+    remaining = [one for one in metadata.get("ownerReferences") or () if one.get("uid") not in uids]
     rest = {key: value for key, value in metadata.items() if key != "ownerReferences"}
-    return {**rest, "ownerReferences": kept} if kept else rest
+    return {**rest, "ownerReferences": remaining} if remaining else rest
 
 
 def _unblocking(metadata: Manifest) -> Manifest:
@@ -403,8 +403,8 @@ def _end(graph: _Graph, key: Key, now: datetime) -> int:
     metadata = manifest["metadata"]
     finalizers = metadata.get("finalizers") or ()
     protection = PROTECTIONS.get(key[0], "")
-    known = {ORPHAN, FOREGROUND, protection}
-    if not metadata.get("deletionTimestamp") or not known & set(finalizers):
+    ours = {ORPHAN, FOREGROUND, protection}
+    if not metadata.get("deletionTimestamp") or not ours & set(finalizers):
         graph.ending.discard(key)
         return 0
     own = Owner(*key, metadata["uid"])
@@ -458,8 +458,8 @@ def _is_used(graph: _Graph, key: Key, manifest: Manifest) -> bool:
 
 def _let_go(own: Owner, finalizer: str, now: datetime) -> int:
     def without(metadata: Manifest) -> Manifest:
-        kept = [one for one in metadata.get("finalizers") or () if one != finalizer]
+        remaining = [one for one in metadata.get("finalizers") or () if one != finalizer]
         rest = {key: value for key, value in metadata.items() if key != "finalizers"}
-        return {**rest, "finalizers": kept} if kept else rest
+        return {**rest, "finalizers": remaining} if remaining else rest
 
     return _change(own, without, now)

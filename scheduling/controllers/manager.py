@@ -68,9 +68,9 @@ def _finish_namespaces(now: datetime) -> None:
     )
 
 
-def _is_on_and_due(setting: str, name: str, seen: PendingWork, now: datetime) -> bool:
+def _is_on_and_due(setting: str, name: str, pending: PendingWork, now: datetime) -> bool:
     """Return whether a controller works here (``STOWAGE_CONTROLLERS``) and has something to do."""
-    is_due = seen.is_behind(name) or by_namespace.is_due(name, seen, now)
+    is_due = pending.is_behind(name) or by_namespace.is_due(name, pending, now)
     return is_due and setting in settings.CONTROLLERS
 
 
@@ -164,8 +164,8 @@ def with_work(now: datetime) -> list[str]:
 
     Queries once.
     """
-    seen = pending_work(list(CONTROLLERS))
-    return [name for name, one in CONTROLLERS.items() if one.has_work(seen, now)]
+    pending = pending_work(list(CONTROLLERS))
+    return [name for name, one in CONTROLLERS.items() if one.has_work(pending, now)]
 
 
 def work_of(name: str) -> str:

@@ -57,9 +57,9 @@ _published: list[tuple[str, str]] = []
 memory.when_replaced(_published.clear)
 
 
-def has_work(seen: PendingWork) -> bool:
+def has_work(pending: PendingWork) -> bool:
     """Return whether anything was written, or this process has not looked at all yet."""
-    return not _published or seen.is_behind(NAME)
+    return not _published or pending.is_behind(NAME)
 
 
 def follow(now: datetime) -> int:
@@ -73,10 +73,10 @@ def follow(now: datetime) -> int:
     names = None
     if not everywhere and cursor is not None:
         names = namespaces_with_changes(cursor, mark, (ACCOUNT, AUTHORITY, SERVICE))
-    made = 0
+    writes = 0
     if names is None or not {*bootstrap.NAMESPACES}.isdisjoint(names):
         again = bootstrap.ensure_namespaces(now=now)
-        made += len(again)
+        writes += len(again)
         if names is not None:
             names = [*{*names, *again}]
     if names != []:
@@ -92,12 +92,12 @@ def follow(now: datetime) -> int:
             which=lambda one: ObjectRef("Namespace", name=one.namespace),
             now=now,
         )
-        made += sum(parts)
-        if made:
-            logger.info("namespaces_completed", objects=made)
+        writes += sum(parts)
+        if writes:
+            logger.info("namespaces_completed", objects=writes)
     controller_state.set_cursor(NAME, mark)
     _published[:] = [published]
-    return made
+    return writes
 
 
 def _authority() -> str:
@@ -114,10 +114,10 @@ def _belongings(names: Sequence[str] | None, authority: str) -> list[Belongings]
 
 def _complete(one: Belongings, authority: str, now: datetime) -> int:
     """Make what one namespace lacks."""
-    made = 0
+    writes = 0
     if not one.has_account:
         account: Manifest = {"metadata": {"name": ACCOUNT}}
-        made += _create("ServiceAccount", one.namespace, account, now)
+        writes += _create("ServiceAccount", one.namespace, account, now)
     if authority and not one.has_authority:
         config_map: Manifest = {
             "metadata": {
@@ -126,15 +126,15 @@ def _complete(one: Belongings, authority: str, now: datetime) -> int:
             },
             "data": {"ca.crt": authority},
         }
-        made += _create("ConfigMap", one.namespace, config_map, now)
+        writes += _create("ConfigMap", one.namespace, config_map, now)
     elif authority and not one.is_current:
-        made += _publish(one.namespace, authority, now)
+        writes += _publish(one.namespace, authority, now)
     if one.namespace == "default" and not one.has_service:
-        made += _create("Service", one.namespace, _service(), now)
+        writes += _create("Service", one.namespace, _service(), now)
     if one.namespace == "default" and settings.ADVERTISE_ADDRESS:
-        made += _keep(_ENDPOINTS, _endpoints(settings.ADVERTISE_ADDRESS), now)
-        made += _keep(_SLICE, _slice(settings.ADVERTISE_ADDRESS), now)
-    return made
+        writes += _keep(_ENDPOINTS, _endpoints(settings.ADVERTISE_ADDRESS), now)
+        writes += _keep(_SLICE, _slice(settings.ADVERTISE_ADDRESS), now)
+    return writes
 
 
 def _publish(namespace: str, authority: str, now: datetime) -> int:
@@ -186,27 +186,27 @@ def _port() -> Manifest:
     return {"name": "https", "port": settings.HTTPS_PORT, "protocol": "TCP"}
 
 
-def _keep(kind: str, wanted: Manifest, now: datetime) -> int:
+def _keep(kind: str, desired: Manifest, now: datetime) -> int:
     """Make an object of namespace ``default``, or put it right; return how many writes it took.
 
     Labels and annotations of others stay. Queries once where nothing is to be done.
     """
     item = find_object(kind, "default", SERVICE)
     if item is None:
-        return _create(kind, "default", wanted, now)
+        return _create(kind, "default", desired, now)
 
     def change(old: Manifest) -> Manifest:
         metadata = old["metadata"]
-        labels = {**metadata.get("labels", {}), **wanted["metadata"]["labels"]}
-        return {**old, **wanted, "metadata": {**metadata, "labels": labels}}
+        labels = {**metadata.get("labels", {}), **desired["metadata"]["labels"]}
+        return {**old, **desired, "metadata": {**metadata, "labels": labels}}
 
     present = decode_object(item)
     if change(present) == present:
         return 0
     try:
-        if present.get("addressType") != wanted.get("addressType"):  # it cannot be changed
+        if present.get("addressType") != desired.get("addressType"):  # it cannot be changed
             objects.delete(kind, "default", SERVICE, now=now)
-            return _create(kind, "default", wanted, now)
+            return _create(kind, "default", desired, now)
         return int(objects.update(kind, "default", SERVICE, change, now=now).changed)
     except NotFound:
         return 0

@@ -168,8 +168,8 @@ def _attempt(plan: StoredPlan, number: int, step: Step, held: HeldSteps, now: da
             except TooManyRequests as error:
                 if isinstance(error, EvictionHeld):
                     brakes.hold(error, now=now)
-                told = error.details.get("causes") or [{"message": error.message}]
-                one.note(HELD, f"{step['subject']}: {told[0]['message']}")
+                causes = error.details.get("causes") or [{"message": error.message}]
+                one.note(HELD, f"{step['subject']}: {causes[0]['message']}")
                 return error
             except StatusError as error:
                 one.note(HAS_FAILED, f"{step['subject']}: {error.message}")

@@ -25,9 +25,9 @@ logger = structlog.get_logger(__name__)
 NAME: Final = "resizes"
 
 
-def has_work(seen: PendingWork) -> bool:
+def has_work(pending: PendingWork) -> bool:
     """Return whether resizes wait, and anything happened since the last pass."""
-    return seen.deferred_resizes and seen.is_behind(NAME)
+    return pending.deferred_resizes and pending.is_behind(NAME)
 
 
 def follow(now: datetime) -> int:
@@ -67,8 +67,8 @@ def _may_change(one: WaitingResize, node: OnNode | None) -> bool:
     """Return whether the decision would differ now. Takes no lock."""
     if node is None:
         return False
-    wanted, has = resizing.amounts(one.pod), resizing.amounts(resizing.allocated(one.pod))
-    why = resizing.verdict(wanted, has, node.others(one.pod_id), node.offered)
+    requested, has = resizing.amounts(one.pod), resizing.amounts(resizing.allocated(one.pod))
+    why = resizing.verdict(requested, has, node.others(one.pod_id), node.offered)
     if why is None:
         return True
     return (why.reason, why.message) != resizing.reported_reason(one.pod)

@@ -84,5 +84,5 @@ def _resumed(pod: Manifest, classes: dict[str, Manifest | None]) -> Manifest:
     if name not in classes:
         found = find_object("RuntimeClass", "", name)
         classes[name] = None if found is None else decode_object(found)
-    known = classes[name]
-    return pod if known is None else runtime_class.resume(pod, known)
+    its_class = classes[name]
+    return pod if its_class is None else runtime_class.resume(pod, its_class)

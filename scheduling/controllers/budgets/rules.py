@@ -69,12 +69,12 @@ def is_ready(pod: Pod, without_agent: Collection[str] = ()) -> bool:
 
     ``without_agent``: the nodes for whose pods nobody reports (``disruption.is_assumed``).
     """
-    told = next((c.status for c in pod.status.conditions if c.type == "Ready"), None)
+    status = next((c.status for c in pod.status.conditions if c.type == "Ready"), None)
     node_name = pod.spec.node_name
-    return told == "True" or is_assumed(
+    return status == "True" or is_assumed(
         pod.status.phase,
         node_name,
-        is_reported=told is not None,
+        is_reported=status is not None,
         has_agent=node_name not in without_agent,
     )
 

@@ -11,6 +11,7 @@ pkg/controller/endpointslicemirroring/endpointslicemirroring_controller.go, v1.3
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import structlog
@@ -70,9 +71,9 @@ def is_on() -> bool:
     return not _ACCOUNTS.keys().isdisjoint(settings.CONTROLLERS)
 
 
-def has_work(seen: PendingWork, now: datetime) -> bool:
+def has_work(pending: PendingWork, now: datetime) -> bool:
     """Return whether anything was written, or something that was refused is due again."""
-    return is_on() and (seen.is_behind(NAME) or by_namespace.is_due(NAME, seen, now))
+    return is_on() and (pending.is_behind(NAME) or by_namespace.is_due(NAME, pending, now))
 
 
 def follow(now: datetime) -> int:
@@ -218,12 +219,12 @@ class _Namespace:
         self, service: Manifest, present: Sequence[Manifest], targets: Sequence[Target]
     ) -> None:
         mine = [one for one in present if slices.is_mine(one)]
-        wanted = families(service)
-        for family in wanted:
+        served = families(service)
+        for family in served:
             actions = slices.reconcile(service, mine, targets, self._zones, family)
             self._carry_out(actions, slices.marks_of(service), family)
         for one in mine:
-            if one.get("addressType") not in wanted:
+            if one.get("addressType") not in served:
                 self._delete(_SLICE, one)
 
     def _mirror(self, endpoints: Manifest | None, present: Sequence[Manifest]) -> None:
@@ -243,10 +244,11 @@ class _Namespace:
         self._alone(endpoints, lambda one: self._as(MIRRORS, one, lambda: work(one)))
 
     def _carry_out(self, actions: slices.SliceWrites, marks: slices.Marks, family: str) -> None:
-        for one, made in actions.update:
-            self._update(_SLICE, one, lambda old, made=made: slices.changed(old, made, marks))  # type: ignore[misc]  # bound now
-        for made in actions.create:
-            self._create(_SLICE, slices.new_slice(self._name, marks, family, made))
+        for one, content in actions.update:
+            change = partial(slices.changed, content=content, marks=marks)
+            self._update(_SLICE, one, change)
+        for content in actions.create:
+            self._create(_SLICE, slices.new_slice(self._name, marks, family, content))
         for one in actions.delete:
             self._delete(_SLICE, one)
 

@@ -73,9 +73,9 @@ def marks_of(endpoints: Manifest) -> Marks:
 
 def reconcile(endpoints: Manifest, present: Iterable[Manifest], family: str) -> SliceWrites:
     """Return what brings the slices of a family to what the Endpoints say."""
-    wanted: Wanted = {}
+    desired: Wanted = {}
     for subset in endpoints.get("subsets") or ():
-        shown = wanted.setdefault(ports_in(subset), {})
+        shown = desired.setdefault(ports_in(subset), {})
         room = MOST
         for field, ready in (("addresses", True), ("notReadyAddresses", False)):
             for address in (subset.get(field) or ())[:room]:
@@ -83,7 +83,7 @@ def reconcile(endpoints: Manifest, present: Iterable[Manifest], family: str) -> 
                 if (":" in address["ip"]) == (family == "IPv6"):
                     endpoint = _endpoint(address, ready=ready)
                     shown.setdefault(key_of(endpoint), endpoint)
-    filled = {ports: shown for ports, shown in wanted.items() if shown}
+    filled = {ports: shown for ports, shown in desired.items() if shown}
     return arrange(filled, present, marks_of(endpoints), family, keeps_empty=False)
 
 

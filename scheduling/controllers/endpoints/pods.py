@@ -77,13 +77,13 @@ class Pods:
 
     def __init__(self, namespace: str, selectors: Iterable[Mapping[str, str]]) -> None:
         """Read the pods that any of the selectors chooses. Queries up to five times."""
-        wanted = list(selectors)
+        all_selectors = list(selectors)
         mark, labels = labels_of_classes_in(namespace)
         self._classes = _Classes(labels)
-        rows = pods_of_classes(namespace, sorted(self._chosen_by_any(wanted)), mark)
+        rows = pods_of_classes(namespace, sorted(self._chosen_by_any(all_selectors)), mark)
         rows = [row for row in rows if row.node_name]
         self._classes.add(labels_of_classes({row.class_id for row in rows} - labels.keys()))
-        chosen = self._chosen_by_any(wanted)
+        chosen = self._chosen_by_any(all_selectors)
         rows = [row for row in rows if row.class_id in chosen]
         self._by_class: dict[int, list[tuple[int, Target]]] = {}
         self.count = 0

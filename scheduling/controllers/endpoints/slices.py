@@ -102,7 +102,7 @@ def owned_by(kind: str, metadata: Manifest) -> Manifest:
     }
 
 
-def new_slice(namespace: str, marks: Marks, family: str, made: Manifest) -> Manifest:
+def new_slice(namespace: str, marks: Marks, family: str, content: Manifest) -> Manifest:
     """Return the manifest of a new slice with a content."""
     metadata: Manifest = {
         "generateName": f"{marks.name}-",
@@ -117,17 +117,17 @@ def new_slice(namespace: str, marks: Marks, family: str, made: Manifest) -> Mani
         "kind": "EndpointSlice",
         "metadata": metadata,
         "addressType": family,
-        **made,
+        **content,
     }
 
 
-def changed(old: Manifest, made: Manifest, marks: Marks) -> Manifest:
+def changed(old: Manifest, content: Manifest, marks: Marks) -> Manifest:
     """Return a slice with another content."""
     metadata = {**old["metadata"], "labels": dict(marks.labels)}
     if marks.annotations is not None:
         metadata.pop("annotations", None)
         metadata |= {"annotations": dict(marks.annotations)} if marks.annotations else {}
-    return {**old, **made, "metadata": metadata}
+    return {**old, **content, "metadata": metadata}
 
 
 def reconcile(
@@ -142,15 +142,15 @@ def reconcile(
     ``present``: the Service's slices. ``zones`` has an entry for each node, empty where it has no
     zone.
     """
-    wanted: Wanted = {}
+    desired: Wanted = {}
     for target in chosen(service, targets, zones, family):
         endpoint = _endpoint(service, target, zones, family)
-        wanted.setdefault(ports_of(service, target), {})[target.uid] = endpoint
-    return arrange(wanted, present, marks_of(service), family, keeps_empty=True)
+        desired.setdefault(ports_of(service, target), {})[target.uid] = endpoint
+    return arrange(desired, present, marks_of(service), family, keeps_empty=True)
 
 
 def arrange(
-    wanted: Wanted,
+    desired: Wanted,
     present: Iterable[Manifest],
     marks: Marks,
     family: str,
@@ -165,24 +165,24 @@ def arrange(
     for one in present:
         if one.get("addressType") == family:
             by_ports.setdefault(ports_in(one), []).append(one)
-    made = SliceWrites()
+    writes = SliceWrites()
     number = 0
-    for ports in sorted({*wanted, *by_ports}):
+    for ports in sorted({*desired, *by_ports}):
         slices = by_ports.get(ports, [])
         number += len(slices)
-        _fill(made, ports, slices, wanted.get(ports, {}))
-    if keeps_empty and not made.create and len(made.delete) == number:
-        _keep_an_empty_one(made)
-    while made.create and made.delete:
-        made.update.append((made.delete.pop(), made.create.pop()))
-    seen = {one["metadata"]["uid"] for one, _ in made.update}
-    seen |= {one["metadata"]["uid"] for one in made.delete}
+        _fill(writes, ports, slices, desired.get(ports, {}))
+    if keeps_empty and not writes.create and len(writes.delete) == number:
+        _keep_an_empty_one(writes)
+    while writes.create and writes.delete:
+        writes.update.append((writes.delete.pop(), writes.create.pop()))
+    written = {one["metadata"]["uid"] for one, _ in writes.update}
+    written |= {one["metadata"]["uid"] for one in writes.delete}
     for slices in by_ports.values():
         for one in slices:
-            same = one["metadata"]["uid"] in seen
+            same = one["metadata"]["uid"] in written
             if not same and changed(one, {}, marks)["metadata"] != one["metadata"]:
-                made.update.append((one, content(ports_in(one), one.get("endpoints") or [])))
-    return made
+                writes.update.append((one, content(ports_in(one), one.get("endpoints") or [])))
+    return writes
 
 
 def content(ports: Ports, endpoints: Sequence[Manifest]) -> Manifest:
@@ -217,19 +217,19 @@ def ports_in(one: Manifest) -> Ports:
 
 
 def _fill(
-    made: SliceWrites, ports: Ports, slices: Sequence[Manifest], wanted: Mapping[str, Manifest]
+    writes: SliceWrites, ports: Ports, slices: Sequence[Manifest], desired: Mapping[str, Manifest]
 ) -> None:
     """Plan for the slices that have these ports, and the endpoints that they shall hold."""
-    left = dict(wanted)
+    remaining = dict(desired)
     held: list[tuple[Manifest, list[Manifest]]] = []
     changed: list[tuple[Manifest, list[Manifest]]] = []
     for one in slices:
         before = one.get("endpoints") or []
-        kept = [left.pop(key) for entry in before if (key := key_of(entry)) in left]
-        (held if kept == before else changed).append((one, kept))
-    rest = list(left.values())
-    for _, kept in changed:
-        rest = _take(kept, rest)
+        endpoints = [remaining.pop(key) for entry in before if (key := key_of(entry)) in remaining]
+        (held if endpoints == before else changed).append((one, endpoints))
+    rest = list(remaining.values())
+    for _, endpoints in changed:
+        rest = _take(endpoints, rest)
     if rest:
         # The fullest slice that takes all of them, so that one more slice changes and not two.
         fitting = [entry for entry in held if len(entry[1]) + len(rest) <= MOST]
@@ -239,30 +239,30 @@ def _fill(
             changed.append(chosen_one)
             rest = _take(chosen_one[1], rest)
     while rest:
-        made.create.append(content(ports, rest[:MOST]))
+        writes.create.append(content(ports, rest[:MOST]))
         rest = rest[MOST:]
-    for one, kept in changed:
-        if kept:
-            made.update.append((one, content(ports, kept)))
+    for one, endpoints in changed:
+        if endpoints:
+            writes.update.append((one, content(ports, endpoints)))
         else:
-            made.delete.append(one)
-    made.delete += [one for one, kept in held if not kept]
+            writes.delete.append(one)
+    writes.delete += [one for one, endpoints in held if not endpoints]
 
 
-def _take(kept: list[Manifest], rest: list[Manifest]) -> list[Manifest]:
+def _take(endpoints: list[Manifest], rest: list[Manifest]) -> list[Manifest]:
     """Put as many as fit into a slice; return the others."""
-    room = max(0, MOST - len(kept))
-    kept += rest[:room]
+    room = max(0, MOST - len(endpoints))
+    endpoints += rest[:room]
     return rest[room:]
 
 
-def _keep_an_empty_one(made: SliceWrites) -> None:
+def _keep_an_empty_one(writes: SliceWrites) -> None:
     """Let a Service without endpoints have one slice that says so."""
-    for one in made.delete:
+    for one in writes.delete:
         if not one.get("endpoints") and not one.get("ports"):
-            made.delete.remove(one)
+            writes.delete.remove(one)
             return
-    made.create.append(content((), ()))
+    writes.create.append(content((), ()))
 
 
 def key_of(endpoint: Manifest) -> str:

@@ -90,13 +90,13 @@ def ports_of(service: Manifest, target: Target) -> Ports:
     return tuple(sorted(found))
 
 
-def _number(wanted: Any, protocol: str, ports: Sequence[PodPort]) -> int | None:
-    if not isinstance(wanted, str):
-        return int(wanted)
-    if wanted.isascii() and wanted.isdecimal():
-        return int(wanted)
+def _number(target_port: Any, protocol: str, ports: Sequence[PodPort]) -> int | None:
+    if not isinstance(target_port, str):
+        return int(target_port)
+    if target_port.isascii() and target_port.isdecimal():
+        return int(target_port)
     return next(
-        (one.number for one in ports if (one.name, one.protocol) == (wanted, protocol)), None
+        (one.number for one in ports if (one.name, one.protocol) == (target_port, protocol)), None
     )
 
 

@@ -130,9 +130,9 @@ def _evict(pod_id: int, pod: Manifest, now: datetime) -> None:
             )
     except (NotFound, Conflict):
         return  # it is gone, or another pod has its name
-    told = Occurrence(
+    event = Occurrence(
         kind="Pod", namespace=meta["namespace"], name=meta["name"], uid=meta["uid"],
         type="Normal", reason="DeviceTaintManagerEviction", message="Marking for deletion",
         component=NAME,
     )  # fmt: skip
-    events.record_many([told], now=now)
+    events.record_many([event], now=now)

@@ -27,10 +27,10 @@ def fire_taints(due: Sequence[DueTaint], now: datetime) -> FiredTimers:
     Any number of connections may do so at the same time.
     """
     zones: dict[int, str] = {}
-    taken: Counter[str] = Counter()
+    granted: Counter[str] = Counter()
     if settings.ZONE_EVICTION_RATE:
         zones = zones_by_pod([timer[0] for timer in due])
-        due, taken = _in_turn(due, zones, now)
+        due, granted = _in_turn(due, zones, now)
     done = aside.each(
         NAME,
         due,
@@ -42,7 +42,7 @@ def fire_taints(due: Sequence[DueTaint], now: datetime) -> FiredTimers:
     fired = done[0] if len(done) == 1 else evictions.joined(done)
     if zones:
         # The others of a group have no turn: its first pod has it, and they go at its moment.
-        paces.give_back(taken - Counter(zones[one] for one in fired.evicted if one in zones))
+        paces.give_back(granted - Counter(zones[one] for one in fired.evicted if one in zones))
     return fired
 
 
@@ -54,16 +54,16 @@ def _in_turn(
     They are taken out of the zones' buckets: a client may ask for an eviction meanwhile.
     """
     present = [timer for timer in due if timer[0] in zones]
-    wanted = Counter(zones[timer[0]] for timer in present)
-    taken = Counter(paces.spend(wanted, now=now, waits=False))
-    left = Counter(taken)
+    requested = Counter(zones[timer[0]] for timer in present)
+    granted = Counter(paces.spend(requested, now=now, waits=False))
+    remaining = Counter(granted)
     found = [timer for timer in due if timer[0] not in zones]  # gone: the timer is dropped
     for timer in present:
         zone = zones[timer[0]]
-        if left[zone] > 0:
-            left[zone] -= 1
+        if remaining[zone] > 0:
+            remaining[zone] -= 1
             found.append(timer)
-    return found, taken
+    return found, granted
 
 
 def fire_executions(now: datetime, held: HeldBack = NOTHING) -> FiredTimers:
@@ -79,10 +79,10 @@ def fire_executions(now: datetime, held: HeldBack = NOTHING) -> FiredTimers:
         return evictions.fire_executions(now=now, limit=BATCH, judge=broken, held=held)
     with transaction.atomic():
         # The token bucket is a row, so that the limit survives a restart.
-        kept = stored_state(NAME)
+        bucket = stored_state(NAME)
         burst = max(1.0, rate)
-        elapsed = now.timestamp() - kept.get("at", 0.0)
-        tokens = min(burst, kept.get("tokens", burst) + max(0.0, elapsed) * rate)
+        elapsed = now.timestamp() - bucket.get("at", 0.0)
+        tokens = min(burst, bucket.get("tokens", burst) + max(0.0, elapsed) * rate)
         controller_state.set_state(NAME, {"tokens": tokens, "at": now.timestamp()})
     fired = evictions.fire_executions(now=now, limit=int(tokens + 1e-6), judge=broken, held=held)
     spent = len(fired.evicted)

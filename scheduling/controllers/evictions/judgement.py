@@ -31,17 +31,17 @@ memory.when_replaced(_classes.clear)
 
 def rules_by_class(class_ids: Iterable[int]) -> Mapping[int, Rules]:
     """Return the classes' rules; queries for those never met."""
-    wanted = set(class_ids)
-    known = {id_: rules for id_ in wanted if (rules := _classes.get(id_)) is not None}
-    missing = wanted - known.keys()
+    ids = set(class_ids)
+    rules_of = {id_: rules for id_ in ids if (rules := _classes.get(id_)) is not None}
+    missing = ids - rules_of.keys()
     if missing:
         specs = class_specs(sorted(missing))
         found = {id_: eviction.rules_of(_decode_pod(spec)) for id_, spec in specs.items()}
-        known |= found
+        rules_of |= found
         if len(_classes) > _CLASSES:
             _classes.clear()
         _classes.update(found)
-    return known
+    return rules_of
 
 
 def departures(stays: Sequence[Stay]) -> list[Departure]:
@@ -52,32 +52,32 @@ def departures(stays: Sequence[Stay]) -> list[Departure]:
     if not stays:
         return []
     taints = no_execute_taints(sorted({stay.node_name for stay in stays}))
-    known = rules_by_class(stay.class_id for stay in stays if stay.node_name in taints)
-    return departures_under(stays, taints, known)
+    rules = rules_by_class(stay.class_id for stay in stays if stay.node_name in taints)
+    return departures_under(stays, taints, rules)
 
 
 def departures_under(
     stays: Sequence[Stay],
     taints: Mapping[str, Sequence[Taint]],
-    known: Mapping[int, Rules],
+    rules: Mapping[int, Rules],
 ) -> list[Departure]:
     """Return by when the pods that stay there must leave if these are the nodes' taints.
 
     Args:
         stays: pods at their places.
         taints: of the nodes that have some, those without NoExecute are passed over.
-        known: the rules by class; pods of other classes are passed over.
+        rules: by class; pods of other classes are passed over.
     """
     counted: dict[ClassOnNode, tuple[Countdown, ...]] = {}
     result = []
     for stay in stays:
         on_node = taints.get(stay.node_name)
-        if on_node is None or stay.class_id not in known:
+        if on_node is None or stay.class_id not in rules:
             continue
         place = stay.place
         if place not in counted:
             counted[place] = eviction.countdowns(
-                known[place.class_id].tolerations, on_node, added_at=_LONG_AGO
+                rules[place.class_id].tolerations, on_node, added_at=_LONG_AGO
             )
         found = eviction.deadline(counted[place], stay.bound_at)
         if found is not None:
@@ -114,15 +114,15 @@ def broken(places: Sequence[ClassOnNode]) -> set[ClassOnNode]:
 def broken_under(
     places: Iterable[ClassOnNode],
     labels: Mapping[str, Mapping[str, str]],
-    known: Mapping[int, Rules],
+    rules: Mapping[int, Rules],
 ) -> set[ClassOnNode]:
     """Return the places whose affinity terms do not match nodes with these labels."""
     return {
         place
         for place in places
-        if place.class_id in known
+        if place.class_id in rules
         and place.node_name in labels
-        and eviction.is_broken(known[place.class_id], place.node_name, labels[place.node_name])
+        and eviction.is_broken(rules[place.class_id], place.node_name, labels[place.node_name])
     }
 
 

@@ -98,8 +98,8 @@ def restate_nodes(node_names: Sequence[str], now: datetime) -> int:
     """State the timers for the taints of these nodes; return how many were dropped or written."""
 
     def state(names: Sequence[str]) -> int:
-        wanted = departures(stays_on(names))
-        return _count(evictions.restate(TAINT, wanted, node_names=names))
+        new_timers = departures(stays_on(names))
+        return _count(evictions.restate(TAINT, new_timers, node_names=names))
 
     def by_pods(name: str) -> bool:
         pod_ids = [stay.pod_id for stay in stays_on([name])]
@@ -131,8 +131,8 @@ def _restate_places(
 
     def state(names: Sequence[str]) -> int:
         chosen = set(names)
-        wanted = departures_by_labels([p for p in places if p.node_name in chosen], at, now)
-        return _count(evictions.restate(DURING_EXECUTION, wanted, node_names=names))
+        new_timers = departures_by_labels([p for p in places if p.node_name in chosen], at, now)
+        return _count(evictions.restate(DURING_EXECUTION, new_timers, node_names=names))
 
     def by_pods(name: str) -> bool:
         pod_ids = [stay.pod_id for stay in stays_on([name])]
@@ -146,8 +146,8 @@ def _state_executions(pod_ids: Sequence[int], at: Mapping[str, datetime], now: d
     """State the timers of these pods for labels."""
 
     def state(some: Sequence[int]) -> int:
-        wanted = departures_by_labels(executing_places(pod_ids=some), at, now)
-        return _count(evictions.restate(DURING_EXECUTION, wanted, pod_ids=some))
+        new_timers = departures_by_labels(executing_places(pod_ids=some), at, now)
+        return _count(evictions.restate(DURING_EXECUTION, new_timers, pod_ids=some))
 
     return sum(aside.each(BY_LABELS, pod_ids, state, which=aside.pod, now=now))
 
@@ -163,11 +163,11 @@ def _restate_labels(nodes: Sequence[NodeNews], now: datetime) -> int:
     total = 0
     for part in _parts(sorted(changed), _NODES_AT_ONCE):
         places = executing_places(node_names=part)
-        known = rules_by_class(place.class_id for place in places)
+        rules = rules_by_class(place.class_id for place in places)
         touched = {
             place.node_name
             for place in places
-            if known[place.class_id].keys & changed[place.node_name]
+            if rules[place.class_id].keys & changed[place.node_name]
         }
         if touched:
             mine = [place for place in places if place.node_name in touched]

@@ -75,7 +75,7 @@ def _nodes(now: datetime) -> list[_Known]:
     changed = [
         id_
         for id_, revision in rows
-        if ((known := _known.get(id_)) is None or known.revision != revision)
+        if ((cached := _known.get(id_)) is None or cached.revision != revision)
         and _unreadable.get(id_) != revision
     ]
 
@@ -113,20 +113,20 @@ def run(now: datetime) -> int:
 
 
 def _pass(now: datetime) -> int:
-    kept = stored_state(NAME)
+    stored = stored_state(NAME)
     nodes = _nodes(now)
     signs = {one.looked.node.metadata.name: one.sign for one in nodes}
     heard_at = node_heartbeats.note(signs, now=now)
-    if _was_away(kept, now):
+    if _was_away(stored, now):
         node_heartbeats.reset(now=now)
         heard_at = dict.fromkeys(heard_at, now)
-    nodes, result = _judged(nodes, heard_at, _zones(kept), now)
+    nodes, result = _judged(nodes, heard_at, _zones(stored), now)
     if result.reset_heartbeats:
         node_heartbeats.reset(now=now)
     state = {
         "passed_at": now.isoformat(),
         "zones": {name: _zone_wire(zone) for name, zone in result.zones.items()},
-        "unready": kept.get("unready", []),
+        "unready": stored.get("unready", []),
         "waiting": list(result.waiting),
     }
     # Tokens are spent before the taints are written: a crash between loses some, and gives none.
@@ -149,7 +149,7 @@ def _pass(now: datetime) -> int:
             written += 1
             if change.conditions is not None:
                 news.append(_event(node, "NodeNotReady"))
-    were, are = set(kept.get("unready", ())), set(result.unready)
+    were, are = set(stored.get("unready", ())), set(result.unready)
     lost, back = sorted(are - were), were - are
     if back:
         there = (one.looked.node for one in nodes)
@@ -200,23 +200,23 @@ def _sign(node: Node) -> str:
     return max((c.last_heartbeat_time or "" for c in node.status.conditions), default="")
 
 
-def _was_away(kept: dict[str, Any], now: datetime) -> bool:
+def _was_away(state: dict[str, Any], now: datetime) -> bool:
     """Return whether the last pass is too long ago to judge agents by their silence."""
-    if "passed_at" not in kept:
+    if "passed_at" not in state:
         return False
     patience = timedelta(seconds=settings.NODE_MONITOR_GRACE_SECONDS / 2)
-    return now - datetime.fromisoformat(kept["passed_at"]) > patience
+    return now - datetime.fromisoformat(state["passed_at"]) > patience
 
 
 def _with_foreign(node: Node, taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
     """Return the taints, with those kept that no condition of this node without agent governs."""
     types = {condition.type for condition in node.status.conditions}
-    wanted = {(taint.key, taint.effect) for taint in taints}
+    identities = {(taint.key, taint.effect) for taint in taints}
     present = {(taint.key, taint.effect) for taint in node.spec.taints}
     stays = [
         taint
         for taint in node.spec.taints
-        if (taint.key, taint.effect) in wanted
+        if (taint.key, taint.effect) in identities
         or (taint.key != UNSCHEDULABLE and _CONDITION_OF.get(taint.key) not in types)
     ]
     return (*stays, *(t for t in taints if (t.key, t.effect) not in present))
@@ -314,7 +314,7 @@ def _event(node: Node, status: str) -> Occurrence:
 # What is kept ---------------------------------------------------------------------------------
 
 
-def _zones(kept: Mapping[str, Any]) -> dict[str, Zone]:
+def _zones(state: Mapping[str, Any]) -> dict[str, Zone]:
     return {
         name: Zone(
             name=name,
@@ -327,7 +327,7 @@ def _zones(kept: Mapping[str, Any]) -> dict[str, Zone]:
             ),
             waited=one.get("waited", False),
         )
-        for name, one in kept.get("zones", {}).items()
+        for name, one in state.get("zones", {}).items()
     }
 
 

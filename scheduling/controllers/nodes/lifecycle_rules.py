@@ -88,16 +88,16 @@ def with_condition_taints(node: Node) -> tuple[Taint, ...]:
 
     Taints of other keys or effects stay as they are, in their order; new ones come last.
     """
-    wanted = condition_taints(node)
-    if not wanted and not node.spec.taints:
+    required = condition_taints(node)
+    if not required and not node.spec.taints:
         return ()
-    kept = [
+    remaining = [
         taint
         for taint in node.spec.taints
-        if taint.effect != NO_SCHEDULE or taint.key not in _MANAGED or taint_exists(wanted, taint)
+        if taint.effect != NO_SCHEDULE or taint.key not in _MANAGED or taint_exists(required, taint)
     ]
-    missing = [taint for taint in wanted if not taint_exists(kept, taint)]
-    return (*kept, *missing)
+    missing = [taint for taint in required if not taint_exists(remaining, taint)]
+    return (*remaining, *missing)
 
 
 def no_execute_key(ready: str | None) -> str | None:
@@ -134,11 +134,11 @@ def with_unknown_conditions(node: Node, now: datetime) -> tuple[NodeCondition, .
     A condition that is Unknown already keeps its transition time; one that is missing is added.
     """
     stamp = _text(now)
-    left = dict.fromkeys(_WATCHED)
+    unreported = dict.fromkeys(_WATCHED)
     result = []
     for condition in node.status.conditions:
-        if condition.type in left:
-            del left[condition.type]
+        if condition.type in unreported:
+            del unreported[condition.type]
             if condition.status != "Unknown":
                 result.append(
                     msgspec.structs.replace(
@@ -160,7 +160,7 @@ def with_unknown_conditions(node: Node, now: datetime) -> tuple[NodeCondition, .
             last_heartbeat_time=node.metadata.creation_timestamp,
             last_transition_time=stamp,
         )
-        for kind in left
+        for kind in unreported
     )
     return (*result, *missing)
 
@@ -213,7 +213,7 @@ def zone_rates(
     """
     counts: dict[str, list[int]] = {}
     for one in nodes:
-        counts.setdefault(one.zone, [0, 0])[one.asked is None] += 1
+        counts.setdefault(one.zone, [0, 0])[one.taint_key is None] += 1
     states = {
         name: zone_state(ready=ready, not_ready=not_ready, settings=settings)
         for name, (not_ready, ready) in counts.items()
@@ -271,7 +271,7 @@ def full_bucket(rate: float, now: datetime) -> TokenBucket:
 
 
 class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """A node judged by itself. ``asked`` is the key of the NoExecute taint that it should have.
+    """A node judged by itself. ``taint_key`` is that of the NoExecute taint that it should have.
 
     ``settled``: it is ready and has the taints that it should have, so that a pass in which it is
     not silent changes nothing about it.
@@ -279,17 +279,19 @@ class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
 
     node: Node
     zone: str
-    asked: str | None
+    taint_key: str | None
     settled: bool
 
 
 def observe(node: Node) -> NodeObservation:
     """Return what the node says by itself."""
-    asked = no_execute_key(ready_status(node.status.conditions))
+    taint_key = no_execute_key(ready_status(node.status.conditions))
     taints = node.spec.taints
-    settled = asked is None and with_condition_taints(node) == taints and not _evicting_keys(taints)
+    settled = (
+        taint_key is None and with_condition_taints(node) == taints and not _evicting_keys(taints)
+    )
     return NodeObservation(
-        node=node, zone=zone_of(node.metadata.labels), asked=asked, settled=settled
+        node=node, zone=zone_of(node.metadata.labels), taint_key=taint_key, settled=settled
     )
 
 
@@ -299,7 +301,7 @@ def _evicting_keys(taints: Iterable[Taint]) -> list[str]:
 
 def awaits_taint(one: NodeObservation) -> bool:
     """Return whether a node is not ready and has no NoExecute taint for that yet."""
-    return one.asked is not None and not _evicting_keys(one.node.spec.taints)
+    return one.taint_key is not None and not _evicting_keys(one.node.spec.taints)
 
 
 class Zone(msgspec.Struct, frozen=True, kw_only=True):
@@ -377,11 +379,11 @@ def monitor(
         if one.settled and one is before:
             continue
         name = one.node.metadata.name
-        if one.asked is not None:
+        if one.taint_key is not None:
             unready.append(name)
         taints = with_condition_taints(one.node)
         present = _evicting_keys(taints)
-        key = None if all_disrupted else one.asked
+        key = None if all_disrupted else one.taint_key
         if present != ([] if key is None else [key]):
             if key is not None and not present and not _take(next_zones, one.zone, now):
                 waiting.append(name)
@@ -420,19 +422,19 @@ def _with_no_execute(
 
     One that is there already keeps its time.
     """
-    kept = tuple(
+    remaining = tuple(
         t for t in taints if t.effect != NO_EXECUTE or t.key not in EVICTING or t.key == key
     )
-    if key is None or any(t.key == key and t.effect == NO_EXECUTE for t in kept):
-        return kept
-    return (*kept, Taint(key=key, effect=NO_EXECUTE, time_added=_text(now)))
+    if key is None or any(t.key == key and t.effect == NO_EXECUTE for t in remaining):
+        return remaining
+    return (*remaining, Taint(key=key, effect=NO_EXECUTE, time_added=_text(now)))
 
 
 def _take(zones: dict[str, Zone], name: str, now: datetime) -> bool:
     zone = zones[name]
-    bucket, taken = zone.bucket.take(now)
+    bucket, is_granted = zone.bucket.take(now)
     zones[zone.name] = msgspec.structs.replace(zone, bucket=bucket)
-    return taken
+    return is_granted
 
 
 def _next_zones(
@@ -443,17 +445,19 @@ def _next_zones(
     Rule: handleDisruption. A zone that no node is in any more is forgotten.
     """
     found, all_disrupted = zone_rates(nodes, settings)
-    known = [zones[name].state is ZoneState.FULL_DISRUPTION for name in found if name in zones]
-    were_disrupted = bool(known) and all(known)
+    disruptions = [
+        zones[name].state is ZoneState.FULL_DISRUPTION for name in found if name in zones
+    ]
+    were_disrupted = bool(disruptions) and all(disruptions)
     result: dict[str, Zone] = {}
     for name, (state, rate) in found.items():
-        kept = zones.get(name)
-        bucket = full_bucket(rate, now) if kept is None else kept.bucket
+        previous = zones.get(name)
+        bucket = full_bucket(rate, now) if previous is None else previous.bucket
         if bucket.rate != rate:
             bucket = bucket.with_rate(rate, now)
         gathered = rate * settings.pass_seconds
         burst: float = max(1, int(gathered))
-        if kept is not None and kept.waited:
+        if previous is not None and previous.waited:
             burst += gathered
         bucket = msgspec.structs.replace(bucket, burst=burst)
         result[name] = Zone(name=name, state=state, bucket=bucket)

@@ -68,14 +68,14 @@ def run(now: datetime) -> int:
 def judge(reported: NodeReport, now: datetime) -> int:
     """Judge one report and fail the pods that must go; return how many."""
     on_node = _pods(reported.node_name)
-    known = {(one.namespace, one.name): one for one in reported.usage.pods}
+    usages = {(one.namespace, one.name): one for one in reported.usage.pods}
     outcome: dict[str, Any] = {"pressures": {}, "victims": []}
     failing: dict[int, tuple[str, str, str]] = {}
     before = reported.outcome.get("pressures", {})
     for condition, signal in reported.usage.signals.items():
         pressure = Pressure(condition)
         candidates = {
-            pod_id: candidate(pod, _usage(pod, known), pressure) for pod_id, pod in on_node.items()
+            pod_id: candidate(pod, _usage(pod, usages), pressure) for pod_id, pod in on_node.items()
         }
         ids = {one.key: pod_id for pod_id, one in candidates.items()}
         ranked = [one for one in rank(candidates.values(), pressure) if not is_critical(one.pod)]
@@ -110,8 +110,8 @@ def _pods(node_name: str) -> dict[int, Pod]:
     return {id_: _decode_pod(text) for id_, text in manifests.items()}
 
 
-def _usage(pod: Pod, known: Mapping[tuple[str, str], PodUsage]) -> Usage | None:
-    found = known.get((pod.metadata.namespace, pod.metadata.name))
+def _usage(pod: Pod, usages: Mapping[tuple[str, str], PodUsage]) -> Usage | None:
+    found = usages.get((pod.metadata.namespace, pod.metadata.name))
     if found is None:
         return None
     return Usage(

@@ -48,9 +48,9 @@ _COUNTING_PERIOD: Final = timedelta(seconds=60)
 _GONE: Final = ending.condition(ending.ORPHANED, "PodGC: node no longer exists")
 
 
-def has_work(seen: PendingWork, now: datetime) -> bool:
+def has_work(pending: PendingWork, now: datetime) -> bool:
     """Return whether it is time to look again, or a pass left something."""
-    due = seen.states.get(NAME, {}).get("due_at")
+    due = pending.states.get(NAME, {}).get("due_at")
     # Not within the period: the clock was set back.
     return due is None or not now < datetime.fromisoformat(due) <= now + PERIOD
 
@@ -65,15 +65,15 @@ def collect(now: datetime) -> int:
 
 
 def _pass(now: datetime) -> int:
-    kept = stored_state(NAME)
-    missed = _missed(kept, now)
+    stored = stored_state(NAME)
+    missed = _missed(stored, now)
     quarantine = timedelta(seconds=settings.POD_GC_QUARANTINE_SECONDS)
     gone = [name for name, since in missed.items() if now - since >= quarantine]
-    left = left_behind(gone, bound_by=now - quarantine, limit=BURST) if gone else []
-    done = _remove(left, now, fail=True, condition=_GONE)
+    leftovers = left_behind(gone, bound_by=now - quarantine, limit=BURST) if gone else []
+    done = _remove(leftovers, now, fail=True, condition=_GONE)
     done += _remove(out_of_service(limit=BURST), now, fail=True)
     more = done >= BURST
-    counted_at = datetime.fromisoformat(kept["counted_at"]) if "counted_at" in kept else None
+    counted_at = datetime.fromisoformat(stored["counted_at"]) if "counted_at" in stored else None
     threshold = settings.TERMINATED_POD_THRESHOLD
     if threshold and (counted_at is None or abs(now - counted_at) >= _COUNTING_PERIOD):
         beyond = _remove(finished_beyond(threshold, limit=BURST), now, fail=False)
@@ -92,9 +92,9 @@ def _pass(now: datetime) -> int:
     return done
 
 
-def _missed(kept: dict[str, Any], now: datetime) -> dict[str, datetime]:
+def _missed(state: dict[str, Any], now: datetime) -> dict[str, datetime]:
     """Return the nodes that do not exist and have pods, and since when each is missed."""
-    before = kept.get("missed", {})
+    before = state.get("missed", {})
     return {
         name: min(datetime.fromisoformat(before[name]), now) if name in before else now
         for name in missing_nodes()
@@ -102,14 +102,16 @@ def _missed(kept: dict[str, Any], now: datetime) -> dict[str, datetime]:
 
 
 def _remove(
-    left: Sequence[Leftover], now: datetime, *, fail: bool, condition: Manifest | None = None
+    leftovers: Sequence[Leftover], now: datetime, *, fail: bool, condition: Manifest | None = None
 ) -> int:
     """Remove pods at once; the phase of those that had not finished becomes Failed first."""
 
     def remove(some: Sequence[Leftover]) -> int:
         return sum(_remove_one(one, now, fail=fail, condition=condition) for one in some)
 
-    return sum(aside.each(NAME, left, remove, which=lambda one: aside.pod(one.pod_id), now=now))
+    return sum(
+        aside.each(NAME, leftovers, remove, which=lambda one: aside.pod(one.pod_id), now=now)
+    )
 
 
 def _remove_one(one: Leftover, now: datetime, *, fail: bool, condition: Manifest | None) -> bool:

@@ -75,12 +75,12 @@ def sync(namespace: str, now: datetime) -> datetime | None:
     for pod_id in pods:  # also those that are done: what was set aside is so no longer
         work = partial(has_all, pod_id)
         refused |= not aside.one(NAME, aside.pod(pod_id), work, now=now, instead=lambda: False)
-    known = {pod["metadata"]["name"]: pod for pod in pods.values()}
+    pods_by_name = {pod["metadata"]["name"]: pod for pod in pods.values()}
 
     def pod_named(name: str) -> Manifest | None:
-        if name not in known and (found := find_pod(namespace, name)) is not None:
-            known[name] = decode_object(found)
-        return known.get(name)
+        if name not in pods_by_name and (found := find_pod(namespace, name)) is not None:
+            pods_by_name[name] = decode_object(found)
+        return pods_by_name.get(name)
 
     for claim in by_name.values():  # one that was made just now has nothing to give back
         which = ObjectRef(_CLAIM, name=f"{namespace}/{claim['metadata']['name']}")
@@ -157,17 +157,17 @@ def _make_all(some: Sequence[tuple[int, Manifest, Outcome]], now: datetime) -> N
         StatusError: one was refused.
         _Gone: a pod is gone.
     """
-    wanted = [
+    new_claims = [
         (_CLAIM, pod["metadata"]["namespace"], claim)
         for _, pod, outcome in some
         for _, claim in outcome.create
     ]
-    made = iter(objects.create_all(wanted, now=now))
+    stored = iter(objects.create_all(new_claims, now=now))
     changes = []
     for pod_id, pod, outcome in some:
         statuses = list(outcome.statuses or ())
         for entry, _ in outcome.create:
-            name = msgspec.json.decode(next(made).manifest)["metadata"]["name"]
+            name = msgspec.json.decode(next(stored).manifest)["metadata"]["name"]
             statuses.append({"name": entry, "resourceClaimName": name})
         meta = pod["metadata"]
         changes.append((pod_id, meta["namespace"], meta["name"], partial(_named, statuses)))

@@ -80,10 +80,10 @@ def _seconds_left(deadline: float) -> float:
     Raises:
         TimeoutError: there are none.
     """
-    left = deadline - time.monotonic()
-    if left <= 0:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError
-    return left
+    return seconds
 
 
 def _send(
@@ -126,8 +126,8 @@ def _addresses(target: Target, deadline: float) -> list[str]:
 
     def ask() -> None:
         try:
-            given = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-            found.put(list(dict.fromkeys(str(each[4][0]) for each in given)))
+            infos = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+            found.put(list(dict.fromkeys(str(each[4][0]) for each in infos)))
         except (OSError, UnicodeError) as problem:
             found.put(problem if isinstance(problem, OSError) else OSError(str(problem)))
 

@@ -81,8 +81,8 @@ class WebhookFilter(msgspec.Struct, frozen=True):
         if change.text is None:
             return []
         if not self.selector.everything:
-            given = _new(change)["metadata"].get("labels") or {}
-            if not self.selector.matches(given):
+            labels = _new(change)["metadata"].get("labels") or {}
+            if not self.selector.matches(labels):
                 return []
         return notices.notices_of(change, types, lambda: _new(change), lambda: _old_text(change))
 
@@ -159,8 +159,8 @@ def deliver(number: int, *, stopping: Callable[[], bool] = lambda: False) -> int
 
 def _some(one: Webhook, now: datetime) -> int | None:
     """Deliver what one look at the log tells; ``None``: there is no more to do for now."""
-    wanted = WebhookFilter.of(one.spec)
-    kinds = notices.kinds_for(wanted.types, sorted(wanted.kinds))
+    filter_ = WebhookFilter.of(one.spec)
+    kinds = notices.kinds_for(filter_.types, sorted(filter_.kinds))
     try:
         read = changes.read_since(
             one.cursor, kinds=kinds, documents=kinds, previous=kinds & {"Pod"}, limit=_READ
@@ -168,31 +168,31 @@ def _some(one: Webhook, now: datetime) -> int | None:
     except Expired:
         return _gap(one, now)
     own = [item.object_id for item in read.items if item.kind == "Event" and item.text is None]
-    known = event_manifests(own) if own else {}
+    own_events = event_manifests(own) if own else {}
     # What a client has changed since is told as the client's change.
-    events = {number: body for number, (body, is_own) in known.items() if is_own}
+    events = {number: body for number, (body, is_own) in own_events.items() if is_own}
     source = notices.source_of(lineage.identity()["uid"])
     parts = aside.each(
         NAME,
         read.items,
-        lambda items: [wanted.notices_of(item, events) for item in items],
+        lambda items: [filter_.notices_of(item, events) for item in items],
         which=lambda item: ObjectRef(item.kind, item.object_id),
         now=now,
     )
     sent = 0
     waiting = deque(_batches(chain.from_iterable(parts), int(one.spec.get("maxBatch") or 1)))
     while waiting:
-        told = waiting.popleft()
-        answer = _send(one, told, source)
+        batch = waiting.popleft()
+        answer = _send(one, batch, source)
         refused = answer.code in _REFUSED
-        if refused and told[0].revision != told[-1].revision:
+        if refused and batch[0].revision != batch[-1].revision:
             # Which of them is meant is found by sending them one by one.
-            waiting.extendleft(reversed(list(_by_change(told))))
+            waiting.extendleft(reversed(list(_by_change(batch))))
             continue
         done = Try(
-            first_event=told[0].id,
-            last_event=told[-1].id,
-            events=len(told),
+            first_event=batch[0].id,
+            last_event=batch[-1].id,
+            events=len(batch),
             code=answer.code,
             error=answer.error,
             milliseconds=int(answer.seconds * 1000),
@@ -203,18 +203,18 @@ def _some(one: Webhook, now: datetime) -> int | None:
         if not refused and not 200 <= answer.code < 300:
             actions.failed(one, done, now=steady_clock.now(), at_least=answer.retry_after)
             return None
-        cursor = told[-1].revision
+        cursor = batch[-1].revision
         if not actions.accepted(one, done, cursor, now=steady_clock.now(), refused=refused):
             return None
         one = msgspec.structs.replace(one, cursor=cursor, failures=0, next_at=None)
-        sent += 0 if refused else len(told)
+        sent += 0 if refused else len(batch)
     if read.cursor > one.cursor and not actions.passed(one, read.cursor, now=now):
         return None
     return sent if read.more or sent else None
 
 
-def _by_change(told: Sequence[Notice]) -> Iterator[list[Notice]]:
-    for _, group in groupby(told, key=lambda one: one.revision):
+def _by_change(batch: Sequence[Notice]) -> Iterator[list[Notice]]:
+    for _, group in groupby(batch, key=lambda one: one.revision):
         yield list(group)
 
 
@@ -225,24 +225,24 @@ def _batches(of_changes: Iterable[list[Notice]], most: int) -> Iterator[list[Not
     the cursor can stand behind a change only.
     """
     waiting: list[Notice] = []
-    for told in of_changes:
-        if waiting and len(waiting) + len(told) > most:
+    for of_change in of_changes:
+        if waiting and len(waiting) + len(of_change) > most:
             yield waiting
             waiting = []
-        waiting += told
+        waiting += of_change
     if waiting:
         yield waiting
 
 
-def _send(one: Webhook, told: Sequence[Notice], source: str) -> client.Answer:
-    events = [each.envelope(source) for each in told]
+def _send(one: Webhook, batch: Sequence[Notice], source: str) -> client.Answer:
+    events = [each.envelope(source) for each in batch]
     is_batch = int(one.spec.get("maxBatch") or 1) > 1 or len(events) > 1
     body = b"[%s]" % b",".join(events) if is_batch else events[0]
     return client.post(
         parse(one.spec["url"]),
         body,
         media_type=_MANY if is_batch else _ONE,
-        message_id=f"{one.uid}-{told[0].id}-{told[-1].id}",
+        message_id=f"{one.uid}-{batch[0].id}-{batch[-1].id}",
         secret=one.secret,
         timestamp=int(steady_clock.now().timestamp()),
     )

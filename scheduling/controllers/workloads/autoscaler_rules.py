@@ -36,14 +36,14 @@ class AutoscalerAction(msgspec.Struct, kw_only=True):
 def reconcile(autoscaler: Manifest, target: Manifest | None, *, now: datetime) -> AutoscalerAction:
     """Return what to do for an autoscaler whose target this is, ``None`` if there is none."""
     spec, before = autoscaler["spec"], autoscaler.get("status") or {}
-    made = AutoscalerAction(status={}, events=[])
+    action = AutoscalerAction(status={}, events=[])
     conditions = _Conditions(before.get("conditions") or (), now)
     current, desired = 0, int(before.get("desiredReplicas") or 0)
     scaled_at = before.get("lastScaleTime")
     if target is None:
         named = spec.get("scaleTargetRef") or {}
         text = f"{named.get('kind')} {named.get('name')} not found"
-        _fail(made, conditions, text)
+        _fail(action, conditions, text)
     else:
         conditions.set(
             "AbleToScale", "True", "SucceededGetScale",
@@ -60,37 +60,37 @@ def reconcile(autoscaler: Manifest, target: Manifest | None, *, now: datetime) -
                 "scaling is disabled since the replica count of the target is zero",
             )  # fmt: skip
         elif not least <= size <= most:
-            desired = made.replicas = min(max(size, least), most)
+            desired = action.replicas = min(max(size, least), most)
             scaled_at = document.format_time(now)
             side = "above Spec.MaxReplicas" if size > most else "below Spec.MinReplicas"
             text = f"New size: {desired}; reason: Current number of replicas {side}"
-            made.events.append(("Normal", "SuccessfulRescale", text))
+            action.events.append(("Normal", "SuccessfulRescale", text))
             conditions.set(
                 "AbleToScale", "True", "SucceededRescale",
                 f"the HPA controller was able to update the target scale to {desired}",
             )  # fmt: skip
         else:
-            _miss(made, conditions, spec)
+            _miss(action, conditions, spec)
     status = {
         "observedGeneration": autoscaler["metadata"].get("generation"),
         "lastScaleTime": scaled_at,
         "conditions": conditions.all(),
     }
-    made.status = {
+    action.status = {
         "currentReplicas": current,
         "desiredReplicas": desired,
         **{key: value for key, value in status.items() if value},
     }
-    return made
+    return action
 
 
-def _fail(made: AutoscalerAction, conditions: "_Conditions", text: str) -> None:
+def _fail(action: AutoscalerAction, conditions: "_Conditions", text: str) -> None:
     message = f"the HPA controller was unable to get the target's current scale: {text}"
     if conditions.set("AbleToScale", "False", "FailedGetScale", message):
-        made.events.append(("Warning", "FailedGetScale", text))
+        action.events.append(("Warning", "FailedGetScale", text))
 
 
-def _miss(made: AutoscalerAction, conditions: "_Conditions", spec: Manifest) -> None:
+def _miss(action: AutoscalerAction, conditions: "_Conditions", spec: Manifest) -> None:
     """Say that the first metric cannot be had."""
     metric: Manifest = next(iter(spec.get("metrics") or ()), {"type": "Resource"})
     reason, interface = _METRICS.get(metric.get("type") or "", _METRICS["Resource"])
@@ -104,25 +104,25 @@ def _miss(made: AutoscalerAction, conditions: "_Conditions", spec: Manifest) -> 
         )
     message = f"the HPA was unable to compute the replica count: {text}"
     if conditions.set("ScalingActive", "False", reason, message):
-        made.events.append(("Warning", reason, text))
+        action.events.append(("Warning", reason, text))
 
 
 class _Conditions:
     """The conditions of an autoscaler; a change of status has its time."""
 
     def __init__(self, present: list[Manifest] | tuple[()], now: datetime) -> None:
-        self._kept = {one.get("type") or "": one for one in present}
+        self._by_type = {one.get("type") or "": one for one in present}
         self._now = document.format_time(now)
 
     def all(self) -> list[Manifest]:
-        return list(self._kept.values())
+        return list(self._by_type.values())
 
     def set(self, type_: str, value: str, reason: str, message: str) -> bool:
         """Set a condition; return whether it was another one before."""
-        known = self._kept.get(type_) or {}
-        since = known.get("lastTransitionTime") if known.get("status") == value else None
-        self._kept[type_] = {
+        previous = self._by_type.get(type_) or {}
+        since = previous.get("lastTransitionTime") if previous.get("status") == value else None
+        self._by_type[type_] = {
             "type": type_, "status": value, "lastTransitionTime": since or self._now,
             "reason": reason, "message": message,
         }  # fmt: skip
-        return (known.get("status"), known.get("reason")) != (value, reason)
+        return (previous.get("status"), previous.get("reason")) != (value, reason)

@@ -38,9 +38,9 @@ def claim(control: NamespaceControl, owner: Manifest, kind: str) -> list[Manifes
 def _release(control: NamespaceControl, one: Manifest, uid: str) -> None:
     def released(manifest: Manifest) -> Manifest:
         metadata = dict(manifest["metadata"])
-        kept = [it for it in metadata.pop("ownerReferences", None) or () if it.get("uid") != uid]
-        if kept:
-            metadata["ownerReferences"] = kept
+        owners = [it for it in metadata.pop("ownerReferences", None) or () if it.get("uid") != uid]
+        if owners:
+            metadata["ownerReferences"] = owners
         return {**manifest, "metadata": metadata}
 
     control.write(one, released)

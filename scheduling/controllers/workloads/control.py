@@ -182,12 +182,12 @@ class NamespaceControl:
     def waits(self, owner: Manifest) -> bool:
         """Return whether an owner's pods were refused so lately that it does not try again yet."""
         metadata = owner["metadata"]
-        kept = _refused.get(metadata["uid"])
-        if kept is None or kept.generation != (metadata.get("generation") or 0):
+        refusal = _refused.get(metadata["uid"])
+        if refusal is None or refusal.generation != (metadata.get("generation") or 0):
             return False
-        if not self.now < kept.until <= self.now + timedelta(seconds=_LONGEST_WAIT):
+        if not self.now < refusal.until <= self.now + timedelta(seconds=_LONGEST_WAIT):
             return False
-        self.look_again(kept.until)
+        self.look_again(refusal.until)
         return True
 
     def create(self, owner: Manifest, pods: Sequence[Manifest]) -> CreatedPods:
@@ -221,8 +221,8 @@ class NamespaceControl:
         causes = error.details.get("causes") or ()
         if any(one.get("reason") == _TERMINATING for one in causes):
             return CreatedPods(names)  # the namespace ends: no pod is missing in it
-        kept = _refused.get(metadata["uid"])
-        times = 1 if kept is None else kept.times + 1
+        refusal = _refused.get(metadata["uid"])
+        times = 1 if refusal is None else refusal.times + 1
         until = self.now + timedelta(seconds=min(_LONGEST_WAIT, 2.0 ** (times - 1)))
         generation = metadata.get("generation") or 0
         _refused[metadata["uid"]] = _Refused(times, generation, until)
@@ -235,11 +235,11 @@ class NamespaceControl:
         """Delete pods of an owner; return why one could not be, empty if all went."""
         if not pods:
             return ""
-        wanted = [
+        deletions = [
             Deletion(namespace=self.world.namespace, name=one.name, uid=one.uid) for one in pods
         ]
         error = ""
-        results = objects.delete_each(_POD, wanted, now=self.now)
+        results = objects.delete_each(_POD, deletions, now=self.now)
         for one, result in zip(pods, results, strict=True):
             if not isinstance(result, StatusError):
                 self.record_event(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {one.name}")
@@ -293,7 +293,7 @@ class NamespaceControl:
         found = decode_object(text)["metadata"]
         return bool(found["uid"] == metadata["uid"] and not found.get("deletionTimestamp"))
 
-    def _change_owners(self, pod: OwnedPod, wanted: list[Manifest], owner: Manifest) -> bool:
+    def _change_owners(self, pod: OwnedPod, references: list[Manifest], owner: Manifest) -> bool:
         """Replace a pod's reference to this owner by those wanted; return if the pod changed."""
         uid = owner["metadata"]["uid"]
 
@@ -305,7 +305,7 @@ class NamespaceControl:
                 return manifest
             if not pod.owner and any(one.get("controller") for one in others):
                 return manifest  # another client was quicker
-            new = {**metadata, "ownerReferences": [*others, *wanted]}
+            new = {**metadata, "ownerReferences": [*others, *references]}
             if not new["ownerReferences"]:
                 del new["ownerReferences"]
             return {**manifest, "metadata": new}
@@ -350,22 +350,24 @@ def pod_of(
 ) -> Manifest:
     """Return a pod of an owner by a template (``GetPodFromTemplate``)."""
     metadata = owner["metadata"]
-    given = template.get("metadata") or {}
+    of_template = template.get("metadata") or {}
     prefix = f"{metadata['name']}-"
     if is_dns1123_subdomain(prefix.rstrip("-") or "x"):
         prefix = metadata["name"]
-    made: dict[str, Any] = {
-        key: given[key] for key in ("labels", "annotations", "finalizers") if given.get(key)
+    of_pod: dict[str, Any] = {
+        key: of_template[key]
+        for key in ("labels", "annotations", "finalizers")
+        if of_template.get(key)
     }
     if labels:
-        made["labels"] = {**made.get("labels", {}), **labels}
+        of_pod["labels"] = {**of_pod.get("labels", {}), **labels}
     if annotations:
-        made["annotations"] = {**made.get("annotations", {}), **annotations}
+        of_pod["annotations"] = {**of_pod.get("annotations", {}), **annotations}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            **made,
+            **of_pod,
             **({"name": name} if name else {"generateName": prefix}),
             "namespace": metadata["namespace"],
             "ownerReferences": [reference(owner)],

@@ -43,7 +43,7 @@ def job_name(cron_job: Manifest, at: datetime) -> str:
 def job_for(cron_job: Manifest, at: datetime, owner: Manifest) -> Manifest:
     """Return the Job of a time (``getJobFromTemplate2``)."""
     template = cron_job["spec"]["jobTemplate"]
-    given = template.get("metadata") or {}
+    metadata = template.get("metadata") or {}
     zone = cron_job["spec"].get("timeZone")
     local = at.astimezone(zoneinfo.ZoneInfo(zone) if zone else UTC)
     stamp = local.isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -51,8 +51,8 @@ def job_for(cron_job: Manifest, at: datetime, owner: Manifest) -> Manifest:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            **({"labels": given["labels"]} if given.get("labels") else {}),
-            "annotations": {**(given.get("annotations") or {}), SCHEDULED: stamp},
+            **({"labels": metadata["labels"]} if metadata.get("labels") else {}),
+            "annotations": {**(metadata.get("annotations") or {}), SCHEDULED: stamp},
             "name": job_name(cron_job, at),
             "namespace": cron_job["metadata"]["namespace"],
             "ownerReferences": [owner],
@@ -64,17 +64,17 @@ def job_for(cron_job: Manifest, at: datetime, owner: Manifest) -> Manifest:
 def reconcile(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) -> CronJobActions:
     """Return what to do for a CronJob; ``jobs`` are the Jobs that it owns."""
     spec, before = cron_job["spec"], cron_job.get("status") or {}
-    made = CronJobActions(status={}, delete=[], events=[], standing={})
-    active = _active(made, before.get("active") or (), jobs)
-    _forget(made, cron_job, jobs)
+    actions = CronJobActions(status={}, delete=[], events=[], standing={})
+    active = _active(actions, before.get("active") or (), jobs)
+    _forget(actions, cron_job, jobs)
     last = before.get("lastScheduleTime")
     if not cron_job["metadata"].get("deletionTimestamp") and not spec.get("suspend"):
-        _schedule(made, cron_job, active, now)
-    if made.start is not None:
-        last = document.format_time(made.start)
+        _schedule(actions, cron_job, active, now)
+    if actions.start is not None:
+        last = document.format_time(actions.start)
         if spec.get("concurrencyPolicy") == "Replace":
             replaced = {one["uid"] for one in active}
-            made.delete += [
+            actions.delete += [
                 one for one in jobs if one["metadata"]["uid"] in replaced and not _is_leaving(one)
             ]
             active = []
@@ -90,12 +90,12 @@ def reconcile(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) ->
             [*succeeded, *filter(None, [before.get("lastSuccessfulTime")])], default=None
         ),
     }
-    made.status = {key: value for key, value in status.items() if value}
-    return made
+    actions.status = {key: value for key, value in status.items() if value}
+    return actions
 
 
 def _active(
-    made: CronJobActions, before: Sequence[Manifest], jobs: Sequence[Manifest]
+    actions: CronJobActions, before: Sequence[Manifest], jobs: Sequence[Manifest]
 ) -> list[Manifest]:
     """Return which of the Jobs that were active still are; record how the others ended.
 
@@ -108,22 +108,22 @@ def _active(
         job = unseen.pop(entry.get("uid"), None)
         if job is None:
             text = f"Active job went missing: {entry.get('name', '')}"
-            made.events.append(("Normal", "MissingJob", text))
+            actions.events.append(("Normal", "MissingJob", text))
         elif outcome := finished(job):
             text = f"Saw completed job: {job['metadata']['name']}, condition: {outcome}"
-            made.events.append(("Normal", "SawCompletedJob", text))
+            actions.events.append(("Normal", "SawCompletedJob", text))
         else:
             active.append(entry)
     for uid, job in unseen.items():
         if not finished(job):
             name = job["metadata"]["name"]
             text = f"Saw a job that the controller did not create or forgot: {name}"
-            made.standing[f"unexpected {uid}"] = ("Warning", "UnexpectedJob", text)
+            actions.standing[f"unexpected {uid}"] = ("Warning", "UnexpectedJob", text)
     return active
 
 
 def _schedule(
-    made: CronJobActions, cron_job: Manifest, running: Sequence[Manifest], now: datetime
+    actions: CronJobActions, cron_job: Manifest, running: Sequence[Manifest], now: datetime
 ) -> None:
     """Set what to start, if it is time, and when it is time again; tell why it is not started."""
     spec, status = cron_job["spec"], cron_job.get("status") or {}
@@ -132,7 +132,7 @@ def _schedule(
     earliest, patience = document.parse_time(text), spec.get("startingDeadlineSeconds")
     if patience is not None:
         earliest = max(earliest, moments.after(now, -patience))
-    made.due_at = schedule.after(now)
+    actions.due_at = schedule.after(now)
     at = schedule.latest(earliest, now)
     if at is None:
         return
@@ -143,14 +143,14 @@ def _schedule(
             "too many missed start times. Set or decrease .spec.startingDeadlineSeconds "
             "or check clock skew"
         )
-        made.standing[f"late {at}"] = ("Warning", "TooManyMissedTimes", note)
+        actions.standing[f"late {at}"] = ("Warning", "TooManyMissedTimes", note)
     if running and spec.get("concurrencyPolicy") == "Forbid":
         note = (
             "Not starting job because prior execution is running and concurrency policy is Forbid"
         )
-        made.standing[f"active {at}"] = ("Normal", "JobAlreadyActive", note)
+        actions.standing[f"active {at}"] = ("Normal", "JobAlreadyActive", note)
         return
-    made.start = at
+    actions.start = at
 
 
 def _is_long_overdue(schedule: Schedule, earliest: datetime, now: datetime) -> bool:
@@ -163,7 +163,7 @@ def _is_long_overdue(schedule: Schedule, earliest: datetime, now: datetime) -> b
     return True
 
 
-def _forget(made: CronJobActions, cron_job: Manifest, jobs: Sequence[Manifest]) -> None:
+def _forget(actions: CronJobActions, cron_job: Manifest, jobs: Sequence[Manifest]) -> None:
     """Note the oldest Jobs beyond the limits of history (``cleanupFinishedJobs``)."""
     for outcome, field in (
         ("Complete", "successfulJobsHistoryLimit"),
@@ -174,7 +174,7 @@ def _forget(made: CronJobActions, cron_job: Manifest, jobs: Sequence[Manifest]) 
         ended.sort(key=lambda one: ((one.get("status") or {}).get("startTime") or "",
                                     one["metadata"]["name"]))  # fmt: skip
         if limit is not None and len(ended) > limit:
-            made.delete += ended[: len(ended) - limit]
+            actions.delete += ended[: len(ended) - limit]
 
 
 def _is_leaving(job: Manifest) -> bool:

@@ -32,8 +32,8 @@ def sync(control: NamespaceControl, cron_job: Manifest) -> None:
     uid = cron_job["metadata"]["uid"]
     jobs = [one for one in control.world.owners[_JOB] if is_controlled_by(one, uid)]
     actions = rules.reconcile(cron_job, jobs, now=control.now)
-    told = _told.get(uid, frozenset())
-    news = [event for occasion, event in actions.standing.items() if occasion not in told]
+    recorded = _told.get(uid, frozenset())
+    news = [event for occasion, event in actions.standing.items() if occasion not in recorded]
     control.when_recorded(lambda: _note_told(uid, frozenset(actions.standing)))
     for type_, reason, message in [*actions.events, *news]:
         control.record_event(cron_job, type_, reason, message)
@@ -43,11 +43,11 @@ def sync(control: NamespaceControl, cron_job: Manifest) -> None:
         control.record_event(cron_job, "Normal", "SuccessfulDelete", text)
     status = actions.status
     if actions.start is not None:
-        wanted = rules.job_for(cron_job, actions.start, reference(cron_job))
+        new_job = rules.job_for(cron_job, actions.start, reference(cron_job))
         try:
-            stored = objects.create(_JOB, control.world.namespace, wanted, now=control.now)
+            stored = objects.create(_JOB, control.world.namespace, new_job, now=control.now)
         except AlreadyExists:
-            status = _found_there(cron_job, status, wanted, jobs)
+            status = _found_there(cron_job, status, new_job, jobs)
         except StatusError as error:
             text = f"Error creating job: {error.message}"
             control.record_event(cron_job, "Warning", "FailedCreate", text)
@@ -74,14 +74,14 @@ def _note_told(uid: str, occasions: frozenset[str]) -> None:
 
 
 def _found_there(
-    cron_job: Manifest, status: Manifest, wanted: Manifest, own: list[Manifest]
+    cron_job: Manifest, status: Manifest, new_job: Manifest, own: list[Manifest]
 ) -> Manifest:
     """Return the status if the Job of this time is there already.
 
     One of the CronJob's own was started, and that was not written down. A client's Job took the
     name: nothing was started at this time.
     """
-    name, active = wanted["metadata"]["name"], status.get("active", ())
+    name, active = new_job["metadata"]["name"], status.get("active", ())
     mine = next((one for one in own if one["metadata"]["name"] == name), None)
     if mine is None:
         before = (cron_job.get("status") or {}).get("lastScheduleTime")

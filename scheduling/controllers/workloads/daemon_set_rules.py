@@ -79,9 +79,9 @@ def tolerations(spec: Manifest) -> list[Manifest]:
         one = {"key": _PREFIX + key, "operator": "Exists", "effect": effect}
         same = [
             index
-            for index, given in enumerate(result)
-            if all(given.get(field) == value for field, value in one.items())
-            and not given.get("value")
+            for index, toleration in enumerate(result)
+            if all(toleration.get(field) == value for field, value in one.items())
+            and not toleration.get("value")
         ]
         if same:
             result[same[0]] = one  # without an end, whatever the template says
@@ -113,8 +113,8 @@ class Daemon:
 
     def __init__(self, template: Manifest) -> None:
         spec = template.get("spec") or {}
-        wanted = {**spec, "tolerations": tolerations(spec)}
-        self._pod = msgspec.convert({"spec": wanted}, Pod)
+        pod_spec = {**spec, "tolerations": tolerations(spec)}
+        self._pod = msgspec.convert({"spec": pod_spec}, Pod)
         self._node_name: str = spec.get("nodeName") or ""
         self._affinity = RequiredNodeAffinity(self._pod)
 

@@ -65,10 +65,10 @@ def sync(control: NamespaceControl, daemon_set: Manifest) -> None:
     _note_ended(daemon_set, actions.failed, control.now)
     for type_, reason, message in actions.events:
         control.record_event(daemon_set, type_, reason, message)
-    left = _carry_out(control, daemon_set, actions, pods, hash_)
-    live = {one.labels.get(HASH_LABEL, "") for one in left}
+    remaining = _carry_out(control, daemon_set, actions, pods, hash_)
+    live = {one.labels.get(HASH_LABEL, "") for one in remaining}
     revisions.truncate(control, daemon_set, history, live)
-    status, due_at = rules.status(daemon_set, verdicts, left, hash_=hash_, now=control.now)
+    status, due_at = rules.status(daemon_set, verdicts, remaining, hash_=hash_, now=control.now)
     control.write_status(daemon_set, status)
     control.look_again(due_at)
 
@@ -88,7 +88,7 @@ def _carry_out(
     generation = (daemon_set["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION)
     if generation:
         labels[GENERATION_LABEL] = generation
-    wanted = [
+    new_pods = [
         pod_of(
             daemon_set,
             {**base, "spec": rules.pinned(base["spec"], node)},
@@ -96,7 +96,7 @@ def _carry_out(
         )
         for node in actions.create[: rules.BURST]
     ]
-    control.create(daemon_set, wanted)
+    control.create(daemon_set, new_pods)
     gone = actions.delete[: rules.BURST]
     if control.remove(daemon_set, gone):
         return pods

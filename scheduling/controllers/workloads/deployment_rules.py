@@ -222,8 +222,8 @@ class _Reconciler:
             self._set(PROGRESSING, "True", "FoundNewReplicaSet", text)
 
     def _annotate(self, one: ReplicaSet, revision: int) -> None:
-        given = self._deployment["metadata"].get("annotations") or {}
-        one.annotations |= {k: v for k, v in given.items() if k not in _NOT_COPIED}
+        annotations = self._deployment["metadata"].get("annotations") or {}
+        one.annotations |= {k: v for k, v in annotations.items() if k not in _NOT_COPIED}
         before = one.annotations.get(REVISION)
         if _number(before) >= revision:
             return
@@ -345,18 +345,18 @@ class _Reconciler:
             key=lambda one: -one.replicas,
         )
         sizes = {}
-        given = 0
+        distributed = 0
         for one in ordered:
-            share = self._share(one, missing, given)
-            given += share
+            share = self._share(one, missing, distributed)
+            distributed += share
             sizes[one.name] = one.replicas + share
         largest = ordered[0].name
-        sizes[largest] = max(0, sizes[largest] + missing - given)
+        sizes[largest] = max(0, sizes[largest] + missing - distributed)
         for one in ordered:
             self._resize(one, sizes[one.name])
 
-    def _share(self, one: ReplicaSet, missing: int, given: int) -> int:
-        if one.replicas == 0 or missing in (0, given):
+    def _share(self, one: ReplicaSet, missing: int, distributed: int) -> int:
+        if one.replicas == 0 or missing in (0, distributed):
             return 0
         if self._replicas == 0:
             fraction = -one.replicas
@@ -366,8 +366,8 @@ class _Reconciler:
                 return 0
             exact = one.replicas * (self._replicas + self._surge) / before
             fraction = math.floor(exact + 0.5) - one.replicas
-        left = missing - given
-        return min(fraction, left) if missing > 0 else max(fraction, left)
+        remaining = missing - distributed
+        return min(fraction, remaining) if missing > 0 else max(fraction, remaining)
 
     def _is_saturated(self) -> bool:
         new = self._new
@@ -403,8 +403,8 @@ class _Reconciler:
     def _grow(self, new: ReplicaSet) -> bool:
         if new.replicas == self._replicas:
             return False
-        wanted = self._replicas if new.replicas > self._replicas else self._growth(new)
-        return self._resize(new, wanted) if wanted != new.replicas else False
+        size = self._replicas if new.replicas > self._replicas else self._growth(new)
+        return self._resize(new, size) if size != new.replicas else False
 
     def _shrink_old(self, new: ReplicaSet) -> bool:
         """Take pods from old ReplicaSets as far as availability bears it; return whether any.
@@ -426,13 +426,13 @@ class _Reconciler:
         return unhealthy + healthy > 0
 
     def _take(self, old: Sequence[ReplicaSet], most: int, spare: Any) -> int:
-        taken = 0
+        total = 0
         for one in old:
-            count = min(most - taken, spare(one))
+            count = min(most - total, spare(one))
             if one.replicas and count > 0:
                 self._resize(one, one.replicas - count)
-                taken += count
-        return taken
+                total += count
+        return total
 
     def _recreate(self) -> None:
         active = [one for one in self._old if one.replicas > 0]

@@ -44,8 +44,8 @@ def set_condition(
     if present and present.get("status") == value and present.get("reason") == reason:
         return
     at = document.format_time(now)
-    kept = present is not None and present.get("status") == value
-    since = present["lastTransitionTime"] if present is not None and kept else at
+    is_same = present is not None and present.get("status") == value
+    since = present["lastTransitionTime"] if present is not None and is_same else at
     _put(status, type_, value, reason, message, at, since)
 
 
@@ -208,8 +208,8 @@ class DeploymentStatus:
             set_condition(status, PROGRESSING, "True", NEW_SET_AVAILABLE, text, self._now)
         elif self._is_progressing(status):
             at = document.format_time(self._now)
-            kept = current is not None and current.get("status") == "True"
-            since = current["lastTransitionTime"] if current is not None and kept else at
+            is_same = current is not None and current.get("status") == "True"
+            since = current["lastTransitionTime"] if current is not None and is_same else at
             text = f"{whose} is progressing."
             _put(status, PROGRESSING, "True", "ReplicaSetUpdated", text, at, since)
         elif self._is_timed_out(status):

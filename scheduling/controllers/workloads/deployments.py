@@ -41,16 +41,16 @@ def sync(control: NamespaceControl, deployment: Manifest) -> None:
     control.look_again(actions.due_at)
 
 
-def _create(control: NamespaceControl, deployment: Manifest, wanted: Manifest) -> bool:
+def _create(control: NamespaceControl, deployment: Manifest, replica_set: Manifest) -> bool:
     """Create the ReplicaSet of the current template; False, and why in the status, if refused."""
-    namespace, name = deployment["metadata"]["namespace"], wanted["metadata"]["name"]
-    metadata = {**wanted["metadata"], "ownerReferences": [reference(deployment)]}
+    namespace, name = deployment["metadata"]["namespace"], replica_set["metadata"]["name"]
+    metadata = {**replica_set["metadata"], "ownerReferences": [reference(deployment)]}
     try:
         stored = objects.create(
-            "ReplicaSet", namespace, {**wanted, "metadata": metadata}, now=control.now
+            "ReplicaSet", namespace, {**replica_set, "metadata": metadata}, now=control.now
         )
     except AlreadyExists:
-        if _is_made(deployment, wanted):
+        if _is_made(deployment, replica_set):
             return True
         # Another template has this hash, or the name is taken: the next hash is another.
         control.write_status(deployment, status_rules.collided(deployment.get("status") or {}))
@@ -68,15 +68,17 @@ def _create(control: NamespaceControl, deployment: Manifest, wanted: Manifest) -
     return True
 
 
-def _is_made(deployment: Manifest, wanted: Manifest) -> bool:
+def _is_made(deployment: Manifest, replica_set: Manifest) -> bool:
     """Return whether the ReplicaSet of this name is this Deployment's, by the same template."""
-    metadata = wanted["metadata"]
+    metadata = replica_set["metadata"]
     text = find_object("ReplicaSet", deployment["metadata"]["namespace"], metadata["name"])
     if text is None:
         return True  # gone meanwhile, and created by the next step
     found = decode_object(text)
     mine = is_controlled_by(found, deployment["metadata"]["uid"])
-    return mine and records.same_template(found["spec"]["template"], wanted["spec"]["template"])
+    return mine and records.same_template(
+        found["spec"]["template"], replica_set["spec"]["template"]
+    )
 
 
 def _resize(control: NamespaceControl, stored: Manifest, one: records.ReplicaSet) -> None:

@@ -99,9 +99,9 @@ _NODES: Final = by_namespace.Around(daemon_nodes, lambda: set(namespaces_with([_
 """What matters of nodes to DaemonSets."""
 
 
-def must_look_again(seen: PendingWork, now: datetime) -> bool:
+def must_look_again(pending: PendingWork, now: datetime) -> bool:
     """Return whether a workload waits for nothing but the time."""
-    return by_namespace.is_due(NAME, seen, now)
+    return by_namespace.is_due(NAME, pending, now)
 
 
 def _at_work() -> list[_Step]:

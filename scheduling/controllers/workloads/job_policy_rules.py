@@ -119,10 +119,10 @@ def success(spec: Manifest, succeeded: Indexes) -> str:
     policy: Manifest = spec.get("successPolicy") or {}
     completions = spec.get("completions") or 0
     for number, rule in enumerate(policy.get("rules") or ()):
-        wanted, count = rule.get("succeededIndexes"), rule.get("succeededCount")
+        indexes, count = rule.get("succeededIndexes"), rule.get("succeededCount")
         there = succeeded.number
-        if wanted is not None:
-            named = Indexes.parse(wanted, completions)
+        if indexes is not None:
+            named = Indexes.parse(indexes, completions)
             there = succeeded.common(named)
             count = named.number if count is None else count
         if succeeded.spans and count is not None and there >= count:

@@ -161,8 +161,8 @@ class _Reconciler:
     def _keep_last_failures(self) -> None:
         """Let those pods wait whose count of failures no other pod carries on yet."""
         following = {index_of(one) for one in self._active}
-        kept = {one.id for index, one in self._last_failures.items() if index not in following}
-        ended = [one for one in self._ended if one.id not in kept]
+        ids = {one.id for index, one in self._last_failures.items() if index not in following}
+        ended = [one for one in self._ended if one.id not in ids]
         self._choose(ended, [one for one in ended if self._fails(one)])
 
     def _let_go_of_all(self, *, failed: bool) -> None:
@@ -309,13 +309,13 @@ class _Reconciler:
     # Pods -----------------------------------------------------------------------------------------
 
     def _size(self) -> None:
-        wanted = parallelism = self._spec.get("parallelism", 1)
+        size = parallelism = self._spec.get("parallelism", 1)
         completions = self._spec.get("completions")
         if completions is not None:
-            wanted = max(0, min(parallelism, completions - self._succeeded))
+            size = max(0, min(parallelism, completions - self._succeeded))
         elif self._succeeded:
-            wanted = len(self._active)
-        excess = len(self._active) - wanted
+            size = len(self._active)
+        excess = len(self._active) - size
         if unwanted := self._unwanted(excess):
             self._give_up(unwanted)
             return
@@ -335,7 +335,7 @@ class _Reconciler:
     def _unwanted(self, excess: int) -> list[OwnedPod]:
         """Return pods of no index or of one that others have, and this many in all at least."""
         chosen: list[OwnedPod] = []
-        left = self._active
+        others = self._active
         if self._indexed:
             by_index: dict[int, list[OwnedPod]] = {}
             for one in self._active:
@@ -346,9 +346,9 @@ class _Reconciler:
             for same in by_index.values():
                 chosen += surplus(same, len(same) - 1, related=same, now=self._now)
             ids = {one.id for one in chosen}
-            left = [one for one in self._active if one.id not in ids]
+            others = [one for one in self._active if one.id not in ids]
         more = max(0, excess - len(chosen))
-        return [*chosen, *surplus(left, more, related=self._active, now=self._now)]
+        return [*chosen, *surplus(others, more, related=self._active, now=self._now)]
 
     def _give_up(self, pods: Sequence[OwnedPod]) -> None:
         """Delete pods that run and are not wanted, and count them for nothing."""
@@ -359,9 +359,9 @@ class _Reconciler:
         present = self._active
         if policies.only_replaces_failed(self._spec):
             present = [one for one in self._pods if not one.phase_is_final]
-        taken = self._indexes | self._failed_indexes
-        taken |= Indexes.of(index for one in present if (index := index_of(one)) is not None)
-        free = (one for one in taken.missing(self._completions) if not self._rests(one))
+        used = self._indexes | self._failed_indexes
+        used |= Indexes.of(index for one in present if (index := index_of(one)) is not None)
+        free = (one for one in used.missing(self._completions) if not self._rests(one))
         return [index for _, index in zip(range(count), free, strict=False)]
 
     def _failures_before(self, index: int) -> tuple[int, int]:
@@ -403,8 +403,8 @@ class _Reconciler:
     # Status ---------------------------------------------------------------------------------------
 
     def _look_at(self, at: datetime) -> None:
-        known = self._actions.due_at
-        self._actions.due_at = at if known is None else min(known, at)
+        due_at = self._actions.due_at
+        self._actions.due_at = at if due_at is None else min(due_at, at)
 
     def _condition(self, type_: str) -> Manifest | None:
         return next((one for one in self._conditions if one.get("type") == type_), None)
@@ -414,11 +414,11 @@ class _Reconciler:
         if present is not None and present.get("status") == value:
             return
         at = document.format_time(self._now)
-        made = {
+        condition = {
             "type": type_, "status": value, "lastProbeTime": at, "lastTransitionTime": at,
             "reason": reason, "message": message,
         }  # fmt: skip
-        self._conditions = [one for one in self._conditions if one is not present] + [made]
+        self._conditions = [one for one in self._conditions if one is not present] + [condition]
 
     def _status(self) -> Manifest:
         deleted = {one.id for one in self._actions.delete}
@@ -437,9 +437,9 @@ class _Reconciler:
             "failedIndexes": self._failed_indexes.text() if self._per_index else None,
             "uncountedTerminatedPods": {},
         }
-        kept = ("ready", "terminating", "uncountedTerminatedPods")
+        always = ("ready", "terminating", "uncountedTerminatedPods")
         return {
             key: value
             for key, value in status.items()
-            if value or key in kept or (key == "failedIndexes" and self._per_index)
+            if value or key in always or (key == "failedIndexes" and self._per_index)
         }

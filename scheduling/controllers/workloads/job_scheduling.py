@@ -41,14 +41,14 @@ def group_of(control: NamespaceControl, job: Manifest, *, has_pods: bool) -> str
     is_new = not has_pods and _has_not_begun(job.get("status") or {})
     name = f"{metadata['name'][: _LONGEST_NAME - 11]}-{_hash(metadata['uid'])}"
     template = _template(job)
-    wanted: Manifest = {
+    desired: Manifest = {
         "apiVersion": API_VERSION, "kind": "Workload", "metadata": _metadata(job, name),
         "spec": {
             "controllerRef": {"apiGroup": "batch", "kind": "Job", "name": metadata["name"]},
             "podGroupTemplates": [template],
         },
     }  # fmt: skip
-    workload = _ensured(control, job, wanted, is_new=is_new)
+    workload = _ensured(control, job, desired, is_new=is_new)
     if workload is None:
         return ""
     group_name = _group_name(name, template["name"])
@@ -67,28 +67,28 @@ def group_of(control: NamespaceControl, job: Manifest, *, has_pods: bool) -> str
 
 def _has_not_begun(status: Manifest) -> bool:
     """Return whether a Job never started (``isNewJob``)."""
-    told = {one.get("type") for one in status.get("conditions") or ()}
+    types = {one.get("type") for one in status.get("conditions") or ()}
     begun = any(status.get(key) for key in ("startTime", "succeeded", "failed"))
-    return not begun and "Suspended" not in told
+    return not begun and "Suspended" not in types
 
 
 def _template(job: Manifest) -> Manifest:
     """Return the template of the Job's group; a gang is as large as the parallelism by default."""
-    spec, given = job["spec"], job["spec"]["scheduling"]
-    policy: dict[str, Any] = dict(given.get("schedulingPolicy") or {})
+    spec, scheduling = job["spec"], job["spec"]["scheduling"]
+    policy: dict[str, Any] = dict(scheduling.get("schedulingPolicy") or {})
     if (gang := policy.get("gang")) is not None:
         size = gang.get("minCount")
         size = spec.get("parallelism", 1) if size is None else size
         policy["gang"] = {"minCount": max(size, 1)}
     name = job["metadata"]["name"][: _LONGEST_LABEL - 6].replace(".", "-")  # it has to be a label
-    made: Manifest = {
+    template: Manifest = {
         "name": f"{name}-pgt-0",
         "schedulingPolicy": policy or {"basic": {}},
-        **{key: given[key] for key in _COPIED if given.get(key)},
+        **{key: scheduling[key] for key in _COPIED if scheduling.get(key)},
     }
     if priority := (spec["template"].get("spec") or {}).get("priorityClassName"):
-        made["priorityClassName"] = priority
-    return made
+        template["priorityClassName"] = priority
+    return template
 
 
 def _metadata(job: Manifest, name: str, *owners: Manifest) -> Manifest:
@@ -99,32 +99,32 @@ def _metadata(job: Manifest, name: str, *owners: Manifest) -> Manifest:
 
 
 def _ensured(
-    control: NamespaceControl, job: Manifest, wanted: Manifest, *, is_new: bool
+    control: NamespaceControl, job: Manifest, desired: Manifest, *, is_new: bool
 ) -> Manifest | None:
     """Return the stored object, of the size that is wanted; ``None`` if it is not the Job's."""
-    kind, metadata = wanted["kind"], wanted["metadata"]
+    kind, metadata = desired["kind"], desired["metadata"]
     place = metadata["namespace"], metadata["name"]
     text = find_object(kind, *place)
     if text is None and not is_new:
         return None
     if text is None:
         try:
-            made = objects.create(kind, place[0], wanted, now=control.now)
+            created = objects.create(kind, place[0], desired, now=control.now)
         except StatusError as error:
             why = f"Failed to create {kind} for Job {job['metadata']['name']}: {error.message}"
             control.record_event(job, "Warning", f"Failed{kind}Create", why)
             control.retry()
             raise GroupRefused from error
-        told = f"Created {kind} {place[1]} for Job {job['metadata']['name']}"
-        control.record_event(job, "Normal", f"{kind}Created", told)
+        message = f"Created {kind} {place[1]} for Job {job['metadata']['name']}"
+        control.record_event(job, "Normal", f"{kind}Created", message)
         control.wrote = True
-        return decode_object(made.manifest)
+        return decode_object(created.manifest)
     found = decode_object(text)
     mine = job["metadata"]["uid"]
     owners = found["metadata"].get("ownerReferences") or ()
     if not any(one.get("controller") and one.get("uid") == mine for one in owners):
         return None
-    size = _size(wanted)
+    size = _size(desired)
     if size is not None and _size(found) not in (None, size):
         stored = objects.update(kind, *place, lambda one: _sized(one, size), now=control.now)
         control.wrote = control.wrote or stored.changed

@@ -30,11 +30,11 @@ def sync(control: NamespaceControl, job: Manifest) -> None:
         group = "" if rules.finished(job) else group_of(control, job, has_pods=bool(pods))
     except GroupRefused:
         return
-    made = control.create(
+    created = control.create(
         job, [_pod(job, index, actions.failures, group) for index in actions.create]
     )
     status = actions.status
-    missing = len(actions.create) - len(made.names)
+    missing = len(actions.create) - len(created.names)
     if missing:
         status = {**status, "active": status["active"] - missing}
         if not status["active"]:

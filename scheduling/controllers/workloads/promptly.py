@@ -56,9 +56,9 @@ def make_revision(kind: str, namespace: str, name: str, now: datetime) -> None:
 
 
 def _of_deployment(owner: Manifest, sets: list[Manifest], now: datetime) -> None:
-    known = [records.replica_set_of(one) for one in sets]
-    busy = {one.uid for one in known if one.present or one.replicas}
-    actions = deployment_rules.reconcile(owner, known, busy=busy, now=now)
+    replica_sets = [records.replica_set_of(one) for one in sets]
+    busy = {one.uid for one in replica_sets if one.present or one.replicas}
+    actions = deployment_rules.reconcile(owner, replica_sets, busy=busy, now=now)
     if actions.created is not None:
         _create(
             "ReplicaSet",
@@ -67,7 +67,7 @@ def _of_deployment(owner: Manifest, sets: list[Manifest], now: datetime) -> None
             now,
         )
         return
-    before = {one.name: one.annotations.get(records.REVISION) for one in known}
+    before = {one.name: one.annotations.get(records.REVISION) for one in replica_sets}
     for one in actions.changed:
         revision = one.annotations.get(records.REVISION)
         if revision != before[one.name]:
@@ -106,10 +106,10 @@ def _of_others(owner: Manifest, revisions: list[Manifest], now: datetime) -> Non
         )
 
 
-def _create(kind: str, owner: Manifest, wanted: Manifest, now: datetime) -> None:
-    metadata = {**wanted["metadata"], "ownerReferences": [reference(owner)]}
+def _create(kind: str, owner: Manifest, manifest: Manifest, now: datetime) -> None:
+    metadata = {**manifest["metadata"], "ownerReferences": [reference(owner)]}
     namespace = owner["metadata"]["namespace"]
-    objects.create(kind, namespace, {**wanted, "metadata": metadata}, now=now)
+    objects.create(kind, namespace, {**manifest, "metadata": metadata}, now=now)
 
 
 _KINDS: Final[dict[str, tuple[str, str, _Make]]] = {

@@ -62,7 +62,7 @@ def status(owner: Manifest, counts: Counts, *, short: int, error: str, now: date
     ``error`` is why pods could not be created (``short`` is positive) or deleted; empty for none.
     """
     before = owner.get("status") or {}
-    wanted: Manifest = {
+    fields: Manifest = {
         "replicas": counts.replicas,
         "fullyLabeledReplicas": counts.fully_labeled,
         "readyReplicas": counts.ready,
@@ -70,10 +70,10 @@ def status(owner: Manifest, counts: Counts, *, short: int, error: str, now: date
         "observedGeneration": owner["metadata"].get("generation") or 0,
     }
     if owner["kind"] == "ReplicaSet":
-        wanted["terminatingReplicas"] = counts.terminating
+        fields["terminatingReplicas"] = counts.terminating
     result = {
         key: value
-        for key, value in wanted.items()
+        for key, value in fields.items()
         if value or key in ("replicas", "terminatingReplicas")
     }
     conditions = before.get("conditions") or []

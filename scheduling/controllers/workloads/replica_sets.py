@@ -16,13 +16,13 @@ def sync(control: NamespaceControl, owner: Manifest) -> int:
     active = [one for one in pods if one.is_active]
     template: Manifest = (owner.get("spec") or {}).get("template") or {}
     short = rules.missing(owner, len(active)) if template else 0
-    made, error = NOTHING_MADE, ""
+    created, error = NOTHING_MADE, ""
     if owner["metadata"].get("deletionTimestamp"):
         short = 0
     elif short > 0:
         waits = control.waits(owner)
-        made = control.create(owner, [pod_of(owner, template)] * short)
-        error = made.error or (_standing_error(owner) if waits else "")
+        created = control.create(owner, [pod_of(owner, template)] * short)
+        error = created.error or (_standing_error(owner) if waits else "")
     elif short < 0:
         related = _related(control.world, owner)
         gone = surplus(active, -short, related=related, now=control.now)
@@ -30,11 +30,11 @@ def sync(control: NamespaceControl, owner: Manifest) -> int:
         if not error:
             going = {one.id for one in gone}
             pods = [one for one in pods if one.id not in going]
-    counts, due_at = rules.count(owner, pods, created=len(made.names), now=control.now)
+    counts, due_at = rules.count(owner, pods, created=len(created.names), now=control.now)
     control.look_again(due_at)
     status = rules.status(owner, counts, short=short, error=error, now=control.now)
     control.write_status(owner, status)
-    return abs(short) if short < 0 else len(made.names)
+    return abs(short) if short < 0 else len(created.names)
 
 
 def _standing_error(owner: Manifest) -> str:

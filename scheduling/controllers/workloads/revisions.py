@@ -26,17 +26,17 @@ def trace(control: NamespaceControl, owner: Manifest) -> rules.History | None:
         control.write(history.current, lambda one: {**one, "revision": number})
     if not history.created:
         return history
-    wanted = history.current
-    metadata = {**wanted["metadata"], "ownerReferences": [reference(owner)]}
+    new = history.current
+    metadata = {**new["metadata"], "ownerReferences": [reference(owner)]}
     try:
         stored = objects.create(
-            KIND, control.world.namespace, {**wanted, "metadata": metadata}, now=control.now
+            KIND, control.world.namespace, {**new, "metadata": metadata}, now=control.now
         )
     except AlreadyExists:
         # Perhaps by who changed the template, since this pass began (``promptly``).
         text = find_object(KIND, control.world.namespace, metadata["name"])
         present = None if text is None else decode_object(text)
-        if present is not None and present.get("data") == wanted["data"]:
+        if present is not None and present.get("data") == new["data"]:
             control.world.replace(KIND, metadata["name"], present)
             return rules.History(present, history.old)
         control.write_status(owner, deployment_status.collided(owner.get("status") or {}))

@@ -95,12 +95,12 @@ class _Reconciler:
         self._strategy: Manifest = spec.get("updateStrategy") or {}
         found = {ordinal_of(owner, one): one for one in pods}
         self._by_ordinal = {key: one for key, one in found.items() if key is not None}
-        wanted = range(self._start, self._start + self._replicas)
-        self._slots = [(ordinal, self._by_ordinal.get(ordinal)) for ordinal in wanted]
+        ordinals = range(self._start, self._start + self._replicas)
+        self._slots = [(ordinal, self._by_ordinal.get(ordinal)) for ordinal in ordinals]
         self._condemned = [
             one
             for ordinal, one in sorted(self._by_ordinal.items(), reverse=True)
-            if ordinal not in wanted
+            if ordinal not in ordinals
         ]
         self._actions = StatefulSetActions(status={}, create=[], delete=[], events=[])
 
@@ -216,9 +216,9 @@ def template_for(owner: Manifest, revision: Manifest, ordinal: int) -> Manifest:
     """Return the template of the pod of an ordinal: its name, its host's name, its claims."""
     template = template_of(revision)
     name = f"{owner['metadata']['name']}-{ordinal}"
-    given, spec = template.get("metadata") or {}, template.get("spec") or {}
+    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     labels = {
-        **(given.get("labels") or {}),
+        **(metadata.get("labels") or {}),
         NAME_LABEL: name,
         INDEX_LABEL: str(ordinal),
         HASH_LABEL: revision["metadata"]["name"],
@@ -237,7 +237,7 @@ def template_for(owner: Manifest, revision: Manifest, ordinal: int) -> Manifest:
     service = owner["spec"].get("serviceName")
     return {
         **template,
-        "metadata": {**given, "labels": labels},
+        "metadata": {**metadata, "labels": labels},
         "spec": {
             **spec,
             "hostname": name,
@@ -265,25 +265,25 @@ def keeper_of_claims(owner: Manifest, pod: OwnedPod) -> str:
     policy = owner["spec"].get("persistentVolumeClaimRetentionPolicy") or {}
     replicas = owner["spec"].get("replicas")
     first, ordinal = first_ordinal(owner), ordinal_of(owner, pod)
-    wanted = range(first, first + (1 if replicas is None else int(replicas)))
-    if ordinal not in wanted and policy.get("whenScaled") == "Delete":
+    ordinals = range(first, first + (1 if replicas is None else int(replicas)))
+    if ordinal not in ordinals and policy.get("whenScaled") == "Delete":
         return "pod"
     return "set" if policy.get("whenDeleted") == "Delete" else ""
 
 
 def owners_of_claim(
-    claim: Manifest, owner: Manifest, pod: OwnedPod, wanted: Manifest | None
+    claim: Manifest, owner: Manifest, pod: OwnedPod, new_owner: Manifest | None
 ) -> list[Manifest]:
-    """Return the owners of a claim with ``wanted`` for what the set and the pod said before.
+    """Return the owners of a claim with ``new_owner`` for what the set and the pod said before.
 
     A claim that something else controls is left as it is.
     """
     present: list[Manifest] = claim["metadata"].get("ownerReferences") or []
     mine = (owner["metadata"]["uid"], pod.uid)
     others = [one for one in present if one.get("uid") not in mine]
-    if wanted is None or any(one.get("controller") for one in others):
+    if new_owner is None or any(one.get("controller") for one in others):
         return others
-    return [*others, wanted]
+    return [*others, new_owner]
 
 
 def claims_for(owner: Manifest, ordinal: int) -> list[Manifest]:
@@ -291,12 +291,14 @@ def claims_for(owner: Manifest, ordinal: int) -> list[Manifest]:
     labels = (owner["spec"].get("selector") or {}).get("matchLabels") or {}
     claims = []
     for claim in owner["spec"].get("volumeClaimTemplates") or ():
-        given: Manifest = claim.get("metadata") or {}
-        metadata = {key: value for key, value in given.items() if key in ("labels", "annotations")}
+        of_template: Manifest = claim.get("metadata") or {}
+        metadata = {
+            key: value for key, value in of_template.items() if key in ("labels", "annotations")
+        }
         metadata |= {
             "name": claim_name(owner, claim, ordinal),
             "namespace": owner["metadata"]["namespace"],
-            "labels": {**(given.get("labels") or {}), **labels},
+            "labels": {**(of_template.get("labels") or {}), **labels},
         }
         claims.append(
             {

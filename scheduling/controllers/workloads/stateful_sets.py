@@ -21,10 +21,10 @@ def sync(control: NamespaceControl, owner: Manifest) -> None:
     history = revisions.trace(control, owner)
     if history is None:
         return
-    known = {one["metadata"]["name"]: one for one in (*history.old, history.current)}
+    revisions_by_name = {one["metadata"]["name"]: one for one in (*history.old, history.current)}
     update = history.current["metadata"]["name"]
     current = (owner.get("status") or {}).get("currentRevision") or update
-    current = current if current in known else update
+    current = current if current in revisions_by_name else update
     actions = rules.reconcile(
         owner,
         pods,
@@ -35,16 +35,16 @@ def sync(control: NamespaceControl, owner: Manifest) -> None:
     )
     for type_, reason, message in actions.events:
         control.record_event(owner, type_, reason, message)
-    wanted = [
+    new_pods = [
         pod_of(
             owner,
-            rules.template_for(owner, known[revision], ordinal),
+            rules.template_for(owner, revisions_by_name[revision], ordinal),
             name=f"{owner['metadata']['name']}-{ordinal}",
         )
         for ordinal, revision in actions.create[: rules.BURST]
         if _have_claims(control, owner, ordinal)
     ]
-    control.create(owner, wanted)
+    control.create(owner, new_pods)
     _give_claims(control, owner, pods)
     control.remove(owner, actions.delete[: rules.BURST])
     live = {one.labels.get(HASH_LABEL, "") for one in pods} | {current}
@@ -60,20 +60,20 @@ def _give_claims(control: NamespaceControl, owner: Manifest, pods: Iterable[Owne
         ordinal = rules.ordinal_of(owner, pod)
         if ordinal is None:
             continue
-        wanted = {"": None, "set": reference(owner), "pod": _reference_to(pod)}[
+        new_owner = {"": None, "set": reference(owner), "pod": _reference_to(pod)}[
             rules.keeper_of_claims(owner, pod)
         ]
         for template in owner["spec"].get("volumeClaimTemplates") or ():
             claim = claims.get(rules.claim_name(owner, template, ordinal))
             if claim is not None and not claim["metadata"].get("deletionTimestamp"):
-                owners = rules.owners_of_claim(claim, owner, pod, wanted)
+                owners = rules.owners_of_claim(claim, owner, pod, new_owner)
                 if owners != (claim["metadata"].get("ownerReferences") or []):
                     control.write(claim, partial(_owned, owners=owners))
 
 
 def _owned(claim: Manifest, owners: list[Manifest]) -> Manifest:
-    kept = {key: value for key, value in claim["metadata"].items() if key != "ownerReferences"}
-    return {**claim, "metadata": {**kept, **({"ownerReferences": owners} if owners else {})}}
+    metadata = {key: value for key, value in claim["metadata"].items() if key != "ownerReferences"}
+    return {**claim, "metadata": {**metadata, **({"ownerReferences": owners} if owners else {})}}
 
 
 def _reference_to(pod: OwnedPod) -> Manifest:
@@ -92,9 +92,9 @@ def _have_claims(control: NamespaceControl, owner: Manifest, ordinal: int) -> bo
     present = {one["metadata"]["name"]: one for one in control.world.owners[_CLAIM]}
     for claim in rules.claims_for(owner, ordinal):
         name = claim["metadata"]["name"]
-        known = (present.get(name) or {}).get("metadata") or {}
-        owners = known.get("ownerReferences") or ()
-        if known.get("deletionTimestamp") or any(one.get("kind") == "Pod" for one in owners):
+        metadata = (present.get(name) or {}).get("metadata") or {}
+        owners = metadata.get("ownerReferences") or ()
+        if metadata.get("deletionTimestamp") or any(one.get("kind") == "Pod" for one in owners):
             control.retry()
             return False
         try:

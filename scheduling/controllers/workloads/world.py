@@ -163,15 +163,15 @@ class NamespaceState:
 
     def replace(self, kind: str, name: str, new: Manifest | None) -> None:
         """Take over an owner as it was written; ``None``: it is gone."""
-        kept = [one for one in self.owners[kind] if one["metadata"]["name"] != name]
-        self.owners[kind] = kept if new is None else [*kept, new]
+        others = [one for one in self.owners[kind] if one["metadata"]["name"] != name]
+        self.owners[kind] = others if new is None else [*others, new]
 
     def _read_pods(self, kinds: set[str]) -> None:
         mark, present = classes_in(self.namespace)
         is_wanted = self._owned_classes(kinds)
-        known = _remembered(_classes, present, _read_classes)
-        wanted = [class_id for class_id, one in known.items() if is_wanted(one)]
-        rows = pods_of_classes(self.namespace, wanted, mark)
+        owned = _remembered(_classes, present, _read_classes)
+        class_ids = [class_id for class_id, one in owned.items() if is_wanted(one)]
+        rows = pods_of_classes(self.namespace, class_ids, mark)
         classes = _remembered(_classes, {row.class_id for row in rows}, _read_classes)
         classes = {class_id: one for class_id, one in classes.items() if is_wanted(one)}
         rows = [row for row in rows if row.class_id in classes]
@@ -235,8 +235,8 @@ def manifests(rows: Sequence[ObjectRow]) -> list[Manifest]:
         found = documents(ids)
         return {key: document.decode(text, revisions[key]) for key, text in found.items()}
 
-    known = _remembered(_manifests, list(revisions), read)
-    return [known[row.document_id] for row in rows if row.document_id in known]
+    by_document = _remembered(_manifests, list(revisions), read)
+    return [by_document[row.document_id] for row in rows if row.document_id in by_document]
 
 
 def daemon_nodes() -> list[DaemonNode]:
@@ -254,16 +254,16 @@ def _read_nodes(document_ids: Collection[int]) -> dict[int, DaemonNode]:
 
 
 def _remembered(
-    kept: dict[int, Value],
+    cache: dict[int, Value],
     ids: Collection[int],
     read: Callable[[Collection[int]], dict[int, Value]],
 ) -> dict[int, Value]:
     """Return what is known of these ids; what is not is read, and remembered."""
-    found = {one: value for one in ids if (value := kept.get(one)) is not None}
+    found = {one: value for one in ids if (value := cache.get(one)) is not None}
     fresh = read([one for one in ids if one not in found])
-    if len(kept) + len(fresh) > _MOST:
-        kept.clear()
-    kept.update(fresh)
+    if len(cache) + len(fresh) > _MOST:
+        cache.clear()
+    cache.update(fresh)
     return found | fresh
 
 
@@ -343,7 +343,7 @@ def _since(ready: _Condition | None) -> datetime | None:
     return _moment(ready.last_transition_time) or _LONG_AGO
 
 
-def _owned_pod(row: PodRow, known: _Class, facts: _Facts, *, is_silent: bool) -> OwnedPod:
+def _owned_pod(row: PodRow, its_class: _Class, facts: _Facts, *, is_silent: bool) -> OwnedPod:
     assumed = is_assumed(
         row.phase, row.node_name, is_reported=facts.is_reported, has_agent=not is_silent
     )
@@ -352,12 +352,12 @@ def _owned_pod(row: PodRow, known: _Class, facts: _Facts, *, is_silent: bool) ->
         uid=row.uid,
         name=row.name,
         owner=facts.owner,
-        owner_kind=known.owner_kind,
-        labels=known.labels,
+        owner_kind=its_class.owner_kind,
+        labels=its_class.labels,
         annotations=facts.annotations,
         phase=row.phase,
         node_name=row.node_name,
-        target=known.target,
+        target=its_class.target,
         created_at=row.created_at,
         started_at=facts.started_at,
         finished_at=facts.finished_at,
