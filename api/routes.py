@@ -183,9 +183,9 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 def verb(method: str, target: Target) -> str:
     """Return Kubernetes' word for what a method does there."""
-    known = _VERBS.get(method)
-    if known is not None:
-        return known
+    word = _VERBS.get(method)
+    if word is not None:
+        return word
     if method == "GET":
         return "get" if target.name else "list"
     return "delete" if target.name else "deletecollection"

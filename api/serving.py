@@ -482,7 +482,7 @@ class Application:
                 if tracing.is_on():
                     traces.begin(scope)
                 on_thread = partial(self._calls.run, caller.flow)
-                wanted = None
+                condition = None
                 if b"waitFor=" in scope["query_string"] and waiting.waits_for_created(scope):
                     wanted = await on_thread(waiting.check, scope, caller.user)
                 work = Work(scope, body, entry, caller.user)

@@ -55,7 +55,7 @@ class TokenCache:
         self._look_up = look_up
         self._seconds = seconds
         self._size = size
-        self._known: dict[bytes, tuple[User, float]] = {}
+        self._users: dict[bytes, tuple[User, float]] = {}
         self._lock = threading.Lock()
 
     def user(self, token: str, now: float) -> User | None:
@@ -64,17 +64,17 @@ class TokenCache:
         ``now`` is a monotonic time in seconds.
         """
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-        known = self._known.get(digest)
-        if known is not None and now < known[1]:
-            return known[0]
+        cached = self._users.get(digest)
+        if cached is not None and now < cached[1]:
+            return cached[0]
         user = self._look_up(token, digest)
         with self._lock:
             if user is None:
-                self._known.pop(digest, None)
+                self._users.pop(digest, None)
             else:
-                if len(self._known) >= self._size:
-                    self._known.clear()
-                self._known[digest] = (user, now + self._seconds)
+                if len(self._users) >= self._size:
+                    self._users.clear()
+                self._users[digest] = (user, now + self._seconds)
         return user
 
     def remembered(self, token: str, now: float) -> tuple[User | None, str]:
@@ -82,15 +82,15 @@ class TokenCache:
 
         Queries nothing.
         """
-        known = self._known.get(hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest())
-        if known is None:
+        cached = self._users.get(hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest())
+        if cached is None:
             return None, ""
-        return (known[0] if now < known[1] else None), known[0].name
+        return (cached[0] if now < cached[1] else None), cached[0].name
 
     def forget(self) -> None:
         """Drop everything that is remembered."""
         with self._lock:
-            self._known.clear()
+            self._users.clear()
 
 
 def _look_up(token: str, digest: bytes) -> User | None:

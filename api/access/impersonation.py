@@ -82,13 +82,17 @@ def claim_of_headers(headers: Iterable[tuple[bytes, bytes]]) -> Claim:
         BadRequest: a user is described, and not named.
     """
     authorization = b""
-    said: list[tuple[str, str]] = []
+    impersonation: list[tuple[str, str]] = []
     for name, value in headers:
         if name == b"authorization":
             authorization = authorization or value
         elif name.startswith(_PREFIX):
-            said.append((name[len(_PREFIX) :].decode("latin-1"), value.decode("utf-8", "replace")))
-    return Claim(authorization.decode("latin-1"), _acts_for(said) if said else None)
+            impersonation.append(
+                (name[len(_PREFIX) :].decode("latin-1"), value.decode("utf-8", "replace"))
+            )
+    return Claim(
+        authorization.decode("latin-1"), _acts_for(impersonation) if impersonation else None
+    )
 
 
 def claim_of_environ(environ: Mapping[str, Any]) -> Claim:
@@ -97,20 +101,22 @@ def claim_of_environ(environ: Mapping[str, Any]) -> Claim:
     Raises:
         BadRequest: a user is described, and not named.
     """
-    said = [
+    impersonation = [
         (name.removeprefix("HTTP_IMPERSONATE_").lower().replace("_", "-"), part.strip())
         for name, value in environ.items()
         if name.startswith("HTTP_IMPERSONATE_")
         for part in (str(value).split(",") if name != "HTTP_IMPERSONATE_USER" else (str(value),))
     ]
-    return Claim(environ.get("HTTP_AUTHORIZATION", ""), _acts_for(said) if said else None)
+    return Claim(
+        environ.get("HTTP_AUTHORIZATION", ""), _acts_for(impersonation) if impersonation else None
+    )
 
 
-def _acts_for(said: list[tuple[str, str]]) -> ActsFor:
+def _acts_for(impersonation: list[tuple[str, str]]) -> ActsFor:
     """Return whom headers without their common beginning describe."""
     users, groups, uids = [], [], []
     extra: dict[str, list[str]] = {}
-    for name, value in said:
+    for name, value in impersonation:
         if name == "user":
             users.append(value)
         elif name == "group":

@@ -24,14 +24,14 @@ _MAX_AGE: Final = "public, max-age=60"
 
 def configuration(request: HttpRequest) -> HttpResponse:
     """Answer who issues tokens."""
-    known = {
+    metadata = {
         "issuer": accounts.ISSUER,
         "jwks_uri": f"https://{request.META.get('HTTP_HOST') or request.META['SERVER_NAME']}{KEYS}",
         "response_types_supported": ["id_token"],
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": [accounts.ALGORITHM],
     }
-    return _answer(request, lambda: known, errors.JSON)
+    return _answer(request, lambda: metadata, errors.JSON)
 
 
 def keys(request: HttpRequest) -> HttpResponse:

@@ -83,8 +83,10 @@ def of_node_advice(answer: Manifest, may_read: MayRead) -> Manifest:
     return answer
 
 
-def _count_others(told: Manifest, field: str, count: str, may_name: Callable[[str], bool]) -> None:
-    before = told.get(field) or []
-    kept = [one for one in before if may_name(one)]
-    if len(kept) < len(before):
-        told[field], told[count] = kept, len(before) - len(kept)
+def _count_others(
+    document: Manifest, field: str, count: str, may_name: Callable[[str], bool]
+) -> None:
+    before = document.get(field) or []
+    visible = [one for one in before if may_name(one)]
+    if len(visible) < len(before):
+        document[field], document[count] = visible, len(before) - len(visible)

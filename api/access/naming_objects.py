@@ -143,22 +143,22 @@ def visible_spec(user: User, spec: Manifest) -> Manifest:
         found = list(wants)
         return bool(found) and all(authorizer.decide(user, one).allowed for one in found)
 
-    def change(given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        return {what: body(what, one) for what, one in given.items()}
+    def change(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {what: body(what, one) for what, one in value.items()}
 
-    def body(what: str, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
+    def body(what: str, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
         if what == "configuration":
             wants = Attributes("get", "stowage.dev", "schedulerconfiguration")
-            return given if authorizer.decide(user, wants).allowed else {}
+            return value if authorizer.decide(user, wants).allowed else {}
         if what == "scale":
-            if may(_get(given.get("kind", _SCALED), given.get("namespace"), given.get("name"))):
-                return given
-            return {key: one for key, one in given.items() if key not in ("namespace", "name")}
-        found = dict(given)
+            if may(_get(value.get("kind", _SCALED), value.get("namespace"), value.get("name"))):
+                return value
+            return {key: one for key, one in value.items() if key not in ("namespace", "name")}
+        found = dict(value)
         if "roomFor" in found and not may(_of_title(found["roomFor"])):
             del found["roomFor"]
             found["otherPods"] = 1
@@ -169,9 +169,9 @@ def visible_spec(user: User, spec: Manifest) -> Manifest:
         ):
             every = found.get(key)
             if isinstance(every, list):
-                kept = [one for one in every if may(rights(one))]
-                if len(kept) < len(every):
-                    found |= {key: kept, count: len(every) - len(kept)}
+                visible = [one for one in every if may(rights(one))]
+                if len(visible) < len(every):
+                    found |= {key: visible, count: len(every) - len(visible)}
         return found
 
     return {**spec, "changes": [change(one) for one in _listed(spec, "changes")]}

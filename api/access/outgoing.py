@@ -25,13 +25,13 @@ def require_extenders(user: User, document: object) -> None:
     Raises:
         Forbidden: it does.
     """
-    wanted = [one for found in _configurations(document) for one in _listed(found, "extenders")]
-    if not wanted or authorizer.decide(user, _TO_CHANGE).allowed:
+    extenders = [one for found in _configurations(document) for one in _listed(found, "extenders")]
+    if not extenders or authorizer.decide(user, _TO_CHANGE).allowed:
         return
     from scheduling.answers import questions
 
     in_force = questions.stored_configuration().get("extenders") or ()
-    if any(one not in in_force for one in wanted):
+    if any(one not in in_force for one in extenders):
         raise Forbidden(
             "extenders: this service would ask them, so to name others than those of the"
             " configuration in force takes the right to update schedulerconfiguration in the API"

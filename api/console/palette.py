@@ -115,8 +115,8 @@ def _right(verb: str) -> tuple[str, str]:
 
 def _pages(request: HttpRequest, text: str) -> list[Item]:
     part = text.casefold()
-    known = {place.view for place in layout.places(request)}
-    known |= {place.view for place in _MORE if layout.sees(request, place.wants)}
+    visible = {place.view for place in layout.places(request)}
+    visible |= {place.view for place in _MORE if layout.sees(request, place.wants)}
     return [
         Item(
             place.title,
@@ -124,7 +124,7 @@ def _pages(request: HttpRequest, text: str) -> list[Item]:
             reverse(f"console:{place.view}"),
         )
         for place in (*layout.PLACES, *(_MORE if part else ()))
-        if part in place.title.casefold() and place.view in known
+        if part in place.title.casefold() and place.view in visible
     ]
 
 

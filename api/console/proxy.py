@@ -275,12 +275,12 @@ class BehindGate:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        said = {name: value for name, value in scope["headers"] if name in _OURS}
-        if not hmac.compare_digest(said.get(_PROOF, b""), proof()):
+        headers = {name: value for name, value in scope["headers"] if name in _OURS}
+        if not hmac.compare_digest(headers.get(_PROOF, b""), proof()):
             await send({"type": "http.response.start", "status": 403, "headers": []})
             await send({"type": "http.response.body", "body": b""})
             return
         scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in _OURS]
-        scope["client"] = (said.get(_ADDRESS, b"").decode("latin-1"), 0)
-        scope["scheme"] = said.get(_SCHEME, b"http").decode("latin-1")
+        scope["client"] = (headers.get(_ADDRESS, b"").decode("latin-1"), 0)
+        scope["scheme"] = headers.get(_SCHEME, b"http").decode("latin-1")
         await self._application(scope, receive, send)

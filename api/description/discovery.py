@@ -185,7 +185,7 @@ def _group(name: str, versions: list[str]) -> dict[str, Any]:
 
 def group(name: str) -> dict[str, Any] | None:
     """Return the ``APIGroup`` called ``name``, None when it is not served."""
-    versions = [version for known, version in group_versions() if known == name]
+    versions = [version for group_, version in group_versions() if group_ == name]
     if not name or not versions:
         return None
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}

@@ -604,7 +604,7 @@ def _answer(request: HttpRequest, body: bytes, hashed: str) -> HttpResponse:
     else:
         response = HttpResponse(body, content_type=errors.JSON)
     response["ETag"] = etag
-    asked = request.GET.get("hash")
-    lasting = hashed and asked == hashed
+    requested_hash = request.GET.get("hash")
+    lasting = hashed and requested_hash == hashed
     response["Cache-Control"] = "public, immutable" if lasting else errors.NO_CACHE
     return response

@@ -81,15 +81,15 @@ def page(key: str) -> str:
     Raises:
         NotFound: no such group and version.
     """
-    known = {one: (group, version) for group, version, one in openapi3.versions()}
+    versions = {one: (group, version) for group, version, one in openapi3.versions()}
     context: dict[str, Any] = {
         "title": key or "API reference",
         "crumbs": [Link("Stowage", "/"), Link("docs", "/docs/" if key else "")],
     }
     if not key:
-        context["groups"] = [Link(one, f"/docs/{one}/") for one in known]
-    elif key in known:
-        document = openapi3.document(*known[key])
+        context["groups"] = [Link(one, f"/docs/{one}/") for one in versions]
+    elif key in versions:
+        document = openapi3.document(*versions[key])
         context["crumbs"].append(Link(key))
         context["paths"] = list(_paths(document))
         context["schemas"] = list(_schemas(document))

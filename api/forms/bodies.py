@@ -20,10 +20,10 @@ def put_namespace(metadata: dict[str, Any], namespace: str) -> None:
     """Put the namespace of the URL into ``metadata``; another one there is an error."""
     if not namespace:
         return
-    given = metadata.get("namespace")
-    if given in (None, ""):
+    own = metadata.get("namespace")
+    if own in (None, ""):
         metadata["namespace"] = namespace
-    elif given != namespace:
+    elif own != namespace:
         raise BadRequest(
             "the namespace of the provided object does not match the namespace sent on the request"
         )

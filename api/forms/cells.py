@@ -128,8 +128,8 @@ def balancers_of(status: Manifest) -> list[str]:
 
     Rule: ``loadBalancerStatusStringer``.
     """
-    known = (status.get("loadBalancer") or {}).get("ingress") or ()
-    return sorted({one.get("ip") or one.get("hostname") or "" for one in known} - {""})
+    ingresses = (status.get("loadBalancer") or {}).get("ingress") or ()
+    return sorted({one.get("ip") or one.get("hostname") or "" for one in ingresses} - {""})
 
 
 def joined(address: str, port: int) -> str:

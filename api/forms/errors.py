@@ -232,13 +232,13 @@ def last_refusal_for_room(seconds: float) -> str:
     return why if time.monotonic() - at <= seconds else ""
 
 
-def headers(known: errors.StatusError) -> dict[str, str]:
+def headers(status: errors.StatusError) -> dict[str, str]:
     """Return the headers of a failure's answer, beside its type and length."""
     found = {"Cache-Control": NO_CACHE}
-    if known.code == 401:
+    if status.code == 401:
         found["WWW-Authenticate"] = "Bearer"
-    if "retryAfterSeconds" in known.details:
-        found["Retry-After"] = str(known.details["retryAfterSeconds"])
+    if "retryAfterSeconds" in status.details:
+        found["Retry-After"] = str(status.details["retryAfterSeconds"])
     return found
 
 
@@ -251,5 +251,5 @@ def unknown_path(path: str) -> errors.NotFound:
 
 def handle(error: Exception, context: dict[str, Any]) -> Response:
     """Return a view's answer to any exception (DRF's ``EXCEPTION_HANDLER``)."""
-    known = translate(error)
-    return Response(as_status(known), known.code, headers=headers(known), exception=True)
+    status = translate(error)
+    return Response(as_status(status), status.code, headers=headers(status), exception=True)

@@ -21,8 +21,8 @@ _RENDERERS: Final = {
 
 def respond(error: Exception, accept: str = "") -> HttpResponse:
     """Return the HTTP answer for any exception, in a form that an ``Accept`` header takes."""
-    known = errors.translate(error)
-    status = errors.as_status(known)
+    failure = errors.translate(error)
+    status = errors.as_status(failure)
     renderer = _RENDERERS[negotiation.for_failures(accept)]
     try:
         body = renderer.write(status)
@@ -30,7 +30,7 @@ def respond(error: Exception, accept: str = "") -> HttpResponse:
         renderer = renderers.PLAIN
         body = renderer.write(status)
     return HttpResponse(
-        body, content_type=renderer.media_type, status=known.code, headers=errors.headers(known)
+        body, content_type=renderer.media_type, status=failure.code, headers=errors.headers(failure)
     )
 
 

@@ -54,13 +54,13 @@ def forms(accept: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for form, _ in _named(accept)))
 
 
-def meta_version(accept: str, wanted: str) -> str:
+def meta_version(accept: str, chosen_form: str) -> str:
     """Return the version of meta.k8s.io in which an answer of a form is written.
 
     It is the one of the clause by which the form is given: kubectl before 1.16 reads ``v1beta1``
     alone. Rule: ``transformResponseObject``, apiserver ``endpoints/handlers/response.go``, v1.36.
     """
-    return next((version for form, version in _named(accept) if form == wanted), V1)
+    return next((version for form, version in _named(accept) if form == chosen_form), V1)
 
 
 def _named(accept: str) -> Iterator[tuple[str, str]]:
@@ -189,7 +189,7 @@ class Negotiation(BaseContentNegotiation):
 
 def fitting(accept: str, renderers: Iterable[Any]) -> Iterator[Any]:
     """Yield the renderers that write what an ``Accept`` header takes, in its order."""
-    for wanted in forms(accept):
+    for form in forms(accept):
         for renderer in renderers:
-            if renderer.format == wanted:
+            if renderer.format == form:
                 yield renderer

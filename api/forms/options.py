@@ -108,9 +108,9 @@ def delete_options(body: Any, query: QueryDict) -> Manifest:
     Raises:
         BadRequest: something does not decode. Invalid: it decodes and is wrong.
     """
-    given = body.get("apiVersion") if isinstance(body, dict) else None
+    version = body.get("apiVersion") if isinstance(body, dict) else None
     # Every group has a DeleteOptions of the same shape.
-    versions = ("v1", given) if isinstance(given, str) else ("v1",)
+    versions = ("v1", version) if isinstance(version, str) else ("v1",)
     value = wire.request(body, "DeleteOptions", wire_types.DeleteOptions, *versions)
     options: Manifest = {}
     grace = value.get("gracePeriodSeconds")
@@ -152,12 +152,12 @@ def _refuse_unsafe(value: Manifest, query: QueryDict) -> None:
     Raises:
         BadRequest: the parameter is no boolean. Invalid: it is asked for.
     """
-    asked = value.get(_UNSAFE)
-    if asked is None and _UNSAFE in query:
-        asked = wire.boolean(query.get(_UNSAFE, ""), _UNSAFE)
-    if asked:
+    is_unsafe = value.get(_UNSAFE)
+    if is_unsafe is None and _UNSAFE in query:
+        is_unsafe = wire.boolean(query.get(_UNSAFE, ""), _UNSAFE)
+    if is_unsafe:
         detail = "not supported: every object that is stored here can be read before it is deleted"
-        cause = FieldError(NOT_SUPPORTED, _UNSAFE, asked, detail)
+        cause = FieldError(NOT_SUPPORTED, _UNSAFE, is_unsafe, detail)
         raise Invalid("DeleteOptions", "", [cause], "meta.k8s.io")
 
 
@@ -169,8 +169,8 @@ def field_manager(request: Request) -> str:
 
     Rule: managerOrUserAgent, apiserver ``endpoints/handlers/create.go``.
     """
-    given: str = request.query_params.get("fieldManager", "")
-    return given or program(request.META.get("HTTP_USER_AGENT", ""))
+    manager: str = request.query_params.get("fieldManager", "")
+    return manager or program(request.META.get("HTTP_USER_AGENT", ""))
 
 
 def _manager_causes(manager: str) -> list[FieldError]:

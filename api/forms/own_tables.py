@@ -127,9 +127,9 @@ def _decision(item: Manifest, now: datetime) -> Cells:
 def _waiting_pod(item: Manifest, now: datetime) -> Cells:
     waits = item["status"]["waitingFor"]
     due = parse_time(waits[0]["dueAt"]) if waits else None
-    left = UNKNOWN if due is None else human_duration(max((due - now).total_seconds(), 0))
+    remaining = UNKNOWN if due is None else human_duration(max((due - now).total_seconds(), 0))
     plugins = ",".join(one["plugin"] for one in waits)
-    return [item["spec"]["nodeName"], plugins or NONE, left]
+    return [item["spec"]["nodeName"], plugins or NONE, remaining]
 
 
 @PRINTERS.of("Eviction", NAME, "Node, Cause, Taint, Leaves In, Due::1, Blocked By, Lands On")
@@ -164,24 +164,24 @@ def _selection(item: Manifest, now: datetime) -> Cells:
 @PRINTERS.of("Headroom", NAME, "Fits, Nodes:integer, Next Blocked By")
 def _headroom(item: Manifest, now: datetime) -> Cells:
     status = item["status"]
-    told = [f"{one['reason']} ({one['nodes']})" for one in status["blockers"]]
+    blockers = [f"{one['reason']} ({one['nodes']})" for one in status["blockers"]]
     fits = f"{status['fits']}+" if status["limited"] else str(status["fits"])
-    return [fits, status["nodeCount"], "; ".join(told) or NONE]
+    return [fits, status["nodeCount"], "; ".join(blockers) or NONE]
 
 
 @PRINTERS.of("WaitingGroup", NAME, "Pods:integer, State, Blocked By, Oldest::1", AGE)
 def _waiting_group(item: Manifest, now: datetime) -> Cells:
     status = item["status"]
-    told = []
+    blockers = []
     for one in status["blockers"]:
         reasons = ", ".join(one["reasons"])
         if about := [*one["taints"], *one["terms"]]:
             reasons += f": {', '.join(about)}"
-        told.append(f"{reasons} ({one['most']})" if one["most"] else reasons)
+        blockers.append(f"{reasons} ({one['most']})" if one["most"] else reasons)
     return [
         status["pods"],
         status["state"],
-        "; ".join(told) or NONE,
+        "; ".join(blockers) or NONE,
         status["oldest"],
     ]
 

@@ -120,8 +120,8 @@ def _of_content(data: Content, query: Any) -> dict[str, Any]:
     token = table["metadata"].get("continue")
     if token:
         # The token says at which revision the list goes on.
-        kept = {key: value for key, value in query.dict().items() if key not in _OF_REVISIONS}
-        following = "?" + urlencode({**kept, "continue": token})
+        parameters = {key: value for key, value in query.dict().items() if key not in _OF_REVISIONS}
+        following = "?" + urlencode({**parameters, "continue": token})
     value = replies.value_of(data) if _chosen(query) else None
     return {
         "title": data.kind.list_kind.removesuffix("List") + "s",

@@ -49,9 +49,9 @@ class ContinuePagination(BasePagination):
             BadRequest: ``limit`` is no number, or the token was not given out here.
         """
         query = request.query_params
-        asked = (wire.signed(query.get("limit"), "limit") or 0) if query else 0
+        requested = (wire.signed(query.get("limit"), "limit") or 0) if query else 0
         # As the storage of kube-apiserver has it; no list is longer than what a number can say.
-        limit = min(asked, _LONGEST) if asked > 0 else None
+        limit = min(requested, _LONGEST) if requested > 0 else None
         if request.accepted_renderer.format == PAGE:
             limit = min(limit or _OF_A_PAGE, _MOST_OF_A_PAGE)
         if self.most:

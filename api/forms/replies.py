@@ -244,9 +244,9 @@ def join_list(kind: Kind, items: Sequence[bytes], metadata: dict[str, Any]) -> b
         encode(metadata),
     )
     # Kubernetes' items do not say what the list says, and its clients do not ask them.
-    said = b'{"apiVersion":"%s","kind":"%s",' % (kind.api_version.encode(), kind.name.encode())
-    length = len(said)
-    parts = [b"{" + one[length:] if one.startswith(said) else one for one in items]
+    prefix = b'{"apiVersion":"%s","kind":"%s",' % (kind.api_version.encode(), kind.name.encode())
+    length = len(prefix)
+    parts = [b"{" + one[length:] if one.startswith(prefix) else one for one in items]
     if not parts:
         return head + b"]}"
     parts[0] = head + parts[0]  # instead of a copy of the whole

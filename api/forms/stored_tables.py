@@ -122,9 +122,9 @@ def _job_state(item: Manifest) -> str:
 @PRINTERS.of("Job", NAME, "Status, Completions, Duration", AGE, *TEMPLATE)
 def _job(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    done, wanted = status.get("succeeded", 0), spec.get("completions")
-    if wanted is not None:
-        completions = f"{done}/{wanted}"
+    done, completions_ = status.get("succeeded", 0), spec.get("completions")
+    if completions_ is not None:
+        completions = f"{done}/{completions_}"
     elif (spec.get("parallelism") or 0) > 1:
         completions = f"{done}/1 of {spec['parallelism']}"
     else:
@@ -188,15 +188,15 @@ def _metrics(spec: Manifest, status: Manifest) -> str:
         type_ = str(metric.get("type", ""))
         field = type_[:1].lower() + type_[1:]
         source = metric.get(field) or {}
-        seen = (current[index].get(field) or {}) if index < len(current) else {}
+        status_ = (current[index].get(field) or {}) if index < len(current) else {}
         target = source.get("target") or {}
-        wanted, suffix = _amount(target, type_)
-        measured = seen.get("current") or {}
+        target_text, suffix = _amount(target, type_)
+        measured = status_.get("current") or {}
         alike = [one for one in ("averageValue", "averageUtilization", "value") if one in target]
         is_known = any(measured.get(one) is not None for one in alike)
         now_at = _amount({one: measured.get(one) for one in alike}, type_)[0]
         named = f"{source['name']}: " if type_ in ("Resource", "ContainerResource") else ""
-        found.append(f"{named}{now_at if is_known else UNKNOWN}/{wanted}{suffix}")
+        found.append(f"{named}{now_at if is_known else UNKNOWN}/{target_text}{suffix}")
     return _some(found, most=_MOST_METRICS, between=", ") or NONE
 
 
@@ -337,8 +337,8 @@ def _network_policy(item: Manifest, now: datetime) -> Cells:
 
 
 def _modes(modes: Iterable[str]) -> str:
-    given = set(modes)
-    return ",".join(short for mode, short in _MODES.items() if mode in given)
+    present = set(modes)
+    return ",".join(short for mode, short in _MODES.items() if mode in present)
 
 
 def _class_of(item: Manifest) -> str:
@@ -535,9 +535,9 @@ def _workload(item: Manifest, now: datetime) -> Cells:
 )
 def _certificate_request(item: Manifest, now: datetime) -> Cells:
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    known = {one.get("type") for one in status.get("conditions") or ()}
-    states = [name for name in ("Approved", "Denied") if name in known][-1:] or ["Pending"]
-    states += ["Failed"] if "Failed" in known else []
+    types = {one.get("type") for one in status.get("conditions") or ()}
+    states = [name for name in ("Approved", "Denied") if name in types][-1:] or ["Pending"]
+    states += ["Failed"] if "Failed" in types else []
     states += ["Issued"] if status.get("certificate") else []
     life = spec.get("expirationSeconds")
     return [

@@ -391,8 +391,8 @@ def _lease(item: Manifest, now: datetime) -> Cells:
 
 @PRINTERS.of("Scale", NAME, "Desired:integer, Available:integer", AGE)
 def _scale(item: Manifest, now: datetime) -> Cells:
-    wanted, there = ((item.get(part) or {}).get("replicas", 0) for part in ("spec", "status"))
-    return [wanted, there]
+    desired, there = ((item.get(part) or {}).get("replicas", 0) for part in ("spec", "status"))
+    return [desired, there]
 
 
 @PRINTERS.of("RoleBinding", NAME, "Role", AGE, "Users::1, Groups::1, ServiceAccounts::1")

@@ -185,15 +185,15 @@ def patched(
         shown = encode(result).decode()[:_MOST_SHOWN]
         raise Invalid("", "", [FieldError(INVALID, "patch", shown, error.message)]) from error
     owners = _name_owners_once(result, _BY_PATCH)
-    told: list[str] = []
+    warnings: list[str] = []
     if field_validation != "Ignore":
-        told += [f'duplicate field "{path}"' for path in twice.fields]
-        told += [f'unknown field "{path}"' for path in unknown_fields(kind.name, result)]
-    if told and field_validation == "Strict":
+        warnings += [f'duplicate field "{path}"' for path in twice.fields]
+        warnings += [f'unknown field "{path}"' for path in unknown_fields(kind.name, result)]
+    if warnings and field_validation == "Strict":
         shown = encode(result).decode()[:_MOST_SHOWN]
-        raise Invalid("", "", [FieldError(INVALID, "patch", shown, _strict(told))])
+        raise Invalid("", "", [FieldError(INVALID, "patch", shown, _strict(warnings))])
     drop_unknown(kind.name, result)
-    return result, told + owners
+    return result, warnings + owners
 
 
 _BY_PATCH: Final = " after mutating admission happens"
@@ -298,12 +298,12 @@ def validate_fields(value: Manifest, kind: Kind, mode: str, twice: Twice = NOT_T
     """
     if mode == "Ignore":
         return []
-    told = {path: f'unknown field "{path}"' for path in unknown_fields(kind.name, value)}
+    warnings = {path: f'unknown field "{path}"' for path in unknown_fields(kind.name, value)}
     if twice.fields:
         for path in twice.fields:
-            told.setdefault(path, f'duplicate field "{path}"')
-        told = {path: told[path] for path in paths_of(value) if path in told} | told
-    return _tell([*told.values(), *([twice.keys] if twice.keys else [])], kind, mode)
+            warnings.setdefault(path, f'duplicate field "{path}"')
+        warnings = {path: warnings[path] for path in paths_of(value) if path in warnings} | warnings
+    return _tell([*warnings.values(), *([twice.keys] if twice.keys else [])], kind, mode)
 
 
 def _tell(found: list[str], kind: Kind, mode: str) -> list[str]:

@@ -42,9 +42,9 @@ class ComponentStatusesViewSet(OwnViewSet):
 
 
 def _statuses() -> list[Manifest]:
-    known = {part.name: part.problem for part in health.latest()}
+    problems = {part.name: part.problem for part in health.latest()}
     return [
-        _status(name, known.get(part, "unknown: the service has just started"))
+        _status(name, problems.get(part, "unknown: the service has just started"))
         for name, part in _COMPONENTS.items()
     ]
 

@@ -31,16 +31,16 @@ def outcome(
     return errors.success(details=details), status, warnings
 
 
-def answer_of_collection(kind: Kind, wanted: Manifest) -> Response:
+def answer_of_collection(kind: Kind, delete_options: Manifest) -> Response:
     """Return the answer to the deletion of a collection: its objects are gone, or begin to go."""
     success = errors.success(details=_details(kind, ""))
-    return replies.reply(success, warnings=_warnings(kind, wanted))
+    return replies.reply(success, warnings=_warnings(kind, delete_options))
 
 
-def _warnings(kind: Kind, wanted: Manifest) -> list[str]:
+def _warnings(kind: Kind, delete_options: Manifest) -> list[str]:
     """Return the warning for a deletion that names no policy and leaves its dependents."""
     text = ORPHANED_UNASKED.get(kind.name)
-    return [text] if text and not wanted.get("propagationPolicy") else []
+    return [text] if text and not delete_options.get("propagationPolicy") else []
 
 
 def _details(kind: Kind, name: str) -> dict[str, Any]:

@@ -28,9 +28,9 @@ def placed(text: bytes, warnings: list[str], *, may_read: naming.MayRead) -> byt
     if settings.SERVES and (problem := advisor.problem()):  # no dry run waits for one to come
         warnings.append(f"dry run: it is not known where the pod would go: advisor: {problem}")
         return text
-    asked = {"base": "live", "pods": [pod], "admission": False, "explain": "none"}
+    question = {"base": "live", "pods": [pod], "admission": False, "explain": "none"}
     try:
-        answer: Any = advisor.ask("placement", {"spec": asked}, deadline=_SECONDS)
+        answer: Any = advisor.ask("placement", {"spec": question}, deadline=_SECONDS)
     except StatusError as error:
         warnings.append(f"dry run: it is not known where the pod would go: {error.message}")
         return text

@@ -26,7 +26,7 @@ class MixedListView(StatusView):
         """Create the items in the order in which they stand; each is judged by itself."""
         body = wire.typed(request.data, "List", "v1")
         mode = request.query_params.get("fieldValidation", "")
-        wanted: list[tuple[Kind, str, Manifest]] = []
+        new_objects: list[tuple[Kind, str, Manifest]] = []
         warnings: list[str] = []
         for index, item in enumerate(list_items(body)):
             kind = _kind_of(item, index)
@@ -36,12 +36,12 @@ class MixedListView(StatusView):
                 self.user,
                 Attributes("create", kind.group, kind.plural, namespace=namespace),
             )
-            wanted.append((kind, namespace, manifest))
+            new_objects.append((kind, namespace, manifest))
             warnings += found
         manager = options.field_manager(request)
-        for kind, _, manifest in wanted:
+        for kind, _, manifest in new_objects:
             managed_fields.claim(kind, manifest, manager)
-        done = objects.create_all(wanted, now=clock.now(), user=self.user)
+        done = objects.create_all(new_objects, now=clock.now(), user=self.user)
         revision = max((stored.revision for stored in done), default=0)
         for stored in done:
             warnings += stored.warnings

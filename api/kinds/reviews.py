@@ -100,14 +100,14 @@ class LocalSubjectAccessReviewViewSet(SubjectAccessReviewViewSet):
 
     def answer(self, spec: Manifest, namespace: str) -> Manifest:
         """Return whether the user may do what the review asks about, and by which binding."""
-        asked = spec.get("resourceAttributes")
-        if asked is None or spec.get("nonResourceAttributes") is not None:
+        attributes = spec.get("resourceAttributes")
+        if attributes is None or spec.get("nonResourceAttributes") is not None:
             detail = "disallowed on this kind of request"
             raise _wrong(self.kind, "spec.nonResourceAttributes", None, detail)
-        if (asked.get("namespace") or "") != namespace:
+        if (attributes.get("namespace") or "") != namespace:
             detail = f"must match metadata.namespace: {namespace}"
-            given = asked.get("namespace")
-            raise _wrong(self.kind, "spec.resourceAttributes.namespace", given, detail)
+            named = attributes.get("namespace")
+            raise _wrong(self.kind, "spec.resourceAttributes.namespace", named, detail)
         return super().answer(spec, namespace)
 
 
@@ -150,18 +150,18 @@ class TokenReviewViewSet(ReviewViewSet):
             raise Invalid(
                 self.kind, "", [FieldError(REQUIRED, "spec.token", None, detail)], self.group
             )
-        wanted = audiences or [accounts.ISSUER]
+        requested = audiences or [accounts.ISSUER]
         user: User | None = None
-        meant: tuple[str, ...] = (accounts.ISSUER,)
+        valid_for: tuple[str, ...] = (accounts.ISSUER,)
         if accounts.is_one(token):
-            found = accounts.account(token, wanted, now=clock.now())
+            found = accounts.account(token, requested, now=clock.now())
             if found is not None:
-                user, meant = found.user, found.audiences
-        elif accounts.ISSUER in wanted:
+                user, valid_for = found.user, found.audiences
+        elif accounts.ISSUER in requested:
             user = auth.tokens.user(token, time.monotonic())
         if user is None:
             return {"user": {}, "error": "invalid bearer token"}
-        return {"authenticated": True, "user": user_info(user), "audiences": list(meant)}
+        return {"authenticated": True, "user": user_info(user), "audiences": list(valid_for)}
 
 
 def user_info(user: User) -> Manifest:

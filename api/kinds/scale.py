@@ -34,11 +34,11 @@ def scale_of(kind: Kind, item: Manifest) -> Manifest:
     if kind.has_plain_selector:
         selector = {"matchLabels": selector or {}}
     text = format_selector(selector)
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    copied = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
-        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "metadata": {key: metadata[key] for key in copied if key in metadata},
         "spec": {"replicas": spec.get("replicas", 0)},
         "status": {
             "replicas": status.get("replicas", 0),
@@ -77,12 +77,12 @@ def applied(
     """
     metadata, own = scale["metadata"], current["metadata"]
     _require_same(metadata, own)
-    said: Manifest = {"apiVersion": kind.api_version, "kind": kind.name}
-    kept = ("name", "resourceVersion")
-    said["metadata"] = {key: metadata[key] for key in kept if key in metadata}
+    applied_fields: Manifest = {"apiVersion": kind.api_version, "kind": kind.name}
+    copied = ("name", "resourceVersion")
+    applied_fields["metadata"] = {key: metadata[key] for key in copied if key in metadata}
     if "replicas" in (scale.get("spec") or {}):
-        said["spec"] = {"replicas": scale["spec"]["replicas"]}
-    result = managed_fields.apply(kind, current, said, manager, force=force, now=now)
+        applied_fields["spec"] = {"replicas": scale["spec"]["replicas"]}
+    result = managed_fields.apply(kind, current, applied_fields, manager, force=force, now=now)
     result["spec"] = {"replicas": 0, **(result.get("spec") or {})}
     return result
 

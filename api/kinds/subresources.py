@@ -100,11 +100,11 @@ class KindViewSet(ObjectViewSet):
     @action(detail=True, methods=["post"])
     def eviction(self, request: Request) -> Response:
         """Evict a pod, if its budgets allow that."""
-        target, wanted = self.target, self._eviction(request)
+        target, manifest = self.target, self._eviction(request)
         gone = evict_on_request(
-            target.namespace, target.name, wanted, now=clock.now(), user=self.user
+            target.namespace, target.name, manifest, now=clock.now(), user=self.user
         )
-        revision = None if wanted.get("dryRun") else gone.revision
+        revision = None if manifest.get("dryRun") else gone.revision
         return replies.reply(errors.success(201, revision=revision), status=201)
 
     @action(detail=True, methods=["get"])
@@ -126,11 +126,11 @@ class KindViewSet(ObjectViewSet):
         if change is not None:
             return self._set_scale(change, self._manager(request))
         force, manager = options.is_forced(request), self._manager(request)
-        said = self._scale(request.data)
+        scale_ = self._scale(request.data)
 
         def apply(current: Manifest) -> Manifest:
             kind, now = self.target.kind, clock.now()
-            return applied(kind, current, said, manager, force=force, now=now)
+            return applied(kind, current, scale_, manager, force=force, now=now)
 
         return self._write_scale(apply, None)
 

@@ -198,10 +198,10 @@ class StatusView(APIView):
         Raises:
             BadRequest: a parameter has an unknown value.
         """
-        wanted = request.accepted_renderer.format
-        if wanted == negotiation.TABLE:
+        form = request.accepted_renderer.format
+        if form == negotiation.TABLE:
             replies.include_object(request.query_params.get("includeObject"))
-        elif wanted == negotiation.PLAIN:
+        elif form == negotiation.PLAIN:
             wire.boolean(request.query_params.get("pretty"), "pretty")
 
     def carry_out(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -321,8 +321,8 @@ class StatusView(APIView):
         """Return the renderer for a failure, in whatever form the success would have come."""
         if is_browser(request._request):
             return renderers.PAGE
-        wanted = negotiation.for_failures(request.META.get("HTTP_ACCEPT", ""))
+        form = negotiation.for_failures(request.META.get("HTTP_ACCEPT", ""))
         for renderer in self._renderers:
-            if renderer.format == wanted:
+            if renderer.format == form:
                 return renderer
         return renderers.PLAIN

@@ -66,7 +66,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
     pagination_class = ContinuePagination
 
     target: routes.Target
-    _asked: Manifest | None = None
+    _options: Manifest | None = None
     form: other_forms.Form | None = None
     """The form in which the path has its objects, where it is not the one that is stored."""
     deprecated = ""
@@ -271,13 +271,13 @@ class ObjectViewSet(ActionsMixin, StatusView):
             user=self.user,
         )
         metadata = replies.list_metadata(max((stored.revision for stored in done), default=0))
-        made = StoredList(kind, [stored.manifest for stored in done], metadata)
+        stored_list = StoredList(kind, [stored.manifest for stored in done], metadata)
         for stored in done:
             warnings += stored.warnings
         moment = time.monotonic()
         for manifest in manifests:
             warnings += advice.about(manifest.get("kind") or kind.name, manifest, moment)
-        return replies.reply(made, status=201, warnings=warnings)
+        return replies.reply(stored_list, status=201, warnings=warnings)
 
     def update(self, request: Request) -> HttpResponseBase:
         """Replace an object, or its status."""
@@ -298,8 +298,8 @@ class ObjectViewSet(ActionsMixin, StatusView):
         is_there = metadata.get("uid") or (metadata.get("resourceVersion") or "0") != "0"
 
         def create() -> Response:
-            (wanted,) = self.wants(request)
-            auth.require(self.user, msgspec.structs.replace(wanted, verb="create"))
+            (needed,) = self.wants(request)
+            auth.require(self.user, msgspec.structs.replace(needed, verb="create"))
             if form is not None:
                 form.require(manifest, None)
             new = {**manifest, "metadata": dict(metadata)}
@@ -417,7 +417,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
                 objects.follow_at_once(target.kind, target.namespace, target.name, clock.now())
             return self._object(stored.manifest, 200, [*warnings, *stored.warnings])
 
-        wanted = objects.Update(
+        update = objects.Update(
             namespace=target.namespace,
             name=target.name,
             change=required,
@@ -429,14 +429,14 @@ class ObjectViewSet(ActionsMixin, StatusView):
         if batch is not None and objects.are_renewed(
             target.kind, target.namespace, target.subresource
         ):
-            return batch.renew(target.kind, wanted, updated)
-        return updated(objects.carry_out(target.kind, wanted, now=clock.now()))
+            return batch.renew(target.kind, update, updated)
+        return updated(objects.carry_out(target.kind, update, now=clock.now()))
 
     # ----------------------------------------------------------------------------- deletes
 
     def destroy(self, request: Request) -> HttpResponseBase:
         """Delete an object, or begin to."""
-        target, wanted = self.target, self._delete_options(request)
+        target, delete_options = self.target, self._delete_options(request)
 
         def finish(deleted: DeletedObject) -> Response:
             found, code, warnings = deletions.outcome(target.kind, target.name, deleted, wanted)
@@ -450,7 +450,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
             target.kind,
             target.namespace,
             target.name,
-            wanted,
+            delete_options,
             now=clock.now(),
             user=self.user,
         )
@@ -458,7 +458,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
 
     def deletecollection(self, request: Request) -> Response:
         """Delete every object of a collection that the selectors match."""
-        target, wanted = self.target, self._delete_options(request)
+        target, delete_options = self.target, self._delete_options(request)
         query = request.query_params
         version = options.list_version(query)
         if version.least:
@@ -469,7 +469,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         delete_collection(
             target.kind,
             target.namespace,
-            wanted,
+            delete_options,
             label_selector=query.get("labelSelector", ""),
             field_selector=query.get("fieldSelector", ""),
             now=clock.now(),
@@ -477,15 +477,15 @@ class ObjectViewSet(ActionsMixin, StatusView):
             enough=lambda: time.monotonic() > until,
             most=most if most > 0 else None,
         )
-        return deletions.answer_of_collection(target.kind, wanted)
+        return deletions.answer_of_collection(target.kind, delete_options)
 
     def _delete_options(self, request: Request) -> Manifest:
         """Return DeleteOptions from the body and, where that is silent, the parameters."""
-        if self._asked is None:
+        if self._options is None:
             self._limit(request)
             body = request.data if request.body else {}
-            self._asked = options.delete_options(body, request.query_params)
-        return self._asked
+            self._options = options.delete_options(body, request.query_params)
+        return self._options
 
     # ----------------------------------------------------------------------------- helpers
 
@@ -503,9 +503,9 @@ class ObjectViewSet(ActionsMixin, StatusView):
 
         Rule: ``checkName``, apiserver ``endpoints/handlers/rest.go``, v1.36.
         """
-        name, given = self.target.name, metadata.setdefault("name", self.target.name)
-        if given != name:
-            shown = given if isinstance(given, str) else wire.encode(given).decode()
+        name, own_name = self.target.name, metadata.setdefault("name", self.target.name)
+        if own_name != name:
+            shown = own_name if isinstance(own_name, str) else wire.encode(own_name).decode()
             raise BadRequest(
                 f"the name of the object ({shown}) does not match the name on the URL ({name})"
             )

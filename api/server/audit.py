@@ -153,14 +153,14 @@ class _Log:
             with self._lock:
                 self._bytes -= len(entry.request) + len(entry.response)
             try:
-                taken.append(line_of(entry))
+                new_lines.append(line_of(entry))
             except Exception:
                 logger.exception("audit_line_failed", audit_id=entry.id)
                 metrics.dropped.of("error").add()
         if self._file is not None:
             self._lines_of_file += taken
         if settings.AUDIT_KEEP_HOURS:
-            self._lines += taken
+            self._lines += new_lines
 
     def _append_to_file(self) -> bool:
         """Append the lines to the file; False when that has to be tried again later.
@@ -238,16 +238,16 @@ def opened(scope: Scope) -> AuditedRequest:
     return AuditedRequest(_audit_id(raw_header(scope, b"audit-id")), time.time(), scope)
 
 
-def _audit_id(given: bytes) -> str:
+def _audit_id(header: bytes) -> str:
     """Return the id that a client gave, if it is a UUID, or a new one.
 
     It is no secret, so it may come from a generator that costs a tenth of the system's.
     """
-    if given:
+    if header:
         with contextlib.suppress(ValueError):
-            wanted = uuid.UUID(given.decode("latin-1"))
-            if not causes.is_reserved(wanted):
-                return str(wanted)
+            sent_id = uuid.UUID(header.decode("latin-1"))
+            if not causes.is_reserved(sent_id):
+                return str(sent_id)
     bits = f"{random.getrandbits(128):032x}"
     return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-{_VARIANT[bits[16]]}{bits[17:20]}-{bits[20:]}"
 

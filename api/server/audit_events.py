@@ -57,17 +57,17 @@ class AuditedRequest(msgspec.Struct, gc=False):
     is_page: bool = False
     stage: str = COMPLETE
     at: float = 0.0
-    _wanted: RequestAttributes | None = None
+    _attributes: RequestAttributes | None = None
 
     def request_attributes(self) -> RequestAttributes:
         """Return what the request asks for."""
-        if self._wanted is None:
-            self._wanted = wanted_of(self.scope)
-        return self._wanted
+        if self._attributes is None:
+            self._attributes = wanted_of(self.scope)
+        return self._attributes
 
     def does(self, did: Attributes) -> None:
         """Note that a page did what a request of the API would have done."""
-        self._wanted = RequestAttributes(
+        self._attributes = RequestAttributes(
             did.verb,
             self.scope["path"],
             did.group,
@@ -181,7 +181,7 @@ def _person(user: User) -> dict[str, Any]:
 
 def line_of(entry: AuditedRequest) -> AuditLine:
     """Return the line of an entry."""
-    scope, wanted = entry.scope, entry.request_attributes()
+    scope, attributes = entry.scope, entry.request_attributes()
     client = scope.get("client")
     path = blanking.text(scope["path"])
     query = blanking.query(scope["query_string"].decode("latin-1"))
@@ -195,7 +195,7 @@ def line_of(entry: AuditedRequest) -> AuditLine:
         "auditID": entry.id,
         "stage": entry.stage,
         "requestURI": f"{path}?{query}" if query else path,
-        "verb": wanted.verb,
+        "verb": attributes.verb,
         "user": {} if sender is None else _known_person(sender),
     }
     user = entry.user
@@ -205,20 +205,20 @@ def line_of(entry: AuditedRequest) -> AuditLine:
     if agent := header(scope, b"user-agent"):
         event["userAgent"] = blanking.text(agent)
     answer = _answer_of(entry)
-    name = wanted.name
-    if wanted.resource:
+    name = attributes.name
+    if attributes.resource:
         of_object = answer.kind != "Status" and not answer.kind.endswith("List")
-        if of_object and not wanted.subresource:
+        if of_object and not attributes.subresource:
             name = name or answer.metadata.name
         reference = {
-            "resource": blanking.text(wanted.resource),
-            "namespace": blanking.text(wanted.namespace),
+            "resource": blanking.text(attributes.resource),
+            "namespace": blanking.text(attributes.namespace),
             "name": blanking.text(name),
             "uid": answer.metadata.uid if of_object else "",
-            "apiGroup": blanking.text(wanted.group),
-            "apiVersion": blanking.text(wanted.version),
+            "apiGroup": blanking.text(attributes.group),
+            "apiVersion": blanking.text(attributes.version),
             "resourceVersion": answer.metadata.resourceVersion if of_object else "",
-            "subresource": blanking.text(wanted.subresource),
+            "subresource": blanking.text(attributes.subresource),
         }
         event["objectRef"] = {key: value for key, value in reference.items() if value}
     if entry.stage != RECEIVED:
@@ -238,9 +238,9 @@ def line_of(entry: AuditedRequest) -> AuditLine:
         at=datetime.fromtimestamp(entry.at, UTC),
         audit_id=(user.request if user is not None else None) or uuid.UUID(entry.id),
         username=_searched(who.name if who is not None else ""),
-        verb=wanted.verb,
-        resource=_searched(blanking.text(wanted.resource)),
-        namespace=_searched(blanking.text(wanted.namespace)),
+        verb=attributes.verb,
+        resource=_searched(blanking.text(attributes.resource)),
+        namespace=_searched(blanking.text(attributes.namespace)),
         name=_searched(blanking.text(name)),
         code=entry.code,
         text=_encode(event).decode(),
@@ -326,23 +326,23 @@ def _annotations(entry: AuditedRequest) -> dict[str, str]:
     found: dict[str, str] = {}
     if entry.sign_in is not None:
         found["stowage.dev/sign-in"], found["stowage.dev/username"] = entry.sign_in
-    wanted = entry.request_attributes()
-    if entry.user is None or not wanted.path.startswith("/api"):
+    attributes = entry.request_attributes()
+    if entry.user is None or not attributes.path.startswith("/api"):
         return found
-    asked = Attributes(
-        wanted.verb,
-        wanted.group,
-        wanted.resource,
-        wanted.subresource,
-        namespace=wanted.namespace,
-        name=wanted.name,
-        path="" if wanted.resource else wanted.path,
+    question = Attributes(
+        attributes.verb,
+        attributes.group,
+        attributes.resource,
+        attributes.subresource,
+        namespace=attributes.namespace,
+        name=attributes.name,
+        path="" if attributes.resource else attributes.path,
     )
     if entry.code == 403:
         found["authorization.k8s.io/decision"] = "forbid"
         return found
     if entry.roles is not None or "system:masters" in entry.user.groups:
-        decision = authorizer.decide(entry.user, asked, entry.roles)
+        decision = authorizer.decide(entry.user, question, entry.roles)
         if decision.allowed:
             found["authorization.k8s.io/decision"] = "allow"
             found["authorization.k8s.io/reason"] = decision.reason

@@ -87,30 +87,30 @@ class _Group(Generic[Wanted, Result]):
 
     def __init__(self, do: Callable[[Sequence[Wanted]], Sequence[Result | Exception]]) -> None:
         self._do = do
-        self._wanted: list[tuple[Place, Wanted, Callable[[Result], Any]]] = []
+        self._requests: list[tuple[Place, Wanted, Callable[[Result], Any]]] = []
 
-    def add(self, wanted: Wanted, finish: Callable[[Result], Any], place: AnyPlace) -> AnyPlace:
+    def add(self, request: Wanted, finish: Callable[[Result], Any], place: AnyPlace) -> AnyPlace:
         """Take one request's wish; its place gets what ``finish`` makes of the result."""
-        self._wanted.append((place, wanted, finish))
+        self._requests.append((place, request, finish))
         return place
 
     def execute(self) -> None:
         """Do all of it; every place has its answer afterwards."""
-        self._execute(self._wanted)
+        self._execute(self._requests)
 
-    def _execute(self, wanted: list[tuple[Place, Wanted, Callable[[Result], Any]]]) -> None:
+    def _execute(self, requests: list[tuple[Place, Wanted, Callable[[Result], Any]]]) -> None:
         try:
-            results = self._do([one for _, one, _ in wanted])
+            results = self._do([one for _, one, _ in requests])
         except Exception as error:  # noqa: BLE001  # it becomes an answer
-            if len(wanted) == 1 or sql.is_away(error):
-                for place, _, _ in wanted:  # the database failed, none of the requests
+            if len(requests) == 1 or sql.is_away(error):
+                for place, _, _ in requests:  # the database failed, none of the requests
                     place.fail(error)
                 return
             # One request that nothing foresaw must not fail the others; nothing was stored.
-            for one in wanted:
+            for one in requests:
                 self._execute([one])
             return
-        for (place, _, finish), result in zip(wanted, results, strict=True):
+        for (place, _, finish), result in zip(requests, results, strict=True):
             if isinstance(result, Exception):
                 place.fail(result)
             else:
@@ -135,9 +135,9 @@ class Batch:
         """Create an object; return the place that gets what ``finish`` returns."""
 
         def do(
-            wanted: Sequence[tuple[str, Manifest, User]],
+            new_objects: Sequence[tuple[str, Manifest, User]],
         ) -> Sequence[StoredObject | StatusError]:
-            return objects.create_each(kind, wanted, now=clock.now())
+            return objects.create_each(kind, new_objects, now=clock.now())
 
         group = self._group(f"create {kind.name}", do)
         return group.add((namespace, manifest, user), finish, place)
@@ -151,20 +151,23 @@ class Batch:
     ) -> AnyPlace:
         """Delete an object, or begin to; return the place that gets what ``finish`` returns."""
 
-        def do(wanted: Sequence[Deletion]) -> Sequence[DeletedObject | StatusError]:
-            return objects.delete_each(kind, wanted, now=clock.now())
+        def do(request: Sequence[Deletion]) -> Sequence[DeletedObject | StatusError]:
+            return objects.delete_each(kind, request, now=clock.now())
 
         return self._group(f"delete {kind.name}", do).add(wanted, finish, place)
 
     def renew(
-        self, kind: Kind, wanted: objects.Update, finish: Callable[[StoredObject], HttpResponseBase]
+        self,
+        kind: Kind,
+        request: objects.Update,
+        finish: Callable[[StoredObject], HttpResponseBase],
     ) -> DeferredAnswer:
         """Update an object that says that its holder lives, and answer what ``finish`` returns."""
 
-        def do(wanted: Sequence[objects.Update]) -> Sequence[StoredObject | Exception]:
-            return objects.renew_each(kind, wanted, now=clock.now())
+        def do(request: Sequence[objects.Update]) -> Sequence[StoredObject | Exception]:
+            return objects.renew_each(kind, request, now=clock.now())
 
-        return self._group(f"renew {kind.name}", do).add(wanted, finish, DeferredAnswer())
+        return self._group(f"renew {kind.name}", do).add(request, finish, DeferredAnswer())
 
     def read_pod(
         self, namespace: str, name: str, finish: Callable[[bytes], HttpResponseBase]
@@ -190,11 +193,11 @@ class Batch:
         return group
 
 
-def _read_pods(wanted: Sequence[tuple[str, str]]) -> list[bytes | StatusError]:
-    found = find_pods(wanted)
+def _read_pods(keys: Sequence[tuple[str, str]]) -> list[bytes | StatusError]:
+    found = find_pods(keys)
     return [
         not_found("Pod", name) if body is None else body
-        for (_, name), body in zip(wanted, found, strict=True)
+        for (_, name), body in zip(keys, found, strict=True)
     ]
 
 

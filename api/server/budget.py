@@ -44,9 +44,9 @@ class Budget:
     def give_back(self, flow: str, size: int) -> None:
         """Stop counting bytes of a flow that ``take`` counted."""
         self._used -= size
-        left = self._flows[flow] - size
-        if left:
-            self._flows[flow] = left
+        remaining = self._flows[flow] - size
+        if remaining:
+            self._flows[flow] = remaining
         else:
             del self._flows[flow]
 

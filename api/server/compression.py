@@ -45,12 +45,12 @@ def compressed(answer: Answer) -> Answer:
     """
     status, headers, body = answer
     packed = gzip.compress(body, _LEVEL, mtime=0)
-    kept = [one for one in headers if one[0] not in (b"content-length", b"vary")]
+    others = [one for one in headers if one[0] not in (b"content-length", b"vary")]
     vary = [value for name, value in headers if name == b"vary"]
     return (
         status,
         [
-            *kept,
+            *others,
             (b"content-encoding", b"gzip"),
             (b"vary", b", ".join([*vary, b"Accept-Encoding"])),
             (b"content-length", str(len(packed)).encode()),

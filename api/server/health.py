@@ -185,16 +185,16 @@ def _followers() -> Iterator[Part]:
     found = _or_none(partial(aside.standing, clock.now()))
     if found is None:
         return
-    told = [
+    problems = [
         f"{follower} goes on without {count} object{'s' if count > 1 else ''}"
         for follower, count in found.set_aside.items()
     ]
-    told += [
+    problems += [
         f"{name} is {lag:.0f} s behind"
         for name, lag in sorted(found.lag_seconds.items())
         if lag > aside.LAG_SECONDS
     ]
-    yield Part("followers", "; ".join(told), needed=False)
+    yield Part("followers", "; ".join(problems), needed=False)
 
 
 @cache
@@ -306,7 +306,7 @@ class _Lookout:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._every: float | None = None
-        self._asked = False
+        self._is_asked = False
         self._asked_at = time.monotonic()
         self._began_at = 0.0
         """When the last look began that is over."""
@@ -338,7 +338,7 @@ class _Lookout:
         others: list[Part] = []
         while True:
             with self._changed:
-                self._asked = False
+                self._is_asked = False
                 if self._thread is not threading.current_thread():
                     break
             began = time.monotonic()
@@ -359,7 +359,7 @@ class _Lookout:
                 self._changed.notify_all()
                 pause = self._every and max(0.0, self._pause() - (time.monotonic() - began))
                 self._changed.wait_for(
-                    lambda: self._asked or self._thread is not threading.current_thread(), pause
+                    lambda: self._is_asked or self._thread is not threading.current_thread(), pause
                 )
         connection.close()
 
@@ -386,7 +386,7 @@ class _Lookout:
             may_be_old = _TOO_OLD_SECONDS
             if now - self._asked_at > _ASKED_LATELY_SECONDS:  # then it is looked at from now on
                 may_be_old += _SELDOM_SECONDS
-                self._asked = True
+                self._is_asked = True
                 self._changed.notify_all()
             self._asked_at = now
         if age <= may_be_old:
@@ -419,7 +419,7 @@ class _Lookout:
         self.start()
         now = time.monotonic()
         with self._changed:
-            self._asked, self._asked_at = True, now
+            self._is_asked, self._asked_at = True, now
             self._changed.notify_all()
             if self._changed.wait_for(lambda: self._began_at >= now, seconds):
                 return self._parts

@@ -114,22 +114,22 @@ def troubles(parts: Sequence[Part]) -> list[Trouble]:
 
 def alive(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Return what ``/livez`` and ``/healthz`` are about, given the parts of ``/readyz``."""
-    known = {part.name: part.problem for part in parts}
-    told = [name for name in _OF_LIFE if name != "ping" and _THERE.get(name, name) in known]
-    more = [Part(name, known[_THERE.get(name, name)], needed=False) for name in told]
+    problems = {part.name: part.problem for part in parts}
+    names = [name for name in _OF_LIFE if name != "ping" and _THERE.get(name, name) in problems]
+    more = [Part(name, problems[_THERE.get(name, name)], needed=False) for name in names]
     return (*ALIVE, *more)
 
 
 def of(endpoint: str, parts: Sequence[Part], query: str) -> tuple[int, str]:
     """Return status and text of an endpoint that was asked with these parameters."""
-    asked = parse_qs(query, keep_blank_values=True)
-    excluded = {_name(parts, one): one for one in asked.get("exclude", ())}
+    parameters = parse_qs(query, keep_blank_values=True)
+    excluded = {_name(parts, one): one for one in parameters.get("exclude", ())}
     counted = [part for part in parts if part.name not in excluded]
     failed = [part.name for part in counted if part.problem and part.needed]
     status = 503 if failed else 200
-    if "verbose" not in asked and endpoint != "readyz":
+    if "verbose" not in parameters and endpoint != "readyz":
         return status, "ok"
-    if "verbose" not in asked:
+    if "verbose" not in parameters:
         last = f"not ready: {', '.join(failed)}" if failed else "ready"
         return status, "\n".join([*map(_line, counted), last, ""])
     lines = [
@@ -151,8 +151,8 @@ def of_one(parts: Sequence[Part], name: str) -> tuple[int, str] | None:
     return (503, f"{found.problem}\n") if found.problem and found.needed else (200, "ok")
 
 
-def _name(parts: Sequence[Part], asked: str) -> str:
-    return asked if any(part.name == asked for part in parts) else _THERE.get(asked, asked)
+def _name(parts: Sequence[Part], name: str) -> str:
+    return name if any(part.name == name for part in parts) else _THERE.get(name, name)
 
 
 def _line(part: Part) -> str:
@@ -163,9 +163,11 @@ def _line(part: Part) -> str:
 
 def _by_their_names(parts: Sequence[Part]) -> list[tuple[str, Part]]:
     """Return the parts that Kubernetes has, too, by the names that it gives them."""
-    known = {part.name: part for part in parts}
+    by_name = {part.name: part for part in parts}
     return [
-        (name, known[ours]) for name, ours in _THERE.items() if name not in known and ours in known
+        (name, by_name[ours])
+        for name, ours in _THERE.items()
+        if name not in by_name and ours in by_name
     ]
 
 

@@ -219,7 +219,7 @@ class Lane(Generic[Work, Answer]):
     def _take(self) -> "_Batch[Work, Answer]":
         """Return the next batch, empty when no flow may run now."""
         batch: list[tuple[Work, asyncio.Future[Answer], float]] = []
-        taken: dict[_Flow[Work, Answer], int] = {}
+        numbers: dict[_Flow[Work, Answer], int] = {}
         pauses: list[float] = []
         heavy = self._shares.heavy
         now = time.monotonic() if heavy else 0.0
@@ -239,7 +239,7 @@ class Lane(Generic[Work, Answer]):
                     passed.append(flow)
                     continue
                 if flow.name in heavy:
-                    if taken:  # who is light does not wait for its part of a batch
+                    if numbers:  # who is light does not wait for its part of a batch
                         again.append(flow)
                         continue
                     if wait := self._must_wait(flow, now):
@@ -252,19 +252,19 @@ class Lane(Generic[Work, Answer]):
                 batch += [waiting.popleft() for _ in range(number)]
                 flow.running += 1
                 flow.begun_at, flow.yields_since = now, None
-                taken[flow] = number
+                numbers[flow] = number
                 if waiting:
                     again.append(flow)
-            left = bool(turns) or any(
+            may_go_on = bool(turns) or any(
                 flow.running < (1 if flow.name in heavy else cap) for flow in again
             )
-            self._drop_tokens(len(batch) - 1, left=left)
+            self._drop_tokens(len(batch) - 1, may_go_on=may_go_on)
             turns.extendleft(reversed(passed))
             turns.extend(again)
-        return _Batch(batch, taken, min(pauses) if pauses else None)
+        return _Batch(batch, numbers, min(pauses) if pauses else None)
 
-    def _drop_tokens(self, number: int, *, left: bool) -> None:
-        """Take the tokens of a batch but the first; ``left``: another thread may run as well.
+    def _drop_tokens(self, number: int, *, may_go_on: bool) -> None:
+        """Take the tokens of a batch but the first; ``may_go_on``: another thread may run as well.
 
         Tokens do not say whose they are, and what could not run when its own came has none. So one
         stays, or is put back, while there is work that another thread may do: it must not wait for
@@ -274,7 +274,7 @@ class Lane(Generic[Work, Answer]):
         with contextlib.suppress(Empty):
             for _ in range(number):
                 tokens.get_nowait()
-        if left and number >= 0 and tokens.empty():
+        if may_go_on and number >= 0 and tokens.empty():
             tokens.put(None)
         self._wake()
 
@@ -288,12 +288,12 @@ class Lane(Generic[Work, Answer]):
             return max(0.0, flow.yields_since + YIELD_SECONDS - now)
         return 0.0
 
-    def _release(self, taken: "_Batch[Work, Answer]", computed: float, lasted: float) -> None:
+    def _release(self, batch: "_Batch[Work, Answer]", computed: float, lasted: float) -> None:
         """Note that a batch is done: how long its thread computed, and how long it lasted."""
         with self._lock:
-            for flow, number in taken.flows.items():
+            for flow, number in batch.flows.items():
                 flow.running -= 1
-                part = number / len(taken.batch)
+                part = number / len(batch.batch)
                 self._shares.note(flow.name, part * computed, part * lasted)
             if len(self._flows) > MAX_WAITING:
                 self._flows = {n: f for n, f in self._flows.items() if f.waiting or f.running}

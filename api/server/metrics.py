@@ -57,8 +57,8 @@ def _place(path: str, route: Route, reported: str) -> _RequestScope:
     target = route.target
     if target is None:
         first = "/".join(path.split("/")[:3]).rstrip("/") or "/"
-        known = first if first in _OTHER_PATHS else "/" + path.strip("/").partition("/")[0]
-        return _RequestScope(("", "", "", known if known in _OTHER_PATHS else "", ""))
+        prefix = first if first in _OTHER_PATHS else "/" + path.strip("/").partition("/")[0]
+        return _RequestScope(("", "", "", prefix if prefix in _OTHER_PATHS else "", ""))
     found = split(path)
     if target.name or reported == "POST":
         scope = "resource"

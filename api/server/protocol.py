@@ -395,12 +395,12 @@ def max_connections() -> int:
     global _descriptors  # noqa: PLW0603  # a fact about the process, found once
     if not _descriptors:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = max(soft, min(hard, 2 * settings.MAX_CONNECTIONS))
+        limit = max(soft, min(hard, 2 * settings.MAX_CONNECTIONS))
         if hard == resource.RLIM_INFINITY:
-            wanted = max(soft, 2 * settings.MAX_CONNECTIONS)
-        if wanted != soft:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        _descriptors = wanted
+            limit = max(soft, 2 * settings.MAX_CONNECTIONS)
+        if limit != soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        _descriptors = limit
     room = _descriptors - 128
     return max(16, min(settings.MAX_CONNECTIONS, room - room // 5))  # a fifth is for handshakes
 

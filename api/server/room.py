@@ -24,14 +24,14 @@ class _Room:
     """
 
     def __init__(self) -> None:
-        self._seen: tuple[float, int | None] = (float("-inf"), None)
+        self._last: tuple[float, int | None] = (float("-inf"), None)
 
     def free(self) -> int | None:
         """Return the free bytes that PostgreSQL's user may fill, ``None`` if not to be known."""
         folder = settings.DATABASE_FOLDER
         if folder is None:
             return None
-        looked, free = self._seen
+        looked, free = self._last
         now = time.monotonic()
         if now - looked <= _LOOK_SECONDS:
             return free
@@ -40,7 +40,7 @@ class _Room:
             free = disk.f_bavail * disk.f_frsize
         except OSError:
             free = None
-        self._seen = now, free
+        self._last = now, free
         return free
 
 

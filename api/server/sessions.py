@@ -15,25 +15,25 @@ class Sessions:
     """Which cookies belong to people who are logged in; bounded, and forgotten now and then."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, str] = {}
+        self._users: dict[bytes, str] = {}
 
     def flow(self, scope: Scope) -> str:
         """Return the flow of a browser whose session was seen to be good, empty for others."""
         session = _session(scope)
-        return self._known.get(session, "") if session else ""
+        return self._users.get(session, "") if session else ""
 
     def saw(self, scope: Scope, user: str) -> None:
         """Note that a request's session is a user's; called on threads."""
         session = _session(scope)
         if not session:
             return
-        if len(self._known) >= MAX_SESSIONS:
-            self._known.clear()
-        self._known[session] = user
+        if len(self._users) >= MAX_SESSIONS:
+            self._users.clear()
+        self._users[session] = user
 
     def forget(self, scope: Scope) -> None:
         """Note that a request's session is nobody's."""
-        self._known.pop(_session(scope), None)
+        self._users.pop(_session(scope), None)
 
 
 def _session(scope: Scope) -> bytes:

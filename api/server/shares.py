@@ -92,4 +92,4 @@ def heavy_of(used: dict[str, float], *, busy: float, seconds: float) -> frozense
     if busy < BUSY or len(used) < 2:
         return frozenset()
     part = max(sum(used.values()) / len(used), NOTABLE * seconds)
-    return frozenset(flow for flow, taken in used.items() if taken > part)
+    return frozenset(flow for flow, computed in used.items() if computed > part)

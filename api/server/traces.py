@@ -15,8 +15,8 @@ def begin(scope: MutableMapping[str, Any]) -> None:
     target = routes.of(scope).target
     if scope["method"] != "POST" or target is None or target.kind.name != "Pod" or target.name:
         return
-    given: bytes = next((v for key, v in scope["headers"] if key == b"traceparent"), b"")
-    span = tracing.request(scope["path"], given.decode("latin-1"))
+    parent: bytes = next((v for key, v in scope["headers"] if key == b"traceparent"), b"")
+    span = tracing.request(scope["path"], parent.decode("latin-1"))
     if span is not None:
         scope[tracing.KEY] = span
 

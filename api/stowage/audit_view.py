@@ -37,7 +37,7 @@ class AuditViewSet(OwnViewSet):
         query = request.query_params
         if settings.AUDIT_KEEP_HOURS:
             self.require_kept(settings.AUDIT_KEEP_HOURS * 3600)
-        wanted = Search(
+        filters = Search(
             username=query.get("user", ""),
             verb=query.get("verb", ""),
             resource=query.get("resource", ""),
@@ -50,7 +50,7 @@ class AuditViewSet(OwnViewSet):
         )
         limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
         before = wire.integer(query.get("continue"), "continue") or 0
-        lines, more = audit_log.search(wanted, limit=limit, before=before)
+        lines, more = audit_log.search(filters, limit=limit, before=before)
         return replies.reply(
             {
                 "kind": "EventList",

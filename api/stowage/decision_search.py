@@ -82,12 +82,12 @@ def _needs(namespace: str) -> Attributes:
     return Attributes("get", "", "pods", "decisions", namespace=namespace)
 
 
-def bounded(user: User, wanted: Search) -> Search:
+def bounded(user: User, filters: Search) -> Search:
     """Return a search without what a user's right does not reach back to. May query."""
-    began = reach.beginning(user, _needs(wanted.namespace))
-    if began is None or (wanted.since is not None and wanted.since >= began.at):
-        return wanted
-    return msgspec.structs.replace(wanted, since=began.at)
+    began = reach.beginning(user, _needs(filters.namespace))
+    if began is None or (filters.since is not None and filters.since >= began.at):
+        return filters
+    return msgspec.structs.replace(filters, since=began.at)
 
 
 class DecisionSearchViewSet(OwnViewSet):
@@ -111,8 +111,8 @@ class DecisionSearchViewSet(OwnViewSet):
         self.require_kept(settings.DECISION_SECONDS)
         limit = min(wire.integer(query.get("limit"), "limit") or _MANY, MOST)
         before = wire.integer(query.get("continue"), "continue") or 0
-        wanted = bounded(self.user, read(query, at=self.moment))
-        found = decision_search.search(wanted, limit=limit, before=before)
+        filters = bounded(self.user, read(query, at=self.moment))
+        found = decision_search.search(filters, limit=limit, before=before)
         metadata = {"continue": str(found.more)} if found.more else {}
         items = [{"metadata": {"name": str(one.id)}, **one.manifest()} for one in found.items]
         return replies.reply(MadeManifests(KIND, items, metadata))

@@ -147,13 +147,13 @@ def _form(request: Request) -> tuple[str, bool]:
     return form, full
 
 
-def _choice(given: str | None, name: str, words: tuple[str, ...]) -> str:
-    if not given:
+def _choice(value: str | None, name: str, words: tuple[str, ...]) -> str:
+    if not value:
         return words[0]
-    if given not in words:
+    if value not in words:
         listed = ", ".join(words)
-        raise BadRequest(f'invalid value "{given}" for {name}: supported values: {listed}')
-    return given
+        raise BadRequest(f'invalid value "{value}" for {name}: supported values: {listed}')
+    return value
 
 
 def _text(text: str) -> HttpResponse:

@@ -210,8 +210,8 @@ class UsageViewSet(OwnViewSet):
     def update(self, request: Request, node: str) -> Response:
         """Keep a report; the body's ``usage`` is that of ``Report``."""
         body = request.data
-        given = body.get("usage") if isinstance(body, dict) else None
-        usage.report(node, given if isinstance(given, dict) else {}, now=clock.now())
+        report = body.get("usage") if isinstance(body, dict) else None
+        usage.report(node, report if isinstance(report, dict) else {}, now=clock.now())
         return replies.reply(_usage_manifest(node))
 
 
@@ -246,15 +246,15 @@ class ZonesViewSet(OwnViewSet):
         then = self.revision
         zones: dict[str, Manifest]
         if then is None:
-            kept = stored_state("node-lifecycle")
-            waiting = kept.get("waiting", [])
+            stored = stored_state("node-lifecycle")
+            waiting = stored.get("waiting", [])
             zones = {
                 name: {
                     "state": zone["state"],
                     "taintsPerSecond": zone["rate"],
                     "tokens": round(zone["tokens"], 3),
                 }
-                for name, zone in kept.get("zones", {}).items()
+                for name, zone in stored.get("zones", {}).items()
             }
         else:
             found = zones_at(then)

@@ -115,8 +115,8 @@ class PlansViewSet(OwnViewSet):
         A user who may not list all pods sees neither the pods that leave nor why steps failed.
         """
         named = naming.reads_all(self.user)
-        told = manifest(find_plan(name), named=named, reader=self.user)
-        return replies.reply(MadeManifests(KIND, [told], {}, alone=True))
+        plan = manifest(find_plan(name), named=named, reader=self.user)
+        return replies.reply(MadeManifests(KIND, [plan], {}, alone=True))
 
     def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Have an advisor predict a new plan, or a plan that is to be applied or undone."""
@@ -352,15 +352,15 @@ def differences(before: Manifest, after: Manifest, holding: str) -> Iterator[Man
         yield {"part": "steps", "before": steps[0], "after": steps[1]}
 
 
-def _essence(part: str, told: Manifest | None, holding: str) -> Manifest | None:
+def _essence(part: str, entry: Manifest | None, holding: str) -> Manifest | None:
     """Return of what is told about a pod what must not change."""
-    if told is None:
+    if entry is None:
         return None
     if part == "placed":
-        return {"nodeName": told.get("nodeName")}
-    found = {key: told.get(key) for key in ("uid", "nodeName", "cause", "rule", "blockedBy")}
+        return {"nodeName": entry.get("nodeName")}
+    found = {key: entry.get(key) for key in ("uid", "nodeName", "cause", "rule", "blockedBy")}
     if holding == LANDINGS:
-        found["landing"] = (told.get("landing") or {}).get("nodeName")
+        found["landing"] = (entry.get("landing") or {}).get("nodeName")
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -388,8 +388,8 @@ def _changed(plan: StoredPlan, new: StoredPlan, found: list[Manifest], *, by: Us
     )
 
 
-def _text(told: object) -> str:
-    return "nothing" if told is None else msgspec.json.encode(told).decode()
+def _text(entry: object) -> str:
+    return "nothing" if entry is None else msgspec.json.encode(entry).decode()
 
 
 def manifest(
@@ -400,8 +400,8 @@ def manifest(
     ``brief``: without who leaves and where each lands; not ``named``: without messages as well,
     which name pods, too.
     """
-    asked, outcome = plan.posted_document(), plan.prediction()
-    spec: Manifest = asked.get("spec") or {}
+    posted, outcome = plan.posted_document(), plan.prediction()
+    spec: Manifest = posted.get("spec") or {}
     metadata: Manifest = {
         "name": plan.name,
         "uid": str(causes.uid_of(causes.PLAN, plan.id)),

@@ -124,8 +124,8 @@ class WebhooksViewSet(OwnViewSet):
             )
         self._check(body.spec)
         secret = body.spec.secret or f"whsec_{secrets.token_urlsafe(32)}"
-        made = webhooks.create(name, _stored(body.spec), secret, now=clock.now())
-        shown = _shown(made, self.user)
+        webhook = webhooks.create(name, _stored(body.spec), secret, now=clock.now())
+        shown = _shown(webhook, self.user)
         if not body.spec.secret:
             shown["spec"]["secret"] = secret
         return replies.reply(shown, status=201)
@@ -169,10 +169,10 @@ class WebhooksViewSet(OwnViewSet):
         """Deliver everything after a revision again."""
         webhooks.get(name)  # that there is none is said first, whatever the revision
         try:
-            asked = msgspec.convert(request.data, Replay)
+            replay = msgspec.convert(request.data, Replay)
         except msgspec.ValidationError as error:
             raise BadRequest(f"Replay cannot be handled: {error}") from None
-        revision = wire.integer(asked.since, "since") or 0
+        revision = wire.integer(replay.since, "since") or 0
         lineage.require(revision)
         kept_after = lineage.kept_after()
         if revision < kept_after:
@@ -191,8 +191,8 @@ class WebhooksViewSet(OwnViewSet):
             raise BadRequest(f"spec.types: Required value: one or more of {', '.join(TYPES)}")
         for place, one in enumerate(spec.types):
             if one not in TYPES:
-                known = ", ".join(TYPES)
-                raise BadRequest(f'spec.types[{place}]: Unsupported value: "{one}": of {known}')
+                supported = ", ".join(TYPES)
+                raise BadRequest(f'spec.types[{place}]: Unsupported value: "{one}": of {supported}')
             if one in spec.types[:place]:
                 raise BadRequest(f'spec.types[{place}]: Duplicate value: "{one}"')
         if bool(spec.kinds) is not (CHANGE in spec.types):

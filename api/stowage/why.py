@@ -75,7 +75,7 @@ class WhyViewSet(CompressedViewSet):
         world = query.get("world") or ""
         if world not in ("", "now", "then"):
             raise BadRequest(f'invalid value "{world}" for world: supported values: now, then')
-        asked = {
+        spec = {
             "namespace": namespace,
             "name": name,
             "world": world,
@@ -84,9 +84,9 @@ class WhyViewSet(CompressedViewSet):
             "remedies": _unless_refused(query.get("remedies")),
         }
         if limit is not None:
-            asked["limit"] = limit
-        asked |= self.told(namespace, name)
-        return replies.reply(advisor.ask_text("why", asked))
+            spec["limit"] = limit
+        spec |= self.told(namespace, name)
+        return replies.reply(advisor.ask_text("why", spec))
 
 
 KIND: Final = Kind(name="WaitingGroup", group=GROUP)
@@ -102,8 +102,8 @@ class WaitingGroupsViewSet(CompressedViewSet):
     def list(self, request: Request, namespace: str = "") -> Response:
         """Return a WaitingGroupList, the largest first; with ``remedies`` what would help."""
         with_remedies = wire.boolean(request.query_params.get("remedies"), "remedies")
-        told = self.told(namespace) if with_remedies else {}
-        found = _groups(namespace=namespace, remedies=with_remedies, **told)
+        restrictions = self.told(namespace) if with_remedies else {}
+        found = _groups(namespace=namespace, remedies=with_remedies, **restrictions)
         metadata = replies.list_metadata(found["revision"])
         if found["notExamined"]:
             metadata["podsNotExamined"] = found["notExamined"]
@@ -116,8 +116,8 @@ class WaitingGroupsViewSet(CompressedViewSet):
         return replies.reply(MadeManifests(KIND, found["items"], metadata, alone=True))
 
 
-def _groups(**asked: Any) -> Manifest:
-    found: Manifest = advisor.ask("waiting-groups", asked)
+def _groups(**question: Any) -> Manifest:
+    found: Manifest = advisor.ask("waiting-groups", question)
     return found
 
 

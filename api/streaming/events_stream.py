@@ -68,7 +68,7 @@ class StreamFilters(msgspec.Struct, frozen=True, kw_only=True):
 class Request(msgspec.Struct, frozen=True):
     """A checked request: what is wanted, from which revision on, for how long, by which rights."""
 
-    wanted: StreamFilters
+    filters: StreamFilters
     cursor: int
     seconds: float
     needs: tuple[Attributes, ...]
@@ -126,11 +126,11 @@ def _open(scope: Scope) -> Request:
         raise errors.MethodNotAllowed(errors.WRONG_METHOD)
     user = auth.authenticate(claim_of_headers(scope["headers"]))
     query = parameters(scope)
-    wanted = read(query)
-    if CHANGE in wanted.types and not query.get("kinds"):
-        may = [one for one in wanted.kinds if _may(user, to_watch(one, wanted.namespace))]
-        wanted = msgspec.structs.replace(wanted, kinds=frozenset(may))
-    needs = rights_for(wanted.types, sorted(wanted.kinds), wanted.namespace)
+    filters = read(query)
+    if CHANGE in filters.types and not query.get("kinds"):
+        may = [one for one in filters.kinds if _may(user, to_watch(one, filters.namespace))]
+        filters = msgspec.structs.replace(filters, kinds=frozenset(may))
+    needs = rights_for(filters.types, sorted(filters.kinds), filters.namespace)
     if not needs:
         raise BadRequest("kinds: Required value: there is no kind that you may watch")
     for one in needs:
@@ -150,51 +150,51 @@ def _open(scope: Scope) -> Request:
         cursor = changes.settled().mark
     seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
     length = float(seconds) if seconds else _jitter.uniform(*_SECONDS)
-    return Request(wanted, cursor, length, tuple(needs), notices.source_of(identity["uid"]))
+    return Request(filters, cursor, length, tuple(needs), notices.source_of(identity["uid"]))
 
 
 class Teller:
     """Turns events into the messages of one stream."""
 
-    def __init__(self, wanted: StreamFilters, source: str) -> None:
-        self._wanted = wanted
+    def __init__(self, filters: StreamFilters, source: str) -> None:
+        self._filters = filters
         self._source = source
 
     def messages(self, events: Sequence[Event]) -> list[Message]:
         """Return what the client wants to be told of these events."""
         chosen = [event for event in events if self._concerns(event)]
-        if self._wanted.only_latest:
+        if self._filters.only_latest:
             chosen = streams.latest(chosen)
         return [message for event in chosen for message in self._messages(event)]
 
     def _concerns(self, event: Event) -> bool:
-        if event.change.kind == "Event" and not self._wanted.types.isdisjoint(OF_EVENTS):
+        if event.change.kind == "Event" and not self._filters.types.isdisjoint(OF_EVENTS):
             return True  # what it tells of is judged when that is known
         return self._selected(event)
 
     def _is_wanted(self, notice: Notice) -> bool:
         """Return whether one of a plan or a brake is: these have neither namespace nor labels."""
-        wanted = self._wanted
-        if wanted.namespace or wanted.node or not wanted.selector.everything:
+        filters = self._filters
+        if filters.namespace or filters.node or not filters.selector.everything:
             return False
-        return not wanted.name or notice.name == wanted.name
+        return not filters.name or notice.name == filters.name
 
     def _selected(self, event: Event) -> bool:
-        wanted, change = self._wanted, event.change
-        if wanted.namespace and change.namespace != wanted.namespace:
+        filters, change = self._filters, event.change
+        if filters.namespace and change.namespace != filters.namespace:
             return False
-        if wanted.name and change.name != wanted.name:
+        if filters.name and change.name != filters.name:
             return False
-        if wanted.node and not change.concerns_node(wanted.node):
+        if filters.node and not change.concerns_node(filters.node):
             return False
-        if wanted.selector.everything:
+        if filters.selector.everything:
             return True
-        return wanted.selector.matches(event.new["metadata"].get("labels") or {})
+        return filters.selector.matches(event.new["metadata"].get("labels") or {})
 
     def _messages(self, event: Event) -> list[Message]:
-        wanted = self._wanted
-        types = wanted.types
-        if CHANGE in types and event.change.kind not in wanted.kinds:
+        filters = self._filters
+        types = filters.types
+        if CHANGE in types and event.change.kind not in filters.kinds:
             types -= {CHANGE}
         change = event.change
 
@@ -224,10 +224,10 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
     client = Client()
     listener = asyncio.ensure_future(client.listen(receive))
     counted = metrics.OpenAnswer(scope["path"], routes.of(scope))
-    selecting = {"Pod"} if not OF_PODS.isdisjoint(request.wanted.types) else ()
-    following = ChangeStream(request.wanted.followed(), selecting=selecting)
+    selecting = {"Pod"} if not OF_PODS.isdisjoint(request.filters.types) else ()
+    following = ChangeStream(request.filters.followed(), selecting=selecting)
     outlet = Outlet(scope, send)
-    teller = Teller(request.wanted, request.source)
+    teller = Teller(request.filters, request.source)
 
     def tell(events: Sequence[Event]) -> list[Message]:
         messages = teller.messages(events)

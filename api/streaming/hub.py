@@ -252,7 +252,7 @@ class Hub:
         self._keyed: dict[tuple[str, str, str], set[Subscription]] = {}
         self._kinds: Counter[str] = Counter()
         self._selecting: Counter[str] = Counter()
-        self._wanted: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+        self._subscribed: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: list[threading.Thread] = []
         self._wake = threading.Event()
@@ -322,9 +322,9 @@ class Hub:
 
     def _publish_wanted(self) -> None:
         kinds = frozenset(self._kinds)
-        wanted = (kinds, frozenset(k for k in kinds if self._selecting[k]))
-        if wanted != self._wanted:
-            self._wanted = wanted
+        subscribed = (kinds, frozenset(k for k in kinds if self._selecting[k]))
+        if subscribed != self._subscribed:
+            self._subscribed = subscribed
             self._request_read()
 
     def _wake_all(self, kind: str) -> None:
@@ -337,16 +337,16 @@ class Hub:
 
     def _arrived(
         self,
-        wanted: tuple[frozenset[str], frozenset[str]],
+        subscribed: tuple[frozenset[str], frozenset[str]],
         start: int,
         events: list[Event],
         position: int,
     ) -> None:
-        """Take what the thread read: all of ``wanted`` after ``start`` up to ``position``."""
+        """Take what the thread read: all of ``subscribed`` after ``start`` up to ``position``."""
         by_kind: dict[str, list[Event]] = {}
         for event in events:
             by_kind.setdefault(event.change.kind, []).append(event)
-        kinds, selecting = wanted
+        kinds, selecting = subscribed
         for kind in kinds:
             ring = self._rings.get(kind)
             if ring is None:
@@ -399,7 +399,7 @@ class Hub:
         nobody watches, no commit is news.
         """
         position = self._position
-        if self._wanted[0] and (position is None or revision > position):
+        if self._subscribed[0] and (position is None or revision > position):
             with self._hearing:
                 self._heard = max(self._heard, revision)
             self._wake.set()
@@ -421,15 +421,15 @@ class Hub:
         pause = PAUSE_SECONDS[0]
         while not self._closed:
             self._looks = False
-            wanted = self._wanted
-            if not wanted[0]:
+            subscribed = self._subscribed
+            if not subscribed[0]:
                 self._position = None
                 self._wake.wait()
                 self._wake.clear()
                 continue
             try:
                 connections.check()
-                more = self._read(*wanted)
+                more = self._read(*subscribed)
             except Expired:
                 self._position = None
                 continue
@@ -481,14 +481,14 @@ class Hub:
 
     def _hand_over(
         self,
-        wanted: tuple[frozenset[str], frozenset[str]],
+        subscribed: tuple[frozenset[str], frozenset[str]],
         start: int,
         events: list[Event],
         position: int,
     ) -> None:
         assert self._loop is not None
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._arrived, wanted, start, events, position)
+            self._loop.call_soon_threadsafe(self._arrived, subscribed, start, events, position)
 
     def _listen(self) -> None:
         """Set the wake-up for each message on the channel; without Redis the poll is quicker."""

@@ -70,8 +70,8 @@ def _open(scope: Scope) -> Request:
     resources = _words(query.get("resources", ""))
     for resource in resources:
         if resource not in RESOURCES:
-            known = ", ".join(sorted(RESOURCES))
-            raise BadRequest(f'invalid value "{resource}" for resources: known are {known}')
+            supported = ", ".join(sorted(RESOURCES))
+            raise BadRequest(f'invalid value "{resource}" for resources: known are {supported}')
     shards = wire.integer(query.get("totalShards"), "totalShards")
     shard = wire.integer(query.get("shard"), "shard") or 0
     shards = 1 if shards is None else shards

@@ -57,8 +57,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     def text(self) -> bytes:
         """Return the message as it is sent."""
-        told = b"event: %s\ndata: %s\n\n" % (self.event.encode(), self.data)
-        return b"id: %d\n%s" % (self.id, told) if self.id else told
+        body = b"event: %s\ndata: %s\n\n" % (self.event.encode(), self.data)
+        return b"id: %d\n%s" % (self.id, body) if self.id else body
 
 
 class TooSlow(StatusError):

@@ -67,8 +67,8 @@ def _condition(scope: Scope, target: Target) -> tuple[str, float]:
             f"and only for {DECIDED} and {BOUND}"
         )
     seconds = wire.integer(query.get("timeoutSeconds"), "timeoutSeconds")
-    asked = DEFAULT_SECONDS if seconds is None else seconds
-    return condition, float(min(asked, MAX_SECONDS))
+    requested = DEFAULT_SECONDS if seconds is None else seconds
+    return condition, float(min(requested, MAX_SECONDS))
 
 
 def _reading(target: Target) -> Attributes:
@@ -146,9 +146,9 @@ async def _until(
         while not client.gone:
             subscription.wake.clear()
             ring = hub.ring(kind)
-            known = [] if ring.floor is None else ring.after(cursor)
-            if known is not None:
-                events = known
+            news = [] if ring.floor is None else ring.after(cursor)
+            if news is not None:
+                events = news
             else:
                 events, cursor = await on_thread(_catch_up, target, cursor)
                 subscription.wake.set()
@@ -165,10 +165,10 @@ async def _until(
                 body = event.object
                 if _is_over(event.new, condition):
                     return body
-            left = deadline - loop.time()
-            if left <= 0:
+            remaining = deadline - loop.time()
+            if remaining <= 0:
                 return body
-            await wait(subscription.wake, left)
+            await wait(subscription.wake, remaining)
     finally:
         hub.unsubscribe(subscription)
     return body
@@ -227,7 +227,7 @@ async def created(
     scope: Scope,
     receive: Receive,
     answer: Answer,
-    wanted: tuple[str, float],
+    wait_for: tuple[str, float],
     on_thread: OnThread,
 ) -> Answer:
     """Return the answer to a POST of pods when all of them are what is waited for.
@@ -236,11 +236,11 @@ async def created(
     """
     target = routes.of(scope).target
     status, headers, body = answer
-    made = _value_in(headers, body)
-    pods = made.get("items", []) if made.get("kind") != "Pod" else [made]
-    if target is None or status != 201 or not made.get("kind", "").startswith("Pod") or not pods:
+    posted = _value_in(headers, body)
+    pods = posted.get("items", []) if posted.get("kind") != "Pod" else [posted]
+    if target is None or status != 201 or not posted.get("kind", "").startswith("Pod") or not pods:
         return answer
-    condition, seconds = wanted
+    condition, seconds = wait_for
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     client = Client()
@@ -252,8 +252,8 @@ async def created(
             one = msgspec.structs.replace(
                 target, namespace=metadata["namespace"], name=metadata["name"]
             )
-            left = max(deadline - loop.time(), 0.0)
-            waiting = _until(one, condition, left, client, on_thread)
+            remaining = max(deadline - loop.time(), 0.0)
+            waiting = _until(one, condition, remaining, client, on_thread)
             claim = claim_of_headers(scope["headers"])
             try:
                 found.append(await rights.run_while_allowed(waiting, claim, _reading(one)))
@@ -262,13 +262,13 @@ async def created(
     finally:
         listener.cancel()
     content: replies.Content = replies.StoredAnswer(target.kind, found[0])
-    if made["kind"] != "Pod":
-        content = replies.StoredList(target.kind, found, made.get("metadata") or {})
+    if posted["kind"] != "Pod":
+        content = replies.StoredList(target.kind, found, posted.get("metadata") or {})
     media_type, new = _written(scope, content)
     own = (b"content-type", b"content-length")
-    kept = [pair for pair in headers if pair[0].lower() not in own]
+    others = [pair for pair in headers if pair[0].lower() not in own]
     length = str(len(new)).encode()
-    return status, [*kept, (b"content-type", media_type), (b"content-length", length)], new
+    return status, [*others, (b"content-type", media_type), (b"content-length", length)], new
 
 
 def _value_in(headers: Headers, body: bytes) -> Manifest:

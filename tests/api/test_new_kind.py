@@ -235,7 +235,7 @@ def test_a_watch_sees_it_come_change_and_go(registered, server):
     connection.close()
     answer.close()
     # The follower must have let go of the kind before the registry does.
-    until(lambda: "Gadget" not in hub._wanted[0], what="the watch to end")
+    until(lambda: "Gadget" not in hub._subscribed[0], what="the watch to end")
     threading.Event().wait(0.1)
     assert [event["type"] for event in seen] == ["ADDED", "MODIFIED", "DELETED"]
     assert [event["object"]["spec"]["size"] for event in seen] == [1, 7, 7]

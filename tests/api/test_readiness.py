@@ -46,7 +46,7 @@ def test_a_database_that_only_reads_is_not_ready() -> None:
 def test_a_disk_that_is_nearly_full_is_told_and_stays_ready(settings, tmp_path) -> None:
     assert found("disk") == Part("disk", needed=False)
     settings.DATABASE_FOLDER, settings.DISK_RESERVE_BYTES = tmp_path, 1 << 60
-    health.room._room._seen = (float("-inf"), None)
+    health.room._room._last = (float("-inf"), None)
     problem = found("disk").problem
     assert problem.startswith("nothing was written, because the disk is full: ")
     assert not found("disk").needed

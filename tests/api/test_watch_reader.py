@@ -14,7 +14,7 @@ from tests.waiting import until
 def read_up_to(position: int | None) -> Hub:
     """Return a hub with a watch whose reader has read up to ``position`` and waits."""
     hub = Hub()
-    hub._wanted = (frozenset({"Pod"}), frozenset())
+    hub._subscribed = (frozenset({"Pod"}), frozenset())
     hub._looks = False
     hub._position = position
     return hub
@@ -77,7 +77,7 @@ def test_a_commit_is_news_for_a_reader_that_has_not_read_yet_and_none_while_nobo
     hub._hear(8)
     assert hub._wake.is_set()
     hub = read_up_to(None)
-    hub._wanted = (frozenset(), frozenset())
+    hub._subscribed = (frozenset(), frozenset())
     hub._hear(8)
     assert not hub._wake.is_set()
 

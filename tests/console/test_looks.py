@@ -203,7 +203,7 @@ def test_only_so_many_addresses_of_a_person_are_remembered() -> None:
     world = World()
     for number in range(2 * fragment_cache._MOST_ADDRESSES):
         world.looks.note("anna", f"/?q={number}", 0.001)
-    assert len(world.looks._asked["anna"]) == fragment_cache._MOST_ADDRESSES
+    assert len(world.looks._requests["anna"]) == fragment_cache._MOST_ADDRESSES
     world.looks.pause("anna", 1, 1, 1)
     assert len(world.looks._seconds) == fragment_cache._MOST_ADDRESSES
 

@@ -35,6 +35,6 @@ def test_each_member_is_of_who_changed_it(
     stored = {**of(**theirs), "metadata": {"name": "x", "resourceVersion": "9"}}
     found = merge(of(**base), of(**mine), stored)
     assert found.manifest["spec"] == merged
-    assert list(found.taken) == taken
+    assert list(found.adopted) == taken
     assert [one.path for one in found.clashes] == clashes
     assert found.manifest["metadata"]["resourceVersion"] == "9"

@@ -101,7 +101,7 @@ def test_nodes_that_are_lost_are_red_from_one_in_twenty_on(lost: int, state: str
         FleetNode(
             id=number, name=f"n{number}", revision=1, created_at=NOW, cordoned=False,
             terminating=False, labels={}, taints=(), ready="Unknown" if number < lost else "True",
-            conditions=(), offered={}, asked={}, leaving=0,
+            conditions=(), offered={}, requested={}, leaving=0,
         )
         for number in range(25)
     ]  # fmt: skip

@@ -29,16 +29,16 @@ _KEPT: Final = ("name", "namespace", "labels", "annotations", "ownerReferences")
 @layout.shown_then
 def search(request: HttpRequest) -> HttpResponse:
     """Return the decisions that a search finds, the newest first."""
-    wanted = _search_of(request)
+    filters = _search_of(request)
     number = natural(request.GET.get("before", "")) or 0
-    found = decision_search.search(wanted, limit=_PER_PAGE, before=number)
-    given = request.GET.dict()
+    found = decision_search.search(filters, limit=_PER_PAGE, before=number)
+    query = request.GET.dict()
     context = {
         "items": found.items,
-        "given": given,
+        "given": query,
         "outcomes": wire.OUTCOMES,
-        "after": "?" + urlencode({**given, "before": found.more}) if found.more else "",
-        "csv": "?" + urlencode({key: one for key, one in given.items() if one and key != "before"}),
+        "after": "?" + urlencode({**query, "before": found.more}) if found.more else "",
+        "csv": "?" + urlencode({key: one for key, one in query.items() if one and key != "before"}),
         "most": _MOST_EXPORTED,
     }
     if layout.is_part(request):
@@ -49,9 +49,9 @@ def search(request: HttpRequest) -> HttpResponse:
 @layout.shown_then
 def as_csv(request: HttpRequest) -> HttpResponse:
     """Return what a search finds as CSV, the newest 50,000; the API exports all."""
-    wanted = _search_of(request)
+    filters = _search_of(request)
     rows: list[DecisionSummary] = []
-    for page in decision_search.pages(wanted):
+    for page in decision_search.pages(filters):
         rows += page
         if len(rows) >= _MOST_EXPORTED:
             break
@@ -77,13 +77,13 @@ def _search_of(request: HttpRequest) -> Search:
         BadRequest: a filter says nothing known. AccessDenied: the person may not see decisions.
     """
     layout.filters(request, *_FIELDS)
-    given = {name: request.GET.get(name, "").strip() for name in _FIELDS}
-    given["namespace"] = layout.scope(request, "get", "pods", subresource="decisions")
-    wanted = wire.read({name: value for name, value in given.items() if value})
+    query = {name: request.GET.get(name, "").strip() for name in _FIELDS}
+    query["namespace"] = layout.scope(request, "get", "pods", subresource="decisions")
+    filters = wire.read({name: value for name, value in query.items() if value})
     past = time_travel.of(request)
-    if past is not None and (wanted.until is None or wanted.until > past.at):
-        wanted = msgspec.structs.replace(wanted, until=past.at)
-    return wire.bounded(layout.user_of(request), wanted)
+    if past is not None and (filters.until is None or filters.until > past.at):
+        filters = msgspec.structs.replace(filters, until=past.at)
+    return wire.bounded(layout.user_of(request), filters)
 
 
 def since(request: HttpRequest, namespace: str, name: str) -> datetime | None:
@@ -143,10 +143,10 @@ def _pair(
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """Return the two nodes to compare: those that the address names, else the two best."""
     by_name = {one["nodeName"]: one for one in top}
-    asked = [request.GET[key] for key in ("a", "b") if request.GET.get(key)]
-    if missing := [one for one in asked if one not in by_name]:
+    selected = [request.GET[key] for key in ("a", "b") if request.GET.get(key)]
+    if missing := [one for one in selected if one not in by_name]:
         raise BadRequest(f"{missing[0]} is none of the nodes whose scores are recorded")
-    names = list(dict.fromkeys([*asked, *by_name]))[:2]
+    names = list(dict.fromkeys([*selected, *by_name]))[:2]
     nodes = [by_name[one] for one in names]
     return (nodes[0], nodes[1]) if len(nodes) == 2 else (None, None)
 
@@ -173,7 +173,7 @@ def _again(request: HttpRequest, namespace: str, name: str, profile: str) -> Man
         return {"status": "unknown", "message": "the pod is gone, so it cannot be decided again"}
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
     metadata = {key: pod["metadata"][key] for key in _KEPT if key in pod["metadata"]}
-    asked = {
+    simulation = {
         "base": "live",
         "delete": [{"kind": "Pod", "namespace": namespace, "name": name}],
         "pods": [
@@ -188,7 +188,7 @@ def _again(request: HttpRequest, namespace: str, name: str, profile: str) -> Man
         "explain": "none",
     }
     try:
-        answer: Any = layout.ask("simulation", {"spec": asked})
+        answer: Any = layout.ask("simulation", {"spec": simulation})
     except StatusError as error:
         return {"status": "unknown", "message": error.message}
     results = answer["status"]["results"]

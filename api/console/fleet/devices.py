@@ -83,13 +83,13 @@ def _pools(request: HttpRequest, query: str) -> tuple[list[Pool], int]:
     found, shown, left_out = [], 0, 0
     for (driver, name), parts in sorted(pools.items()):
         lacks = missing.get((driver, name), "")
-        devices, count, taken = [], 0, 0
+        devices, count, allocated = [], 0, 0
         for device in (one for part in parts for one in part["spec"].get("devices") or ()):
             users = held.get((driver, name, device["name"]), [])
             count += 1
-            taken += bool(users)
-            known = [one for one in users if everywhere or one[0] in mine]
-            words = (driver, name, device["name"], *(word for one in known for word in one))
+            allocated += bool(users)
+            visible = [one for one in users if everywhere or one[0] in mine]
+            words = (driver, name, device["name"], *(word for one in visible for word in one))
             if query and not any(query in word for word in words):
                 continue
             if shown >= _MOST:
@@ -97,12 +97,12 @@ def _pools(request: HttpRequest, query: str) -> tuple[list[Pool], int]:
                 continue
             shown += 1
             why = "" if users else _why_not(device, lacks)
-            hidden = len(users) - len(known)
-            devices.append(Device(device["name"], _about(device), known, hidden, why))
+            hidden = len(users) - len(visible)
+            devices.append(Device(device["name"], _about(device), visible, hidden, why))
         nodes = {part["spec"].get("nodeName", "") for part in parts}
         node = nodes.pop() if len(nodes) == 1 else ""
         if devices or not query:
-            found.append(Pool(driver, name, node, lacks, count, taken, devices))
+            found.append(Pool(driver, name, node, lacks, count, allocated, devices))
     return found, left_out
 
 
@@ -139,23 +139,27 @@ def of_pod(request: HttpRequest, pod: Manifest) -> list[dict[str, Any]]:
     Only those that the person may get.
     """
     spec, namespace = pod["spec"], pod["metadata"]["namespace"]
-    told = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    made = {one["name"]: one.get("resourceClaimName", "") for one in told}
+    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    claim_names = {one["name"]: one.get("resourceClaimName", "") for one in statuses}
     special = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
-    wanted = [
-        ("ResourceClaim", one["name"], one.get("resourceClaimName") or made.get(one["name"], ""))
+    claims = [
+        (
+            "ResourceClaim",
+            one["name"],
+            one.get("resourceClaimName") or claim_names.get(one["name"], ""),
+        )
         for one in spec.get("resourceClaims") or ()
     ]
     if special:
-        wanted.append(("ResourceClaim", "extended resources", special["resourceClaimName"]))
+        claims.append(("ResourceClaim", "extended resources", special["resourceClaimName"]))
     for volume in spec.get("volumes") or ():
         if source := volume.get("persistentVolumeClaim"):
-            wanted.append(("PersistentVolumeClaim", volume["name"], source["claimName"]))
+            claims.append(("PersistentVolumeClaim", volume["name"], source["claimName"]))
         elif volume.get("ephemeral"):
             of = ephemeral_claim_name(pod["metadata"]["name"], volume["name"])
-            wanted.append(("PersistentVolumeClaim", volume["name"], of))
+            claims.append(("PersistentVolumeClaim", volume["name"], of))
     found = []
-    for kind, entry, name in wanted:
+    for kind, entry, name in claims:
         group, resource = _RESOURCES[kind]
         about = {"group": group, "namespace": namespace, "name": name}
         if layout.may(request, "get", resource, **about):
@@ -186,5 +190,5 @@ def _has(claim: Manifest | None) -> str:
     if claim.get("kind") == "PersistentVolumeClaim" or "accessModes" in claim["spec"]:
         phase = (claim.get("status") or {}).get("phase", "Pending")
         return " ".join(filter(None, (phase, claim["spec"].get("volumeName", ""))))
-    given = holders([claim])
-    return ", ".join("/".join(one) for one in given) or "no devices yet"
+    devices = holders([claim])
+    return ", ".join("/".join(one) for one in devices) or "no devices yet"

@@ -123,14 +123,14 @@ def columns(request: HttpRequest) -> HttpResponse:
         if changed is not None:
             whole = False
             items, gone = changed
-    told = {
+    document = {
         "revision": found.revision,
         "whole": whole,
         "gone": gone,
         "resource": by,
         **as_columns(items, by, group, request.GET.get("q", ""), now=clock.now()),
     }
-    return HttpResponse(msgspec.json.encode(told), content_type="application/json")
+    return HttpResponse(msgspec.json.encode(document), content_type="application/json")
 
 
 def as_columns(
@@ -152,11 +152,12 @@ def as_columns(
         "groups": list(values),
         "flags": [_flags(one) for one in items],
         "value": [_value(one, by, now) for one in items],
-        "cpu": [[one.asked.get("cpu", 0), one.offered.get("cpu", 0)] for one in items],
+        "cpu": [[one.requested.get("cpu", 0), one.offered.get("cpu", 0)] for one in items],
         "memory": [
-            [one.asked.get("memory", 0) >> 20, one.offered.get("memory", 0) >> 20] for one in items
+            [one.requested.get("memory", 0) >> 20, one.offered.get("memory", 0) >> 20]
+            for one in items
         ],
-        "pods": [[one.asked.get("pods", 0), one.offered.get("pods", 0)] for one in items],
+        "pods": [[one.requested.get("pods", 0), one.offered.get("pods", 0)] for one in items],
         "dim": [] if chosen is None else [one.name not in chosen for one in items],
     }
 
@@ -209,11 +210,11 @@ def _groups(items: Sequence[FleetNode]) -> list[tuple[str, str]]:
     values: dict[str, set[str]] = {}
     for one in items:
         for key, value in one.labels.items():
-            known = values.setdefault(key, set())
-            if len(known) <= _MOST_VALUES:
-                known.add(value)
+            values_of_key = values.setdefault(key, set())
+            if len(values_of_key) <= _MOST_VALUES:
+                values_of_key.add(value)
     named = {key: title for title, key in _GROUPS}
-    few = [key for key, known in values.items() if len(known) <= _MOST_VALUES]
+    few = [key for key, values_of_key in values.items() if len(values_of_key) <= _MOST_VALUES]
     found = [(key, named.get(key, key)) for key in few]
     found.sort(key=lambda one: (one[0] not in named, one[1]))
     return found or [(ZONE, "zone")]
@@ -225,7 +226,7 @@ def _cards(items: Sequence[FleetNode]) -> list[dict[str, str]]:
     ``state``: ``warn`` where a node is not ready, ``bad`` from one in twenty on.
     """
     states: Counter[str] = Counter()
-    asked: Counter[str] = Counter()
+    requested: Counter[str] = Counter()
     offered: Counter[str] = Counter()
     for one in items:
         states["ready"] += one.ready == "True"
@@ -234,7 +235,7 @@ def _cards(items: Sequence[FleetNode]) -> list[dict[str, str]]:
         states["cordoned"] += one.cordoned
         states["tainted"] += is_tainted(one)
         for resource in ("cpu", "memory"):
-            asked[resource] += one.asked.get(resource, 0)
+            requested[resource] += one.requested.get(resource, 0)
             offered[resource] += one.offered.get(resource, 0)
     found = [
         {
@@ -252,9 +253,9 @@ def _cards(items: Sequence[FleetNode]) -> list[dict[str, str]]:
         {"number": f"{states['tainted']:,}", "text": "tainted", "query": "is:tainted"},
     ]
     for resource, title in (("cpu", "CPU"), ("memory", "memory")):
-        share = asked[resource] / offered[resource] if offered[resource] else 0.0
+        share = requested[resource] / offered[resource] if offered[resource] else 0.0
         use = (
-            formatting.amount(resource, asked[resource]),
+            formatting.amount(resource, requested[resource]),
             formatting.amount(resource, offered[resource]),
         )
         found.append(

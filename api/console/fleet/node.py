@@ -41,16 +41,16 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
     past = time_travel.of(request)
     if past is None:
         manifest, of_then = get_manifest("Node", "", name), []
-        known = next((one for one in time_travel.nodes(request) if one.name == name), None)
+        node = next((one for one in time_travel.nodes(request) if one.name == name), None)
     else:
         text = _text_at(name, past)
         manifest, of_then = decode_object(text), _pods_at(name, past)
-        known = node_at(past.revision, text, of_then)
+        node = node_at(past.revision, text, of_then)
     sees_pods = layout.may(request, "list", "pods")
     context: dict[str, Any] = {
         "name": name,
-        "status": node_list.status_of(known) if known else (),
-        "uses": _uses(known, _overhead(name, past)) if known else [],
+        "status": node_list.status_of(node) if node else (),
+        "uses": _uses(node, _overhead(name, past)) if node else [],
         "conditions": (manifest.get("status") or {}).get("conditions") or [],
         "created": manifest["metadata"].get("creationTimestamp"),
         "info": (manifest.get("status") or {}).get("nodeInfo") or {},
@@ -107,13 +107,13 @@ def _uses(node: FleetNode, overhead: dict[str, int]) -> list[Use]:
     plain = [
         name for name in ("cpu", "memory", "pods", "ephemeral-storage") if name in node.offered
     ]
-    others = sorted({*node.offered, *node.asked} - set(plain))
+    others = sorted({*node.offered, *node.requested} - set(plain))
     found = []
     for name in [*plain, *others]:
-        asked, offered = node.asked.get(name, 0), node.offered.get(name, 0)
-        if not asked and not offered:
+        requested, offered = node.requested.get(name, 0), node.offered.get(name, 0)
+        if not requested and not offered:
             continue
-        text = f"{formatting.amount(name, asked)} of {formatting.amount(name, offered)}"
+        text = f"{formatting.amount(name, requested)} of {formatting.amount(name, offered)}"
         more = formatting.amount(name, overhead[name]) if overhead.get(name) else ""
         found.append(Use(name, node.share(name), text, more))
     return found

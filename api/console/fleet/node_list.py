@@ -143,7 +143,7 @@ def _csv_titles(chosen: Sequence[Column]) -> Iterable[str]:
 def _csv_cells(node: FleetNode, chosen: Sequence[Column], now: datetime) -> Iterable[Any]:
     for column in chosen:
         if column.bar and column.name != "fullness":
-            yield node.asked.get(column.name, 0)
+            yield node.requested.get(column.name, 0)
             yield node.offered.get(column.name, 0)
         elif column.name == "age":
             yield human_duration(max(0.0, (now - node.created_at).total_seconds()))
@@ -194,11 +194,11 @@ def _cell(node: FleetNode, column: Column) -> Cell:
     if name == "fullness":
         share = language.fullness(node)
         return Cell("bar", formatting.percent(share), share)
-    if name not in node.offered and name not in node.asked:
+    if name not in node.offered and name not in node.requested:
         return Cell("text", "")
-    asked, offered = node.asked.get(name, 0), node.offered.get(name, 0)
+    requested, offered = node.requested.get(name, 0), node.offered.get(name, 0)
     share = node.share(name)
-    text = f"{formatting.amount(name, asked)} / {formatting.amount(name, offered)}"
+    text = f"{formatting.amount(name, requested)} / {formatting.amount(name, offered)}"
     return Cell("bar", text, share, title=f"{column.title} {formatting.percent(share)}")
 
 
@@ -234,8 +234,10 @@ def ordered(nodes: list[FleetNode], order: str) -> list[FleetNode]:
 
 def _address(query: QueryDict, **changes: Any) -> str:
     """Return the parameters of this page with some changed; empty and 0 leave one out."""
-    given = {**query.dict(), **changes}
-    return "?" + urlencode({name: value for name, value in given.items() if value not in ("", 0)})
+    parameters = {**query.dict(), **changes}
+    return "?" + urlencode(
+        {name: value for name, value in parameters.items() if value not in ("", 0)}
+    )
 
 
 def _head(column: Column, order: str, query: QueryDict) -> Head:

@@ -115,7 +115,7 @@ class _Slot:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.lock = threading.Lock()
-        self.made: RenderedFragment | None = None
+        self.fragment: RenderedFragment | None = None
         self.is_personal = False
 
 
@@ -137,7 +137,7 @@ class Looks:
         self._lock = threading.Lock()
         self._slots: OrderedDict[tuple[Scope, str], _Slot] = OrderedDict()
         self._seconds: dict[str, float] = {}
-        self._asked: dict[str, dict[str, float]] = {}
+        self._requests: dict[str, dict[str, float]] = {}
 
     def forget(self) -> None:
         """Make everything anew."""
@@ -150,15 +150,15 @@ class Looks:
         """Note that a page of a person looks at something, and how long that took to make."""
         now = self._clock()
         with self._lock:
-            asked = self._asked.setdefault(person, {})
-            asked.pop(address, None)
-            asked[address] = now
-            if len(asked) > _MOST_ADDRESSES:
-                del asked[next(iter(asked))]
+            addresses = self._requests.setdefault(person, {})
+            addresses.pop(address, None)
+            addresses[address] = now
+            if len(addresses) > _MOST_ADDRESSES:
+                del addresses[next(iter(addresses))]
             if seconds is not None:
-                taken = min(seconds, _MOST_SECONDS)
-                known = self._seconds.get(address, taken)
-                self._seconds[address] = known + _NEWEST * (taken - known)
+                capped = min(seconds, _MOST_SECONDS)
+                average = self._seconds.get(address, capped)
+                self._seconds[address] = average + _NEWEST * (capped - average)
 
     def pause(self, person: str, pages: int, every: int, persons: int) -> float:
         """Return the seconds that a page of a person waits between two looks at a part.
@@ -167,14 +167,16 @@ class Looks:
         """
         limit = self._clock() - _OPEN_SECONDS
         with self._lock:
-            for asked in self._asked.values():
-                for address in [one for one, at in asked.items() if at < limit]:
-                    del asked[address]
-            self._asked = {name: asked for name, asked in self._asked.items() if asked}
-            looked = set().union(*self._asked.values())
+            for addresses in self._requests.values():
+                for address in [one for one, at in addresses.items() if at < limit]:
+                    del addresses[address]
+            self._requests = {
+                name: addresses for name, addresses in self._requests.items() if addresses
+            }
+            looked = set().union(*self._requests.values())
             self._seconds = {one: cost for one, cost in self._seconds.items() if one in looked}
             whole = sum(self._seconds.values()) + every * _ASKING_SECONDS
-            mine = sum(self._seconds.get(one, 0.0) for one in self._asked.get(person, ()))
+            mine = sum(self._seconds.get(one, 0.0) for one in self._requests.get(person, ()))
         mine += pages * _ASKING_SECONDS
         return min(MOST_PAUSE, max(LEAST_PAUSE, min(whole, mine * persons) / SHARE))
 
@@ -183,25 +185,25 @@ class Looks:
     def answer(self, look: Look, make: Make, pause: float, request: HttpRequest) -> HttpResponse:
         """Return the answer to a look: one that was made before, or what ``make`` returns."""
         slot = self._slot(look)
-        made = slot.made
-        if made is not None and self._clock() - made.at > _OPEN_SECONDS:
-            made = None  # nobody has looked at it for long
-        if not self._serves(made, look, pause):
+        fragment = slot.fragment
+        if fragment is not None and self._clock() - fragment.at > _OPEN_SECONDS:
+            fragment = None  # nobody has looked at it for long
+        if not self._serves(fragment, look, pause):
             # One makes it. Who waits long for that is given the answer of before, if there is one:
             # a page that learns that it is behind asks once more, and a thread is free.
-            patience = _MOST_PATIENCE_SECONDS if made is None else _PATIENCE_SECONDS
+            patience = _MOST_PATIENCE_SECONDS if fragment is None else _PATIENCE_SECONDS
             if slot.lock.acquire(timeout=patience):
                 try:
-                    made = slot.made
-                    if not self._serves(made, look, pause):
+                    fragment = slot.fragment
+                    if not self._serves(fragment, look, pause):
                         return self._make(look, slot, make, pause, request)
                 finally:
                     slot.lock.release()
-            if made is None:
+            if fragment is None:
                 return self._make(look, slot, make, pause, request)
-        assert made is not None
+        assert fragment is not None
         self._note(look, slot)
-        return _response(made, request)
+        return _response(fragment, request)
 
     def _note(self, look: Look, slot: _Slot, seconds: float | None = None) -> None:
         if not look.lasts:  # what is made every few seconds, and no more, is not counted
@@ -220,11 +222,11 @@ class Looks:
                 self._slots.popitem(last=False)
             return slot
 
-    def _serves(self, made: RenderedFragment | None, look: Look, pause: float) -> bool:
-        if made is None:
+    def _serves(self, fragment: RenderedFragment | None, look: Look, pause: float) -> bool:
+        if fragment is None:
             return False
-        age = self._clock() - made.at
-        return age < look.lasts or is_enough(look.heard, pause, made.mark, age)
+        age = self._clock() - fragment.at
+        return age < look.lasts or is_enough(look.heard, pause, fragment.mark, age)
 
     def _make(
         self, look: Look, slot: _Slot, make: Make, pause: float, request: HttpRequest
@@ -234,7 +236,7 @@ class Looks:
         response = make()
         now, meta = self._clock(), request.META
         if meta.get(PERSONAL) or meta.get("CSRF_COOKIE_NEEDS_UPDATE"):
-            slot.is_personal, slot.made = True, None
+            slot.is_personal, slot.fragment = True, None
             slot = self._slot(look)
         self._note(look, slot, now - begin)
         if response.status_code != 200 or response.streaming or response.cookies:
@@ -242,14 +244,14 @@ class Looks:
         if len(response.content) > _MOST_BYTES or meta.get(_RIGHTS_MOVED):
             return response
         body = response.content
-        made = slot.made = RenderedFragment(
+        fragment = slot.fragment = RenderedFragment(
             mark=min(mark, meta.get(AS_OF, mark)),
             at=now,
             tag=tag_of(body),
             body=_packed(body),
             content_type=response.headers["Content-Type"],
         )
-        return _response(made, request)
+        return _response(fragment, request)
 
 
 def is_enough(heard: int | None, pause: float, mark: int, age: float) -> bool:
@@ -271,17 +273,17 @@ def _packed(body: bytes) -> bytes:
     return compress_string(body, max_random_bytes=100) if len(body) >= _SMALL else body
 
 
-def _response(made: RenderedFragment, request: HttpRequest) -> HttpResponse:
-    headers = {MARK: str(made.mark), TAG: made.tag}
-    if request.headers.get(HAS) == made.tag:
+def _response(fragment: RenderedFragment, request: HttpRequest) -> HttpResponse:
+    headers = {MARK: str(fragment.mark), TAG: fragment.tag}
+    if request.headers.get(HAS) == fragment.tag:
         return HttpResponse(status=204, headers=headers)
-    body = made.body
+    body = fragment.body
     if body.startswith(b"\x1f\x8b"):
         if "gzip" in request.headers.get("Accept-Encoding", ""):
             headers["Content-Encoding"] = "gzip"
         else:
             body = gzip.decompress(body)
-    return HttpResponse(body, content_type=made.content_type, headers=headers)
+    return HttpResponse(body, content_type=fragment.content_type, headers=headers)
 
 
 _looks = Looks()
@@ -306,9 +308,9 @@ def of(request: HttpRequest, *, is_alike: bool, lasts: float) -> Look | None:
     rights = authorizer.rights(user)
     scopes = [("rights", rights)] if is_alike else []
     scopes.append((request.session.session_key or "", f"{user.name} {rights}"))
-    known = request.GET.copy()
-    known.pop("since", None)
-    address = f"{request.path}?{known.urlencode()}"
+    parameters = request.GET.copy()
+    parameters.pop("since", None)
+    address = f"{request.path}?{parameters.urlencode()}"
     return Look(request.get_full_path(), address, user.name, tuple(scopes), found, lasts, rights)
 
 

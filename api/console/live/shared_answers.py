@@ -53,7 +53,7 @@ class _CachedAnswer(msgspec.Struct, frozen=True):
     value: Any
     error: StatusError | None
 
-    def given(self, mark: int, now: float) -> Answer:
+    def answer_at(self, mark: int, now: float) -> Answer:
         if self.error is not None:
             raise self.error.with_traceback(None)
         return Answer(self.document, self.value, now - self.at, self.mark != mark)
@@ -88,12 +88,12 @@ class SharedQuestion:
         self._name, self._deadline = name, deadline
         self._put, self._mark, self._clock = ask, mark, clock
         self._asking = threading.Lock()
-        self._kept: _CachedAnswer | None = None
+        self._cached: _CachedAnswer | None = None
         memory.when_replaced(self.forget)
 
     def forget(self) -> None:
         """Ask anew the next time."""
-        self._kept = None
+        self._cached = None
 
     def answer(self, document: Any) -> Answer:
         """Return the answer to ``document``, or one to an earlier document, a few seconds old.
@@ -104,20 +104,20 @@ class SharedQuestion:
             StatusError: as the advisor said, at most ``_LONGEST_SECONDS`` ago.
         """
         mark = self._mark()
-        kept = self._kept
-        if kept is not None and kept.serves(mark, self._clock()):
-            return kept.given(mark, self._clock())
+        cached = self._cached
+        if cached is not None and cached.serves(mark, self._clock()):
+            return cached.answer_at(mark, self._clock())
         # One asks; who has an answer that is a little too old takes that meanwhile.
-        if not self._asking.acquire(blocking=kept is None):
-            assert kept is not None
-            return kept.given(mark, self._clock())
+        if not self._asking.acquire(blocking=cached is None):
+            assert cached is not None
+            return cached.answer_at(mark, self._clock())
         try:
-            kept = self._kept
-            if kept is None or not kept.serves(mark, self._clock()):
-                kept = self._kept = self._ask(document, mark)
+            cached = self._cached
+            if cached is None or not cached.serves(mark, self._clock()):
+                cached = self._cached = self._ask(document, mark)
         finally:
             self._asking.release()
-        return kept.given(mark, self._clock())
+        return cached.answer_at(mark, self._clock())
 
     def _ask(self, document: Any, mark: int) -> _CachedAnswer:
         value: Any = None

@@ -149,8 +149,8 @@ class Shown(msgspec.Struct, frozen=True):
         """Return the names that concern the page, ``None`` where all objects of the kind do."""
         if one.kind in self.kinds:
             return None
-        known = self.named.get(one.kind)
-        return known.intersection(one.names) if known else ()
+        names = self.named.get(one.kind)
+        return names.intersection(one.names) if names else ()
 
     def of(self, allowed: frozenset[str]) -> "Shown":
         """Return the part that concerns these kinds."""
@@ -178,9 +178,9 @@ def summary(digests: Iterable[Digest], shown: Shown) -> dict[str, list[str] | No
         if names is None:
             found[one.kind] = None
         elif names:
-            known = found.setdefault(one.kind, set())
-            if known is not None:
-                known.update(names)
+            names_of_kind = found.setdefault(one.kind, set())
+            if names_of_kind is not None:
+                names_of_kind.update(names)
     return {
         kind: sorted(names) if names is not None and len(names) <= MOST_NAMES else None
         for kind, names in found.items()
@@ -391,11 +391,11 @@ class _Sessions:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, SessionUser] = {}
-        self._asked: dict[str, _OpenSession] = {}
+        self._users: dict[str, SessionUser] = {}
+        self._open_sessions: dict[str, _OpenSession] = {}
         self._round: asyncio.Task[None] | None = None
 
-    async def seen(self, headers: _Headers, *, secure: bool) -> SessionUser:
+    async def user(self, headers: _Headers, *, secure: bool) -> SessionUser:
         """Return the user of a session and their rights, at most ``_RIGHTS_SECONDS`` old.
 
         Raises:
@@ -405,22 +405,26 @@ class _Sessions:
         key = _session_key(headers, secure=secure)
         while True:
             now = loop.time()
-            self._asked[key] = _OpenSession(headers, secure, now)
-            known = self._seen.get(key)
-            if known is not None and now - known.at < _RIGHTS_SECONDS:
-                return known
+            self._open_sessions[key] = _OpenSession(headers, secure, now)
+            cached = self._users.get(key)
+            if cached is not None and now - cached.at < _RIGHTS_SECONDS:
+                return cached
             if self._round is None or self._round.done() or self._round.get_loop() is not loop:
                 self._round = asyncio.ensure_future(self._look_again(now))
             await asyncio.shield(self._round)
 
     async def _look_again(self, now: float) -> None:
         """Look at all sessions that were asked for lately."""
-        self._asked = {
-            key: one for key, one in self._asked.items() if now - one.at < _LOOKED_UP_SECONDS
+        self._open_sessions = {
+            key: one
+            for key, one in self._open_sessions.items()
+            if now - one.at < _LOOKED_UP_SECONDS
         }
-        known = {key: one for key, one in self._seen.items() if key in self._asked}
+        cached = {key: one for key, one in self._users.items() if key in self._open_sessions}
         loop = asyncio.get_running_loop()
-        self._seen = await loop.run_in_executor(_thread, _looked_up, dict(self._asked), known, now)
+        self._users = await loop.run_in_executor(
+            _thread, _looked_up, dict(self._open_sessions), cached, now
+        )
 
 
 _thread: Final = ThreadPoolExecutor(1, thread_name_prefix="console-sessions")
@@ -428,15 +432,15 @@ _thread: Final = ThreadPoolExecutor(1, thread_name_prefix="console-sessions")
 
 @connections.used()
 def _looked_up(
-    asked: dict[str, _OpenSession], known: dict[str, SessionUser], now: float
+    open_sessions: dict[str, _OpenSession], cached: dict[str, SessionUser], now: float
 ) -> dict[str, SessionUser]:
     """Return the user of each session. Queries once, and again for sessions that changed."""
-    names = {key: one.person.name for key, one in known.items() if one.person is not None}
+    names = {key: one.person.name for key, one in cached.items() if one.person is not None}
     stamps = browser_sessions.stamps(names)
     policy = authorizer.current()
     found: dict[str, SessionUser] = {}
-    for key, one in asked.items():
-        before, stamp = known.get(key), stamps.get(key)
+    for key, one in open_sessions.items():
+        before, stamp = cached.get(key), stamps.get(key)
         if (
             before is not None
             and stamp is not None
@@ -505,7 +509,7 @@ async def _tell(
 ) -> None:
     loop = asyncio.get_running_loop()
     headers = list(scope["headers"])
-    checked = asked = told = loop.time()
+    checked_at = asked_at = told_at = loop.time()
     rests_until = 0.0
     tape = _follower.tape
     while tape.floor is None and not gone.done():
@@ -513,28 +517,30 @@ async def _tell(
     cursor = cursor_of(scope)
     if cursor is None or cursor > tape.position:
         cursor = tape.position
-    wanted = _shown_by(scope)
-    shown = wanted.of(person.kinds) if wanted else Shown(person.kinds)
+    subjects = _shown_by(scope)
+    shown = subjects.of(person.kinds) if subjects else Shown(person.kinds)
     await _event(send, "hello", cursor, _follower.about(cursor, person.name))
     while not gone.done():
         now = loop.time()
-        if now - max(checked, asked) >= _RIGHTS_SECONDS:
-            asked = now
+        if now - max(checked_at, asked_at) >= _RIGHTS_SECONDS:
+            asked_at = now
             try:
-                seen = await _sessions.seen(headers, secure=secure)
+                user = await _sessions.user(headers, secure=secure)
             except DatabaseError:
                 continue  # nothing is known; the stream has nothing to tell either
-            if seen.person is None:
+            if user.person is None:
                 await _event(send, "signed-out", cursor, {})
                 return
-            person, checked, asked = seen.person, seen.at, seen.at
-            shown = wanted.of(person.kinds) if wanted else Shown(person.kinds)
-        if now - told >= _SIGN_SECONDS:
+            person, checked_at, asked_at = user.person, user.at, user.at
+            shown = subjects.of(person.kinds) if subjects else Shown(person.kinds)
+        if now - told_at >= _SIGN_SECONDS:
             await _event(send, "alive", cursor, _follower.about(cursor, person.name))
-            told = now
+            told_at = now
             continue  # news may have come while this was sent
         if now < rests_until:
-            until = min(rests_until, told + _SIGN_SECONDS, max(checked, asked) + _RIGHTS_SECONDS)
+            until = min(
+                rests_until, told_at + _SIGN_SECONDS, max(checked_at, asked_at) + _RIGHTS_SECONDS
+            )
             await asyncio.wait({gone}, timeout=max(0.0, until - now))
             continue
         found = tape.after(cursor) if _follower.tape is tape else None
@@ -542,15 +548,15 @@ async def _tell(
             tape = _follower.tape
             cursor = tape.position
             await _event(send, "resync", cursor, _follower.about(cursor, person.name))
-            told = now
+            told_at = now
         elif found or tape.position > cursor:
             cursor = tape.position
             news = summary(filter(person.hears, found), shown)
             if news:
                 about = _follower.about(cursor, person.name)
                 await _event(send, "change", cursor, {**about, "changed": news})
-                told = loop.time()
-                rests_until = told + rest_of(about["pause"])
+                told_at = loop.time()
+                rests_until = told_at + rest_of(about["pause"])
                 continue
         await _follower.news(_RIGHTS_SECONDS)
 
@@ -582,6 +588,6 @@ async def _gone(receive: Receive) -> None:
 
 def cursor_of(scope: Scope) -> int | None:
     """Return the revision that a page has seen: of its last event, or else from its ``after``."""
-    asked = parse_qs(scope["query_string"]).get(b"after", [b""])[0]
-    text = next((value for name, value in scope["headers"] if name == b"last-event-id"), asked)
+    after = parse_qs(scope["query_string"]).get(b"after", [b""])[0]
+    text = next((value for name, value in scope["headers"] if name == b"last-event-id"), after)
     return natural(text)

@@ -25,7 +25,7 @@ class MergedObject(msgspec.Struct, frozen=True):
     """An object with both changes; what others alone changed, and what both did."""
 
     manifest: Manifest
-    taken: tuple[str, ...]
+    adopted: tuple[str, ...]
     clashes: tuple[Clash, ...]
 
 
@@ -34,15 +34,15 @@ def merge(base: Manifest, mine: Manifest, theirs: Manifest) -> MergedObject:
 
     What the server keeps in metadata (``resourceVersion`` and such) is theirs.
     """
-    taken: list[str] = []
+    adopted: list[str] = []
     clashes: list[Clash] = []
-    merged = _merge(_plain(base), _plain(mine), _plain(theirs), "", taken, clashes)
+    merged = _merge(_plain(base), _plain(mine), _plain(theirs), "", adopted, clashes)
     assert isinstance(merged, dict)
     metadata = dict(merged.get("metadata") or {})
     for field in ("uid", "generation", "resourceVersion"):
         if field in theirs["metadata"]:
             metadata[field] = theirs["metadata"][field]
-    return MergedObject({**merged, "metadata": metadata}, tuple(taken), tuple(clashes))
+    return MergedObject({**merged, "metadata": metadata}, tuple(adopted), tuple(clashes))
 
 
 def _plain(manifest: Manifest) -> Manifest:
@@ -52,7 +52,7 @@ def _plain(manifest: Manifest) -> Manifest:
 
 
 def _merge(
-    base: Any, mine: Any, theirs: Any, path: str, taken: list[str], clashes: list[Clash]
+    base: Any, mine: Any, theirs: Any, path: str, adopted: list[str], clashes: list[Clash]
 ) -> Any:
     if isinstance(mine, dict) and isinstance(theirs, dict):
         before = base if isinstance(base, dict) else {}
@@ -60,7 +60,7 @@ def _merge(
         for key in dict.fromkeys([*mine, *theirs]):
             value = _merge(
                 before.get(key, _MISSING), mine.get(key, _MISSING), theirs.get(key, _MISSING),
-                f"{path}.{key}" if path else key, taken, clashes,
+                f"{path}.{key}" if path else key, adopted, clashes,
             )  # fmt: skip
             if value is not _MISSING:
                 found[key] = value
@@ -68,7 +68,7 @@ def _merge(
     if mine == theirs or theirs == base:
         return mine
     if mine == base:
-        taken.append(path)
+        adopted.append(path)
         return theirs
     clashes.append(Clash(path, None if theirs is _MISSING else theirs))
     return mine

@@ -60,7 +60,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     layout.require(request, "list", "events", group="audit.k8s.io")
     layout.filters(request, *_AUDIT_FILTERS)
     query, past = request.GET, time_travel.of(request)
-    wanted = Search(
+    filters = Search(
         username=query.get("user", ""),
         verb=query.get("verb", ""),
         resource=query.get("resource", ""),
@@ -75,12 +75,12 @@ def audit(request: HttpRequest) -> HttpResponse:
         ),
     )
     number = natural(query.get("before", "")) or 0
-    lines, more = audit_log.search(wanted, limit=_PER_PAGE, before=number)
+    lines, more = audit_log.search(filters, limit=_PER_PAGE, before=number)
     here = request.get_full_path()
     context = {
         "lines": [_line(msgspec.json.decode(line)) for line in lines],
         "given": query,
-        "asks_again": "" if past is not None or number or _reads_all(wanted) else here,
+        "asks_again": "" if past is not None or number or _reads_all(filters) else here,
         "after": "?" + urlencode({**query.dict(), "before": more}) if more else "",
     }
     if layout.is_part(request):
@@ -141,12 +141,12 @@ def _named(kind: Kind, namespace: str, name: str) -> tuple[str, str]:
     return (f"{namespace}/{name}" if namespace else name), _address(kind, namespace, name)
 
 
-def _reads_all(wanted: Search) -> bool:
+def _reads_all(filters: Search) -> bool:
     """Return whether a search may read the whole log: lines are found by user and request alone."""
-    if wanted.audit_id is not None:
+    if filters.audit_id is not None:
         return False
-    words = (wanted.verb, wanted.resource, wanted.namespace, wanted.name, wanted.address)
-    return any((*words, wanted.code, wanted.since, wanted.until))
+    words = (filters.verb, filters.resource, filters.namespace, filters.name, filters.address)
+    return any((*words, filters.code, filters.since, filters.until))
 
 
 def _line(event: Manifest) -> Manifest:
@@ -294,14 +294,14 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
     status = 200
     if request.method == "POST":
         layout.require(request, "update", kind.plural, **about)
-        given = request.POST.get("text", "").replace("\r\n", "\n")
+        edited = request.POST.get("text", "").replace("\r\n", "\n")
         try:
-            _save(kind, manifest, given, request)
+            _save(kind, manifest, edited, request)
         except Conflict as error:
             status = error.code
-            text, problems = _put_together(kind, manifest, given, error, since)
+            text, problems = _put_together(kind, manifest, edited, error, since)
         except StatusError as error:
-            problems, text, status = problems_of(error), given, error.code
+            problems, text, status = problems_of(error), edited, error.code
         else:
             return HttpResponseRedirect(request.path)
     context = {
@@ -334,31 +334,31 @@ def create(request: HttpRequest) -> HttpResponse:
     The text is checked like the body of a POST; what is wrong stands at its field.
     """
     text, problems, status = pages.as_yaml(_begun(request)), list[tuple[str, str]](), 200
-    made, warnings = "", list[str]()
+    address, warnings = "", list[str]()
     if request.method == "POST":
         text = request.POST.get("text", "").replace("\r\n", "\n")
         try:
-            kind, wanted = _parsed(text)
-            metadata = bodies.metadata_of(wanted)
+            kind, manifest = _parsed(text)
+            metadata = bodies.metadata_of(manifest)
             namespace = (metadata.get("namespace") or "default") if kind.namespaced else ""
             bodies.put_namespace(metadata, namespace)
             layout.require(request, "create", kind.plural, group=kind.group, namespace=namespace)
             user = layout.user_of(request)
-            stored = objects.create(kind, namespace, wanted, now=clock.now(), user=user)
+            stored = objects.create(kind, namespace, manifest, now=clock.now(), user=user)
         except Forbidden:
             raise
         except StatusError as error:
             problems, status = problems_of(error), error.code
         else:
             name = decode_object(stored.manifest)["metadata"]["name"]
-            made, warnings = _address(kind, namespace, name), stored.warnings
+            address, warnings = _address(kind, namespace, name), stored.warnings
             if not warnings:
-                return HttpResponseRedirect(made)
+                return HttpResponseRedirect(address)
     context = {
         "text": text,
         "problems": problems,
         "rows": min(40, text.count("\n") + 2),
-        "made": made,
+        "made": address,
         "warnings": warnings,
     }
     return layout.page(request, "create.html", "New object", context, status=status)
@@ -385,19 +385,21 @@ def _begun(request: HttpRequest) -> Manifest:
     ``subject`` (``Group:NAME`` or ``User:NAME``); of a quota ``hard`` (``cpu=4``) several times.
     """
     query = request.GET
-    given = {name: query.get(name, "").strip() for name in ("namespace", "name", "role", "subject")}
+    fields = {
+        name: query.get(name, "").strip() for name in ("namespace", "name", "role", "subject")
+    }
     kind = _kind(query.get("kind") or "ConfigMap")
-    if kind.name == "RoleBinding" and not given["namespace"]:
+    if kind.name == "RoleBinding" and not fields["namespace"]:
         kind = KINDS["ClusterRoleBinding"]
-    metadata = {"name": given["name"]}
+    metadata = {"name": fields["name"]}
     if kind.namespaced:
-        metadata["namespace"] = given["namespace"] or "default"
+        metadata["namespace"] = fields["namespace"] or "default"
     found: Manifest = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
     if kind.name.endswith("RoleBinding"):
-        what, _, who = given["subject"].partition(":")
+        what, _, who = fields["subject"].partition(":")
         group = "rbac.authorization.k8s.io"
-        metadata["name"] = given["name"] or f"{who}-{given['role']}".replace(":", "-")
-        role = {"apiGroup": group, "kind": "ClusterRole", "name": given["role"]}
+        metadata["name"] = fields["name"] or f"{who}-{fields['role']}".replace(":", "-")
+        role = {"apiGroup": group, "kind": "ClusterRole", "name": fields["role"]}
         subject = {"apiGroup": group, "kind": what, "name": who}
         return {**found, "roleRef": role, "subjects": [subject]}
     if kind.name == "ResourceQuota":
@@ -462,7 +464,7 @@ def _yaml(text: bytes | None) -> str:
 
 
 def _put_together(
-    kind: Kind, stored: Manifest, given: str, error: Conflict, since: int
+    kind: Kind, stored: Manifest, edited: str, error: Conflict, since: int
 ) -> tuple[str, list[tuple[str, str]]]:
     """Return a text with what a person edited and what others changed meanwhile, and words on it.
 
@@ -471,19 +473,19 @@ def _put_together(
     as it is.
     """
     try:
-        mine = read_yaml(given)
+        mine = read_yaml(edited)
         version = natural(str(bodies.metadata_of(mine).get("resourceVersion", "")))
         if version is None or version < since:
-            return given, problems_of(error)
+            return edited, problems_of(error)
         space, name = stored["metadata"].get("namespace", ""), stored["metadata"]["name"]
         began = find_at(kind, space, name, version)
     except StatusError:
-        return given, problems_of(error)
+        return edited, problems_of(error)
     if began is None:
-        return given, problems_of(error)
+        return edited, problems_of(error)
     merged = merging.merge(decode_object(began), mine, stored)
     words = [("", "Somebody else changed this object meanwhile. Nothing is saved yet; save again.")]
-    words += [(path, "was changed by others, and is taken over") for path in merged.taken]
+    words += [(path, "was changed by others, and is taken over") for path in merged.adopted]
     for clash in merged.clashes:
         theirs = "removed" if clash.theirs is None else f"set to {clash.theirs}"
         words.append((clash.path, f"somebody else {theirs}; the text keeps your value"))
@@ -519,10 +521,10 @@ def _as_it_was(kind: Kind, manifest: Manifest, revision: int) -> Manifest:
     was = decode_object(text)
     ours = ("labels", "annotations")
     chosen = {key: one for key, one in was["metadata"].items() if key in ours}
-    kept = {key: one for key, one in metadata.items() if key not in ours}
+    present = {key: one for key, one in metadata.items() if key not in ours}
     status = {"status": manifest["status"]} if "status" in manifest else {}
     was = {key: one for key, one in was.items() if key not in ("metadata", "status")}
-    return {**was, "metadata": {**kept, **chosen}, **status}
+    return {**was, "metadata": {**present, **chosen}, **status}
 
 
 def _save(kind: Kind, shown: Manifest, text: str, request: HttpRequest) -> None:
@@ -531,20 +533,20 @@ def _save(kind: Kind, shown: Manifest, text: str, request: HttpRequest) -> None:
     A field that the kind does not have is refused, unless the object has it already.
     """
     namespace, name = shown["metadata"].get("namespace", ""), shown["metadata"]["name"]
-    wanted, unknown = wire.manifest(read_yaml(text), kind)
-    metadata = bodies.metadata_of(wanted)
+    edited, unknown = wire.manifest(read_yaml(text), kind)
+    metadata = bodies.metadata_of(edited)
     if not metadata.get("resourceVersion"):
         raise Conflict("metadata.resourceVersion must stay: it says which version is replaced")
     if metadata.get("name") != name:
         raise BadRequest("metadata.name cannot be changed: this page is of one object")
     bodies.put_namespace(metadata, namespace)
-    known = set(wire.validate_fields(shown, kind, ""))
-    if more := [one for one in unknown if one not in known]:
+    present = set(wire.validate_fields(shown, kind, ""))
+    if more := [one for one in unknown if one not in present]:
         raise BadRequest(", ".join(more))
 
     def change(stored: Any) -> Any:
         managed = stored["metadata"].get("managedFields")
         more = {"managedFields": managed} if managed else {}
-        return {**wanted, "metadata": {**metadata, **more}}
+        return {**edited, "metadata": {**metadata, **more}}
 
     objects.update(kind, namespace, name, change, now=clock.now(), user=layout.user_of(request))

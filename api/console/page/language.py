@@ -29,7 +29,7 @@ _STATES: Final[dict[str, Test]] = {
     "leaving": lambda node: node.leaving > 0,
     "terminating": lambda node: node.terminating,
     "full": lambda node: fullness(node) >= 0.95,
-    "empty": lambda node: not node.asked.get("pods"),
+    "empty": lambda node: not node.requested.get("pods"),
 }
 _SHORT: Final = {"mem": "memory", "disk": "ephemeral-storage", "ephemeral": "ephemeral-storage"}
 
@@ -84,10 +84,10 @@ def _term(term: str) -> Test:
     return lambda node: part in node.name.casefold()
 
 
-def _tainted(wanted: str) -> Test:
-    if wanted in ("", "*"):
+def _tainted(text: str) -> Test:
+    if text in ("", "*"):
         return lambda node: bool(node.taints)
-    pair, _, effect = wanted.partition(":")
+    pair, _, effect = text.partition(":")
     key, has_value, value = pair.partition("=")
     return lambda node: any(
         one[0] == key and (not has_value or one[1] == value) and (not effect or one[2] == effect)
@@ -141,9 +141,9 @@ def _compared(term: str, free: str | None, name: str, sign: str, bound: str) -> 
         number /= 1000
 
     def test(node: FleetNode) -> bool:
-        known = _resource(node, resource)
-        asked = node.asked.get(known, 0)
-        return holds(node.offered.get(known, 0) - asked if free else asked, number)
+        name_ = _resource(node, resource)
+        requested = node.requested.get(name_, 0)
+        return holds(node.offered.get(name_, 0) - requested if free else requested, number)
 
     return test
 

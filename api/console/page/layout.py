@@ -265,13 +265,13 @@ def scope(request: HttpRequest, verb: str, resource: str, **about: str) -> str:
     Raises:
         AccessDenied: the person may not see the one that is asked for, or has none.
     """
-    asked = request.GET.get("namespace", "").strip()
-    if not asked and not may(request, verb, resource, **about):
+    namespace = request.GET.get("namespace", "").strip()
+    if not namespace and not may(request, verb, resource, **about):
         mine = namespaces(request, Attributes(verb, resource=resource, **about))
         request.META[_MINE] = mine
-        asked = mine[0] if mine else ""
-    require(request, verb, resource, namespace=asked, **about)
-    return asked
+        namespace = mine[0] if mine else ""
+    require(request, verb, resource, namespace=namespace, **about)
+    return namespace
 
 
 def since(request: HttpRequest, resource: str, **about: str) -> int:
@@ -296,18 +296,18 @@ _MEANT: Final = {
 }
 
 
-def filters(request: HttpRequest, *known: str) -> None:
+def filters(request: HttpRequest, *names: str) -> None:
     """Check that an address has only filters that its page knows: one that is ignored misleads.
 
     Raises:
         BadRequest: it has another one; the sentence says which is meant.
     """
     for name in request.GET:
-        if name not in known and name not in _ANYWHERE:
-            near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1)
-            meant = _MEANT.get(name, "") or next((k for k in known if k.lower() in near), "")
-            hint = f' Did you mean "{meant}"?' if meant in known else ""
-            raise BadRequest(f'unknown filter "{name}".{hint} This page knows {", ".join(known)}.')
+        if name not in names and name not in _ANYWHERE:
+            near = difflib.get_close_matches(name.lower(), [one.lower() for one in names], 1)
+            intended = _MEANT.get(name, "") or next((k for k in names if k.lower() in near), "")
+            hint = f' Did you mean "{intended}"?' if intended in names else ""
+            raise BadRequest(f'unknown filter "{name}".{hint} This page knows {", ".join(names)}.')
 
 
 def ask(name: str, document: object, *, seconds: float | None = None) -> Any:
@@ -386,16 +386,16 @@ def failure(
     ``hint``: what to do next; ``None``: what its code suggests. ``instead``: the address of a page
     that has a part of the answer.
     """
-    known = errors.translate(error)
+    status = errors.translate(error)
     if hint is None:
-        hint = _TOO_FAR if known.code == 410 and "at" in request.GET else _hint(known)
-    context = {"failure": known, "hint": hint, "instead": instead}
+        hint = _TOO_FAR if status.code == 410 and "at" in request.GET else _hint(status)
+    context = {"failure": status, "hint": hint, "instead": instead}
     if is_part(request):
         found = part(request, "failure_part.html", context)
-        found.status_code = known.code
+        found.status_code = status.code
         return found
-    title = _TITLES.get(known.code, "Error")
-    return page(request, "failure.html", title, context, status=known.code)
+    title = _TITLES.get(status.code, "Error")
+    return page(request, "failure.html", title, context, status=status.code)
 
 
 _TITLES: Final = {

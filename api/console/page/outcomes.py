@@ -34,13 +34,13 @@ class ZoneCount(msgspec.Struct, frozen=True):
     nodes: int
 
 
-def kind_of(left: Manifest) -> str:
+def kind_of(entry: Manifest) -> str:
     """Return the fate of one entry of a plan's ``leaving``."""
-    if left.get("blockedBy"):
+    if entry.get("blockedBy"):
         return "held"
-    if left.get("replaced") == "never":
+    if entry.get("replaced") == "never":
         return "lost"
-    landing = left.get("landing")
+    landing = entry.get("landing")
     if not landing:
         return "unknown"
     return "lands" if landing.get("nodeName") else "nowhere"

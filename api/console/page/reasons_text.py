@@ -77,16 +77,16 @@ def by_cause(groups: Iterable[WaitingGroup], nodes: Sequence[FleetNode]) -> list
     """
     found: dict[tuple[tuple[str, ...], ...], Cause] = {}
     sets = Counter(node.taints for node in nodes)
-    known: dict[tuple[Toleration, ...], tuple[str, ...]] = {}
+    untolerated: dict[tuple[Toleration, ...], tuple[str, ...]] = {}
     for one in groups:
         reasons = []
         key: list[tuple[str, ...]] = []
         for reason in hindrances(one.message):
             if "untolerated taint" in reason.text:
                 tolerations = one.spec.tolerations
-                if tolerations not in known:
-                    known[tolerations] = tuple(_untolerated(sets, tolerations))
-                about = known[tolerations]
+                if tolerations not in untolerated:
+                    untolerated[tolerations] = tuple(_untolerated(sets, tolerations))
+                about = untolerated[tolerations]
             else:
                 about = stated(one.spec, reason.text)
             text = with_terms(reason.text, dict.fromkeys(about))
@@ -121,9 +121,9 @@ def with_terms(text: str, terms: Mapping[str, int | None]) -> str:
     """Return a reason with the taints or terms that it is about, with numbers of nodes if known."""
     if not terms:
         return text
-    told = [
+    parts = [
         name if nodes is None else f"{name} on {nodes:,}"
         for name, nodes in islice(terms.items(), _MOST_TERMS)
     ]
     more = [f"{len(terms) - _MOST_TERMS} more"] if len(terms) > _MOST_TERMS else []
-    return f"{text}: {', '.join([*told, *more])}"
+    return f"{text}: {', '.join([*parts, *more])}"

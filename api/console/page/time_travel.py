@@ -79,9 +79,9 @@ def of(request: HttpRequest) -> PastMoment | None:
     """
     if not is_requested(request):
         return None
-    known = request.META.get(_META)
-    if isinstance(known, PastMoment):
-        return known
+    cached = request.META.get(_META)
+    if isinstance(cached, PastMoment):
+        return cached
     now = clock.now()
     moment = options.moment({"at": request.GET["at"]}, now=now)
     assert moment is not None

@@ -29,15 +29,15 @@ def page(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _show(request, person)
     what = request.POST.get("what", "")
-    given = request.POST.get("code", "")
+    code = request.POST.get("code", "")
     if what == "begin":
         return _begin(request, person)
     if what == "confirm":
-        return _confirm(request, person, given)
+        return _confirm(request, person, code)
     if what == "cancel":
         request.session.pop(_UNCONFIRMED, None)
     elif what == "remove":
-        if problem := signing.tried(request, person, given):
+        if problem := signing.tried(request, person, code):
             return _show(request, person, problem=problem)
         codes.remove(person)
     else:
@@ -64,11 +64,11 @@ def _begin(request: HttpRequest, person: User) -> HttpResponse:
     return HttpResponseRedirect(reverse("console:account"))
 
 
-def _confirm(request: HttpRequest, person: User, given: str) -> HttpResponse:
+def _confirm(request: HttpRequest, person: User, code: str) -> HttpResponse:
     secret = codes.unsealed(request.session.get(_UNCONFIRMED, ""))
     if not secret:
         raise BadRequest("there is no secret to confirm: begin again")
-    recovery = codes.begin(person, secret, given[:40], now=clock.now())
+    recovery = codes.begin(person, secret, code[:40], now=clock.now())
     if not recovery:
         return _show(request, person, problem=signing.WRONG)
     del request.session[_UNCONFIRMED]

@@ -107,8 +107,8 @@ def _ask(address: str, form: Mapping[str, str] | None = None, **headers: str) ->
         Away: there is none.
     """
     data = None if form is None else urlencode(form).encode()
-    given = {"Accept": "application/json", **headers}
-    request = urllib.request.Request(address, data, given)  # noqa: S310  # checked: _is_safe
+    all_headers = {"Accept": "application/json", **headers}
+    request = urllib.request.Request(address, data, all_headers)  # noqa: S310  # checked: _is_safe
     try:
         with _opener.open(request, timeout=_SECONDS) as answer:
             found = json.loads(_whole(answer))
@@ -181,13 +181,13 @@ def _provider() -> Mapping[str, Any]:
 def _key(address: str, token: str) -> jwt.PyJWK:
     """Return the key that a token names; keys that are not known yet are asked for once."""
     try:
-        wanted = jwt.get_unverified_header(token).get("kid")
+        key_id = jwt.get_unverified_header(token).get("kid")
         for anew in (False, True):
             keys = jwt.PyJWKSet.from_dict(dict(_published(address, anew=anew))).keys
             found = [
                 one
                 for one in keys
-                if one.public_key_use in (None, "sig") and wanted in (None, one.key_id)
+                if one.public_key_use in (None, "sig") and key_id in (None, one.key_id)
             ]
             if len(found) == 1:
                 return found[0]
@@ -218,8 +218,8 @@ def _as_page(request: HttpRequest, view: Any) -> HttpResponse:
         response: HttpResponse = view(request)
     except (StatusError, people.NotAPerson) as error:
         request.META[SIGN_IN] = "failed", request.META.get(SIGN_IN, ("", ""))[1]
-        known = error if isinstance(error, StatusError) else SignInRefused(str(error))
-        response = layout.failure(request, known)
+        failure = error if isinstance(error, StatusError) else SignInRefused(str(error))
+        response = layout.failure(request, failure)
     return layout.guarded(response)
 
 
@@ -255,14 +255,14 @@ def _here(request: HttpRequest) -> str:
 
 
 def _back(request: HttpRequest) -> HttpResponse:
-    given = request.GET.get("state", "")
+    state = request.GET.get("state", "")
     try:
         begun = signing.loads(request.COOKIES.get(_COOKIE, ""), salt=_SALT, max_age=_PATIENCE)
     except signing.SignatureExpired:
         raise SignInRefused("it took too long; begin again") from None
     except signing.BadSignature:
         begun = {"state": ""}
-    if not given or not secrets.compare_digest(begun["state"].encode(), given.encode()):
+    if not state or not secrets.compare_digest(begun["state"].encode(), state.encode()):
         raise SignInRefused("the sign-in was not started in this browser; start it again")
     if problem := request.GET.get("error", ""):
         raise SignInRefused(f"the provider says {problem[:100]!r}")

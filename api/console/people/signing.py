@@ -99,7 +99,7 @@ def _is_password_of(person: User, waits: Mapping[str, Any]) -> bool:
     return constant_time_compare(waits.get("password", ""), person.get_session_auth_hash())
 
 
-def tried(request: HttpRequest, person: User, given: str) -> str:
+def tried(request: HttpRequest, person: User, code: str) -> str:
     """Return the errors in a code, nothing if it is right and now used up.
 
     A wrong one counts as a wrong password: after too many, the lock-out answers in place of the
@@ -110,7 +110,7 @@ def tried(request: HttpRequest, person: User, given: str) -> str:
         request.axes_locked_out = True  # type: ignore[attr-defined]  # AxesMiddleware answers
         return WRONG
     try:
-        if codes.check(person, given[:40], now=clock.now()):
+        if codes.check(person, code[:40], now=clock.now()):
             return ""
     except codes.TooManyTries as error:
         seconds = max(1, round((error.until - clock.now()).total_seconds()))

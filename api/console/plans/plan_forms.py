@@ -78,13 +78,13 @@ def changes_of(query: QueryDict) -> list[Manifest]:
     if do in (TAINT, UNTAINT):
         return [{do: {**on, "taints": [_taint(query, exact=do == TAINT)]}}]
     if do == RESIZE:
-        wanted = _amounts(query)
-        return [{RESIZE: {**on, "amounts": wanted}}] if wanted else []
+        amounts = _amounts(query)
+        return [{RESIZE: {**on, "amounts": amounts}}] if amounts else []
     if do == EDIT:
         return list(_edited(on, query))
     if do == DRAIN:
         options = {"force": "force", "local": "deleteEmptyDirData"}
-        chosen = {name: True for given, name in options.items() if query.get(given) == "on"}
+        chosen = {name: True for option, name in options.items() if query.get(option) == "on"}
         return [{DRAIN: {**on, **chosen, **grace}}]
     return [{do: on}]
 
@@ -145,8 +145,8 @@ def _taint(query: QueryDict, *, exact: bool) -> Manifest:
 
 
 def _as_taint(key: str, value: str, effect: str) -> Manifest:
-    given = {"key": key, "value": value, "effect": effect}
-    return {name: one for name, one in given.items() if one}
+    taint = {"key": key, "value": value, "effect": effect}
+    return {name: one for name, one in taint.items() if one}
 
 
 class Overtaken(msgspec.Struct, frozen=True):
@@ -174,8 +174,8 @@ def overtaken(query: QueryDict, stored: Manifest) -> list[Overtaken]:
         return []
     labels = (stored.get("metadata") or {}).get("labels") or {}
     found = _overtaken("label {}", *_labels(query), labels)
-    known = (stored.get("spec") or {}).get("taints") or ()
-    taints = {(one["key"], one["effect"]): one.get("value") or "" for one in known}
+    stored_taints = (stored.get("spec") or {}).get("taints") or ()
+    taints = {(one["key"], one["effect"]): one.get("value") or "" for one in stored_taints}
     return found + _overtaken("taint {0[0]}:{0[1]}", *_taints(query), taints)
 
 
@@ -208,10 +208,10 @@ def _edited(on: Manifest, query: QueryDict) -> Iterator[Manifest]:
     Only what the person changed is asked for: what others changed meanwhile stays.
     """
     has, had = _labels(query)
-    wanted = {key: value for key, value in has.items() if had.get(key) != value}
+    new_labels = {key: value for key, value in has.items() if had.get(key) != value}
     gone = [key for key in had if key not in has]
-    if wanted or gone:
-        parts = {"set": wanted} if wanted else {}
+    if new_labels or gone:
+        parts = {"set": new_labels} if new_labels else {}
         yield {LABEL: {**on, **parts, **({"remove": gone} if gone else {})}}
     taints, had_taints = _taints(query)
     away = [_as_taint(one[0], "", one[1]) for one in had_taints if one not in taints]

@@ -76,12 +76,12 @@ class Room(msgspec.Struct, frozen=True):
 
 def leaving(plan: StoredPlan, status: Manifest, part: str = "leaving") -> list[LeavingPod]:
     """Return the pods that leave, those with a problem first. Queries once."""
-    told: list[Manifest] = (status.get(part) or [])[:MOST_ROWS]
-    keys = [_key(one["pod"]) for one in told]
-    known = [key for key in keys if key is not None]
-    asks = dict(zip(known, map(_asks, find_pods(known)), strict=True)) if known else {}
+    entries: list[Manifest] = (status.get(part) or [])[:MOST_ROWS]
+    keys = [_key(one["pod"]) for one in entries]
+    named = [key for key in keys if key is not None]
+    asks = dict(zip(named, map(_asks, find_pods(named)), strict=True)) if named else {}
     states = _states(plan)
-    found = [_leaving(one, key, asks, states) for one, key in zip(told, keys, strict=True)]
+    found = [_leaving(one, key, asks, states) for one, key in zip(entries, keys, strict=True)]
     return sorted(found, key=lambda one: not (one.held_by or one.nowhere))
 
 
@@ -130,11 +130,11 @@ def _leaving(
 def _asks(text: bytes | None) -> str:
     if text is None:
         return ""
-    asked = formatting.requests_of(decode_object(text))
-    shown = [f"{formatting.amount('cpu', asked['cpu'])} CPU"] if asked.get("cpu") else []
-    shown += [formatting.amount(name, asked[name]) for name in ("memory",) if asked.get(name)]
+    requests = formatting.requests_of(decode_object(text))
+    shown = [f"{formatting.amount('cpu', requests['cpu'])} CPU"] if requests.get("cpu") else []
+    shown += [formatting.amount(name, requests[name]) for name in ("memory",) if requests.get(name)]
     others = ("cpu", "memory", "ephemeral-storage", "pods")
-    shown += [f"{amount} {name}" for name, amount in asked.items() if name not in others]
+    shown += [f"{amount} {name}" for name, amount in requests.items() if name not in others]
     return ", ".join(shown)
 
 
@@ -157,9 +157,9 @@ def room(status: Manifest) -> list[Room]:
     """Return what open nodes have left, before and after, the usual resources first."""
     both: Manifest = status.get("room") or {}
     before, after = both.get("before") or {}, both.get("after") or {}
-    known = {*before, *after} - {"nodes", *_FIRST}
+    others = {*before, *after} - {"nodes", *_FIRST}
     rows = []
-    for name in (*_FIRST, *sorted(known)):
+    for name in (*_FIRST, *sorted(others)):
         was, is_ = (_number(name, one.get(name, 0)) for one in (before, after))
         if was or is_:
             title = _ROOM.get(name, name)
@@ -167,11 +167,11 @@ def room(status: Manifest) -> list[Room]:
     return rows
 
 
-def _number(name: str, given: object) -> int:
-    if isinstance(given, int):
-        return given
+def _number(name: str, amount: object) -> int:
+    if isinstance(amount, int):
+        return amount
     try:
-        return milli_value(str(given)) if name == "cpu" else value(str(given))
+        return milli_value(str(amount)) if name == "cpu" else value(str(amount))
     except QuantityError:
         return 0
 

@@ -123,12 +123,12 @@ def add(request: HttpRequest) -> HttpResponse:
     layout.require_all(request, layout.FORETELLING)
     text = request.POST.get("text", "").replace("\r\n", "\n")
     try:
-        wanted = [*_basket(request), *_submitted_objects(request, text)]
-        if len(wanted) > MOST_CHANGES:
+        changes = [*_basket(request), *_submitted_objects(request, text)]
+        if len(changes) > MOST_CHANGES:
             raise BadRequest(f"at most {MOST_CHANGES} changes at a time")
-        if len(msgspec.json.encode(wanted)) > _MOST_BYTES:
+        if len(msgspec.json.encode(changes)) > _MOST_BYTES:
             raise BadRequest("the changes are too long to be kept together")
-        document = plan_forms.document_of(wanted)
+        document = plan_forms.document_of(changes)
         outgoing.require_extenders(layout.user_of(request), document)
         layout.ask("plan", document)  # what is wrong is told before it is kept
     except BadRequest as error:
@@ -137,21 +137,21 @@ def add(request: HttpRequest) -> HttpResponse:
         if error.code != 422:
             raise
         return _show(request, text=text, wrong=error)
-    request.session[_KEPT] = wanted
+    request.session[_KEPT] = changes
     return HttpResponseRedirect(reverse("console:what-if"))
 
 
 def _submitted_objects(request: HttpRequest, text: str) -> list[Manifest]:
-    given: QueryDict = request.POST
-    if name := given.get("plan", ""):
+    form: QueryDict = request.POST
+    if name := form.get("plan", ""):
         layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
         return plan_pages.whole_changes_of(request, find_plan(name))
-    if like := given.get("like", ""):
+    if like := form.get("like", ""):
         return [{"pods": {"objects": [_one_more(request, like, len(_basket(request)))]}}]
-    if given.get("do"):
-        if given.get("q"):
+    if form.get("do"):
+        if form.get("q"):
             layout.require(request, "list", "nodes")
-        return plan_forms.changes_of(given)
+        return plan_forms.changes_of(form)
     return plan_forms.read(text)
 
 
@@ -173,8 +173,8 @@ def remove(request: HttpRequest) -> HttpResponse:
     changes = _basket(request)
     if at == "all":
         request.session.pop(_KEPT, None)
-    elif (wanted := natural(at)) is not None and wanted < len(changes):
-        request.session[_KEPT] = [one for place, one in enumerate(changes) if place != wanted]
+    elif (position := natural(at)) is not None and position < len(changes):
+        request.session[_KEPT] = [one for place, one in enumerate(changes) if place != position]
     else:
         raise BadRequest("at: must be the number of a change in the basket, or all")
     return HttpResponseRedirect(reverse("console:what-if"))

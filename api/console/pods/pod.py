@@ -97,7 +97,7 @@ def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
 
 
 def _of(manifest: Any) -> dict[str, Any]:
-    asked = words.requests_of(manifest)
+    requests = words.requests_of(manifest)
     spec, status = manifest["spec"], manifest.get("status") or {}
     shown = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
     owners = manifest["metadata"].get("ownerReferences") or ()
@@ -105,7 +105,7 @@ def _of(manifest: Any) -> dict[str, Any]:
         "status": tables.printer(KINDS["Pod"]).cells(manifest, clock.now())[2],
         "node": spec.get("nodeName", ""),
         "nominated": status.get("nominatedNodeName", ""),
-        "asks": [(key, words.amount(key, amount)) for key, amount in asked.items() if amount],
+        "asks": [(key, words.amount(key, amount)) for key, amount in requests.items() if amount],
         "overhead": spec.get("overhead") or {},
         "runtime": spec.get("runtimeClassName", ""),
         "priority": spec.get("priority", 0),
@@ -246,11 +246,11 @@ def remove_gate(request: HttpRequest, namespace: str, name: str) -> HttpResponse
 
     def change(pod: Manifest) -> Manifest:
         gates = pod["spec"].get("schedulingGates") or []
-        left = [one for one in gates if one.get("name") != gate]
-        if len(left) == len(gates):
+        remaining = [one for one in gates if one.get("name") != gate]
+        if len(remaining) == len(gates):
             raise Conflict(f"the pod has no gate {gate} any more")
         spec = {key: value for key, value in pod["spec"].items() if key != "schedulingGates"}
-        return {**pod, "spec": {**spec, "schedulingGates": left} if left else spec}
+        return {**pod, "spec": {**spec, "schedulingGates": remaining} if remaining else spec}
 
     objects.update("Pod", namespace, name, change, now=clock.now(), user=layout.user_of(request))
     return HttpResponseRedirect(reverse("console:pod", args=(namespace, name)))

@@ -97,8 +97,8 @@ def _lack(request: HttpRequest, namespace: str, members: Sequence[Member]) -> Ma
     ):
         return {}
     try:
-        asked = {**about, "world": "now", "limit": 0, "remedies": False}
-        status = layout.ask("why", asked, seconds=5)["status"]
+        question = {**about, "world": "now", "limit": 0, "remedies": False}
+        status = layout.ask("why", question, seconds=5)["status"]
     except NotFound:  # it was placed or deleted meanwhile
         return {}
     except StatusError as error:

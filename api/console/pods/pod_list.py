@@ -38,16 +38,16 @@ def page(request: HttpRequest) -> HttpResponse:
     else:
         now, found = past.at, _pods_at(past, chosen, start=start, limit=PER_PAGE + 1)
     rows = [_row(one, now) for one in found[:PER_PAGE]]
-    given = {key: value for key, value in request.GET.dict().items() if key != "start" and value}
+    query = {key: value for key, value in request.GET.dict().items() if key != "start" and value}
     context = {
         "rows": rows,
         "search": chosen,
         "first": start + 1,
         "last": start + len(rows),
-        "after": "?" + urlencode({**given, "start": start + PER_PAGE})
+        "after": "?" + urlencode({**query, "start": start + PER_PAGE})
         if len(found) > PER_PAGE
         else "",
-        "before": "?" + urlencode({**given, "start": max(0, start - PER_PAGE)}) if start else "",
+        "before": "?" + urlencode({**query, "start": max(0, start - PER_PAGE)}) if start else "",
         "may_create": layout.may(request, "create", "pods", namespace=namespace or "default"),
         "phases": ("Pending", "Running", "Succeeded", "Failed"),
     }
@@ -73,15 +73,15 @@ def _pods_at(past: PastMoment, search: finding.PodSearch, *, start: int, limit: 
 
 
 def _row(pod: Any, now: Any) -> dict[str, Any]:
-    asked = formatting.requests_of(pod)
+    requests = formatting.requests_of(pod)
     cells = tables.printer(KINDS["Pod"]).cells(pod, now)
     return {
         "namespace": pod["metadata"]["namespace"],
         "name": pod["metadata"]["name"],
         "status": cells[2],
         "node": pod["spec"].get("nodeName", ""),
-        "cpu": formatting.amount("cpu", asked.get("cpu", 0)),
-        "memory": formatting.amount("memory", asked.get("memory", 0)),
+        "cpu": formatting.amount("cpu", requests.get("cpu", 0)),
+        "memory": formatting.amount("memory", requests.get("memory", 0)),
         "priority": pod["spec"].get("priority", 0),
         "why": why_of(pod),
         "created": pod["metadata"].get("creationTimestamp"),

@@ -153,8 +153,8 @@ def _help(one: Manifest) -> Help:
 
 
 def _changes_of(remedy: Manifest) -> str:
-    made = remedy.get("plan") if "patch" in remedy else None
-    return msgspec.json.encode(made["spec"]["changes"]).decode() if made else ""
+    plan = remedy.get("plan") if "patch" in remedy else None
+    return msgspec.json.encode(plan["spec"]["changes"]).decode() if plan else ""
 
 
 def preview_of(remedy: Manifest) -> str:
@@ -204,9 +204,9 @@ class NodeVerdictRow(msgspec.Struct, frozen=True):
 @layout.shown
 def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Return what every filter says of every node about a pod, and the scores."""
-    asked = _question(request, namespace, name)
+    spec = _question(request, namespace, name)
     question = {
-        **asked,
+        **spec,
         "limit": _PER_PAGE,
         "token": request.GET.get("continue", ""),
         "remedies": False,  # trying them takes ten times as long as all the rest
@@ -233,10 +233,10 @@ def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "scorers": scorers,
         "rows": _rows(table, filters, scorers),
         "count": table.get("count", 0),
-        "by": asked["rejectedBy"],
-        "world": asked["world"],
+        "by": spec["rejectedBy"],
+        "world": spec["world"],
         "asks_for_help": status["world"] == "now" and not status["nodes"]["feasible"],
-        "columns": "?" + urlencode({"world": asked["world"], "by": asked["rejectedBy"]}),
+        "columns": "?" + urlencode({"world": spec["world"], "by": spec["rejectedBy"]}),
         "after": "?" + urlencode({**request.GET.dict(), "continue": following})
         if following
         else "",
@@ -251,8 +251,8 @@ def why_columns(request: HttpRequest, namespace: str, name: str) -> HttpResponse
     ``status.table`` of an ``Explanation`` (``scheduling.simulation.explanation.page``): from it the
     page draws the rows that are on the screen, and sorts and compares without asking again.
     """
-    asked = _question(request, namespace, name)
-    found: Manifest = layout.ask("why", {**asked, "limit": _MOST_ROWS, "remedies": False})
+    question = _question(request, namespace, name)
+    found: Manifest = layout.ask("why", {**question, "limit": _MOST_ROWS, "remedies": False})
     body = msgspec.json.encode(found["status"].get("table") or {})
     return HttpResponse(body, content_type="application/json")
 
@@ -260,8 +260,8 @@ def why_columns(request: HttpRequest, namespace: str, name: str) -> HttpResponse
 @layout.shown
 def why_helps(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Return what would let a waiting pod in, for the page that asks for it when it is there."""
-    asked = {**_question(request, namespace, name), "world": "now", "rejectedBy": ""}
-    found: Manifest = layout.ask("why", {**asked, "limit": 0})
+    question = {**_question(request, namespace, name), "world": "now", "rejectedBy": ""}
+    found: Manifest = layout.ask("why", {**question, "limit": 0})
     helps = _remedies(found["status"].get("remedies") or ())
     return layout.part(request, "why_helps.html", {"remedies": helps})
 

@@ -135,23 +135,23 @@ def page(request: HttpRequest) -> HttpResponse:
     Nothing is lost where something is wrong: each problem stands at its field.
     """
     by = "yaml" if request.GET.get("by") == "yaml" else "form"
-    given: QueryDict = request.POST if request.method == "POST" else QueryDict()
+    form: QueryDict = request.POST if request.method == "POST" else QueryDict()
     text, problems, status = "", list[tuple[str, str]](), 200
-    said: Manifest = {}
+    outcome: Manifest = {}
     if request.method != "POST":
         layout.require(request, "create", "pods", namespace=request.GET.get("namespace", "default"))
         text = _start(request) if by == "yaml" else ""
     else:
-        text = given.get("text", "").replace("\r\n", "\n")
+        text = form.get("text", "").replace("\r\n", "\n")
         try:
-            manifest = _read(text) if by == "yaml" else _from_form(given)
-            namespace, name, said = _try(request, manifest, dry_run=given.get("do") == "check")
+            manifest = _read(text) if by == "yaml" else _from_form(form)
+            namespace, name, outcome = _try(request, manifest, dry_run=form.get("do") == "check")
         except StatusError as error:
             problems, status = problems_of(error), error.code
         else:
-            if not said:
+            if not outcome:
                 return HttpResponseRedirect(reverse("console:pod", args=(namespace, name)))
-    inputs, others = _filled(given, problems, start=request.method != "POST")
+    inputs, others = _filled(form, problems, start=request.method != "POST")
     context = {
         "by": by,
         "text": text,
@@ -160,7 +160,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "problems": problems if by == "yaml" else others,
         "wrong": bool(problems),
         "examples": [(key, title) for key, (title, _) in EXAMPLES.items()],
-        "said": said,
+        "said": outcome,
     }
     return layout.page(request, "submit.html", "New pod", context, status=status)
 
@@ -197,9 +197,9 @@ def _read(text: str) -> Manifest:
     return manifest
 
 
-def _from_form(given: QueryDict) -> Manifest:
+def _from_form(form: QueryDict) -> Manifest:
     """Return the pod that the form describes."""
-    has = {one.name: given.get(one.name, "").strip() for one in _INPUTS}
+    has = {one.name: form.get(one.name, "").strip() for one in _INPUTS}
     requests = {key: has[key] for key in ("cpu", "memory") if has[key]}
     spec: Manifest = {
         "containers": [
@@ -245,8 +245,8 @@ def _try(request: HttpRequest, manifest: Manifest, *, dry_run: bool) -> tuple[st
     def may_read(space: str) -> bool:
         return layout.may(request, "list", "pods", namespace=space)
 
-    told = [*warnings, *stored.warnings]
-    pod = msgspec.json.decode(foretelling.placed(stored.manifest, told, may_read=may_read))
+    all_warnings = [*warnings, *stored.warnings]
+    pod = msgspec.json.decode(foretelling.placed(stored.manifest, all_warnings, may_read=may_read))
     gates = [one["name"] for one in pod["spec"].get("schedulingGates") or ()]
     return (
         namespace,
@@ -254,13 +254,13 @@ def _try(request: HttpRequest, manifest: Manifest, *, dry_run: bool) -> tuple[st
         {
             "node": pod["spec"].get("nodeName", ""),
             "gates": gates,
-            "warnings": [one.removeprefix("dry run: ") for one in told],
+            "warnings": [one.removeprefix("dry run: ") for one in all_warnings],
         },
     )
 
 
 def _filled(
-    given: QueryDict, problems: list[tuple[str, str]], *, start: bool
+    form: QueryDict, problems: list[tuple[str, str]], *, start: bool
 ) -> tuple[list[Input], list[tuple[str, str]]]:
     """Return the form's fields with what was given and is wrong, and the problems of no field."""
     errors: dict[str, list[str]] = {}
@@ -274,7 +274,7 @@ def _filled(
     inputs = [
         msgspec.structs.replace(
             one,
-            value=one.value if start else given.get(one.name, ""),
+            value=one.value if start else form.get(one.name, ""),
             errors=tuple(errors.get(one.name, ())),
         )
         for one in _INPUTS

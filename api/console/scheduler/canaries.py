@@ -43,10 +43,10 @@ def listed(request: HttpRequest) -> HttpResponse:
         layout.require(request, "create", PLURAL, group=own.GROUP)
         text = request.POST.get("text", "").replace("\r\n", "\n")
         try:
-            made, _ = api_canaries.create_canary(
+            canary, _ = api_canaries.create_canary(
                 _submitted_spec(request, text), by=layout.user_of(request)
             )
-            return HttpResponseRedirect(reverse("console:canary", args=(made.name,)))
+            return HttpResponseRedirect(reverse("console:canary", args=(canary.name,)))
         except StatusError as error:
             context |= {"problems": yaml_input.problems_of(error), "given": request.POST}
             status = error.code
@@ -62,9 +62,9 @@ def listed(request: HttpRequest) -> HttpResponse:
 def _submitted_spec(request: HttpRequest, text: str) -> Manifest:
     spec: Manifest = {"configuration": yaml_input.read_yaml(text)}
     for name, kind in _NUMBERS:
-        if given := request.POST.get(name, "").strip():
+        if text_ := request.POST.get(name, "").strip():
             try:
-                spec[name] = kind(given)
+                spec[name] = kind(text_)
             except ValueError:
                 raise BadRequest(f"{name}: must be a number") from None
     metadata = {"name": request.POST.get("name", "").strip()}
@@ -133,8 +133,8 @@ def _rights(what: str, name: str) -> list[Attributes]:
 
 
 def _may(request: HttpRequest, canary: StoredCanary) -> set[str]:
-    wanted = _BY_STATE.get(canary.state, ())
-    return {what for what in wanted if not layout.missing(request, _rights(what, canary.name))}
+    actions = _BY_STATE.get(canary.state, ())
+    return {what for what in actions if not layout.missing(request, _rights(what, canary.name))}
 
 
 @layout.shown

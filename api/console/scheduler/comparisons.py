@@ -186,13 +186,13 @@ def _question(hours: str, until: str, chosen: list[str], text: str) -> Manifest:
         BadRequest: the hours are no number, or the text is no object.
     """
     try:
-        wanted = float(hours)
+        number = float(hours)
     except ValueError:
         raise BadRequest("hours: must be a number") from None
     policies: list[Manifest] = [{"name": name} for name in chosen]
     if text:
         policies.append({"name": "yours", "configuration": yaml_input.read_yaml(text)})
-    return {"spec": {"hours": wanted, "until": until, "policies": policies, "pictures": True}}
+    return {"spec": {"hours": number, "until": until, "policies": policies, "pictures": True}}
 
 
 def shown(comparison: Manifest) -> dict[str, Any]:

@@ -112,10 +112,10 @@ def _quotas(request: HttpRequest) -> list[QuotaUse] | None:
         metadata, status = quota["metadata"], quota.get("status") or {}
         used = status.get("used") or {}
         for resource, hard in (status.get("hard") or quota["spec"].get("hard") or {}).items():
-            given = used.get(resource, "0")
-            share = _share(given, hard)
+            amount = used.get(resource, "0")
+            share = _share(amount, hard)
             found.append(
-                QuotaUse(metadata["namespace"], metadata["name"], resource, given, hard, share)
+                QuotaUse(metadata["namespace"], metadata["name"], resource, amount, hard, share)
             )
     found.sort(key=lambda one: (-one.share, one.namespace, one.name, one.resource))
     return found[:_MOST_SHOWN]
@@ -179,8 +179,8 @@ def _budgets(request: HttpRequest) -> list[Manifest] | None:
 
     def allowed(one: Manifest) -> tuple[int, str, str]:
         metadata = one["metadata"]
-        left = (one.get("status") or {}).get("disruptionsAllowed", 0)
-        return left, metadata["namespace"], metadata["name"]
+        disruptions = (one.get("status") or {}).get("disruptionsAllowed", 0)
+        return disruptions, metadata["namespace"], metadata["name"]
 
     return sorted(_all(request, "PodDisruptionBudget"), key=allowed)[:_MOST_SHOWN]
 
@@ -215,13 +215,13 @@ def who_can(request: HttpRequest) -> HttpResponse:
         verb, query.get("group", "").strip(), plural, subresource,
         namespace=query.get("namespace", "").strip(), name=query.get("name", "").strip(),
     )  # fmt: skip
-    known = {(kind.group, kind.plural) for kind in ALL_KINDS}
+    kinds = {(kind.group, kind.plural) for kind in ALL_KINDS}
     context = {
         "wants": wants,
         "resource": resource,
         "holders": authorizer.current().holders(wants),
         "verbs": ("get", "list", "watch", "create", "update", "patch", "delete"),
-        "known": (wants.group, plural) in known,
+        "known": (wants.group, plural) in kinds,
         "groups": sorted({kind.group for kind in ALL_KINDS if kind.plural == plural}),
     }
     return layout.page(request, "who_can.html", "Who can", context)
