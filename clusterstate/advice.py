@@ -118,12 +118,12 @@ def _term_matches(labels: dict[str, str], term: Manifest, now: float) -> bool:
 
 
 def _somewhere(labels: dict[str, str], expressions: list[Manifest], now: float) -> bool:
-    wanted = {"matchLabels": labels, "matchExpressions": expressions}
-    key = msgspec.json.encode(wanted, order="sorted").decode()
+    selector_ = {"matchLabels": labels, "matchExpressions": expressions}
+    key = msgspec.json.encode(selector_, order="sorted").decode()
 
     def ask() -> bool:
         try:
-            selector = selector_from_label_selector(msgspec.convert(wanted, LabelSelector))
+            selector = selector_from_label_selector(msgspec.convert(selector_, LabelSelector))
         except (SelectorError, msgspec.ValidationError):
             return True  # admission says what is wrong with it
         return bool(list_page("Node", label_selector=selector, limit=1).items)
@@ -135,11 +135,11 @@ def _somewhere(labels: dict[str, str], expressions: list[Manifest], now: float) 
 
 
 def _tolerations(spec: Manifest, path: str, now: float) -> Iterator[str]:
-    given = spec.get("tolerations") or []
-    if not given:
+    tolerations = spec.get("tolerations") or []
+    if not tolerations:
         return
     taints = _remember("taints", "", now, _taints)
-    for index, one in enumerate(given):
+    for index, one in enumerate(tolerations):
         key = one.get("key") or ""
         if not key or key.startswith(_SYSTEM) or key in _WELL_KNOWN:
             continue

@@ -93,11 +93,11 @@ def check_admission(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[C
         problem = problem or str(error)
     if not problem:
         return []
-    known = ", ".join(AdmissionSettings.__struct_fields__)
+    keys = ", ".join(AdmissionSettings.__struct_fields__)
     return [
         Error(
             f"STOWAGE_ADMISSION: {problem}.",
-            hint=f"It is a JSON object with these keys, in camel case: {known}.",
+            hint=f"It is a JSON object with these keys, in camel case: {keys}.",
             id="clusterstate.E005",
         )
     ]

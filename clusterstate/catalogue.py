@@ -175,8 +175,8 @@ class _Memory:
         """
         memory.belongs_to(history)
         with self.lock:
-            known, self.learned_at = self.learned_at, (history, epoch)
-        if known not in (None, (history, epoch)):
+            previous, self.learned_at = self.learned_at, (history, epoch)
+        if previous not in (None, (history, epoch)):
             for forget_ids in self.ids:
                 forget_ids()
 
@@ -252,8 +252,8 @@ def admission_settings() -> AdmissionSettings:
 def remember(found: Catalogue) -> None:
     """Remember a catalogue unless a newer one is."""
     with _memory.lock:
-        known = _memory.catalogue
-        if known is None or known.epoch <= found.epoch:
+        cached = _memory.catalogue
+        if cached is None or cached.epoch <= found.epoch:
             _memory.catalogue = found
 
 

@@ -64,8 +64,8 @@ def unknown() -> list[str]:
         if instead := _DROPPED.get(name.removeprefix("STOWAGE_")):
             found.append(f"{name} is no setting any more: {instead}.")
         else:
-            (meant, *_) = [*difflib.get_close_matches(name, sorted(_read), n=1), ""]
-            found.append(f"{name} is no setting" + (f": is {meant} meant?" if meant else "."))
+            (similar, *_) = [*difflib.get_close_matches(name, sorted(_read), n=1), ""]
+            found.append(f"{name} is no setting" + (f": is {similar} meant?" if similar else "."))
     return found
 
 
@@ -158,12 +158,12 @@ def own_names(listens: str, advertised: str = "") -> tuple[list[str], list[str]]
     names = dict.fromkeys(["localhost", socket.gethostname(), "stowage", *SERVICE_NAMES])
     addresses = dict.fromkeys(one for one in ("127.0.0.1", "::1", FIRST, advertised) if one)
     try:
-        given = ipaddress.ip_address(listens)
+        address = ipaddress.ip_address(listens)
     except ValueError:
         names[listens] = None
     else:
-        if not given.is_unspecified:
-            addresses[str(given)] = None
+        if not address.is_unspecified:
+            addresses[str(address)] = None
     return [name for name in names if name.isascii()], list(addresses)
 
 
@@ -172,12 +172,12 @@ def hosts(name: str, listens: str, advertised: str, origins: Sequence[str]) -> l
 
     Unset: this host's own (``own_names``), and those of the origins that browsers see.
     """
-    given = words(name, "")
-    if given:
-        return given
+    configured = words(name, "")
+    if configured:
+        return configured
     names, addresses = own_names(listens, advertised)
-    seen = (urlsplit(origin).hostname or "" for origin in origins)
-    found = [*names, *(f"[{a}]" if ":" in a else a for a in addresses), *filter(None, seen)]
+    origin_hosts = (urlsplit(origin).hostname or "" for origin in origins)
+    found = [*names, *(f"[{a}]" if ":" in a else a for a in addresses), *filter(None, origin_hosts)]
     return [one.lower() for one in found]
 
 
@@ -189,20 +189,22 @@ def pod_shapes(name: str, default: str) -> tuple[Shape, ...]:
         raise BadSetting(f"{name}: {error}.") from None
 
 
-def chosen(name: str, known: Sequence[str]) -> frozenset[str]:
+def chosen(name: str, supported: Sequence[str]) -> frozenset[str]:
     """Return which of the known words are chosen: ``*`` stands for all, ``-word`` takes one away.
 
     As kube-controller-manager's ``--controllers`` is read; unset means all.
     """
-    given = words(name, "*")
-    for word in given:
-        if word != "*" and word.removeprefix("-") not in known:
+    configured = words(name, "*")
+    for word in configured:
+        if word != "*" and word.removeprefix("-") not in supported:
             raise BadSetting(
-                f"{name} may name {', '.join(known)}, with - in front to leave one out, and * for"
-                f" all; but it has {word!r}."
+                f"{name} may name {', '.join(supported)}, with - in front to leave one out, and *"
+                f" for all; but it has {word!r}."
             )
     return frozenset(
-        word for word in known if (word in given or "*" in given) and f"-{word}" not in given
+        word
+        for word in supported
+        if (word in configured or "*" in configured) and f"-{word}" not in configured
     )
 
 
@@ -241,7 +243,7 @@ def switches(name: str) -> dict[str, Any]:
         raise BadSetting(f"{name} must be JSON, but it is {raw!r}.") from None
     if not isinstance(value, dict):
         raise BadSetting(f"{name} must be a JSON object, but it is {raw!r}.")
-    return {re.sub(r"([A-Z])", r"_\1", key).lower(): given for key, given in value.items()}
+    return {re.sub(r"([A-Z])", r"_\1", key).lower(): member for key, member in value.items()}
 
 
 def url(name: str, default: str, schemes: Sequence[str]) -> str:

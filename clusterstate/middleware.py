@@ -245,8 +245,8 @@ _NOTED_EVERY = 60
 
 def is_idle(session: SessionBase) -> bool:
     """Return whether a session has ended because it made no request for too long."""
-    seen = session.get(_SEEN)
-    return isinstance(seen, int) and int(time.time()) - seen > settings.SESSION_IDLE_SECONDS
+    last_use = session.get(_SEEN)
+    return isinstance(last_use, int) and int(time.time()) - last_use > settings.SESSION_IDLE_SECONDS
 
 
 class IdleSession(MiddlewareMixin):
@@ -261,11 +261,11 @@ class IdleSession(MiddlewareMixin):
         if session.is_empty():
             return
         now = int(time.time())
-        seen = session.get(_SEEN)
+        last_use = session.get(_SEEN)
         if is_idle(session):
             session.flush()
         elif "HX-Request" not in request.headers and (
-            not isinstance(seen, int) or now - seen >= _NOTED_EVERY
+            not isinstance(last_use, int) or now - last_use >= _NOTED_EVERY
         ):
             session[_SEEN] = now
 

@@ -92,8 +92,8 @@ def _secret_key() -> str:
     `manage.py up` writes the state directory's once, so a key for one process only ever serves
     commands that sign nothing.
     """
-    if given := environment.text("STOWAGE_SECRET_KEY"):
-        return given
+    if configured := environment.text("STOWAGE_SECRET_KEY"):
+        return configured
     try:
         return private_files.read(STATE_DIR / "secret-key") or secrets.token_urlsafe(48)
     except OSError:

@@ -146,8 +146,8 @@ class CommonAdmin(ModelAdmin[Object]):
         """
         if request.method == "POST":
             _tell_audit(request, self.opts.model, "delete" if self._deletes(request) else "update")
-            asked = {one for one in request.POST.getlist("action") if one}
-            if not asked <= self.get_actions(request).keys():
+            actions = {one for one in request.POST.getlist("action") if one}
+            if not actions <= self.get_actions(request).keys():
                 raise PermissionDenied("You may not do that with these objects.")
         return super().changelist_view(request, extra_context)
 

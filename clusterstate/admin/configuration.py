@@ -129,15 +129,15 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
             self.message_user(request, "Choose one revision.", messages.ERROR)
             return
         (earlier,) = chosen
-        seen = decisions.configuration_revision()
+        shown = decisions.configuration_revision()
         try:
             document, advice = actions.check(earlier.document)
-            revision = self._store(request, document, seen=seen)
+            revision = self._store(request, document, seen=shown)
         except StatusError as error:
             for _, message in refusals(error):
                 self.message_user(request, message, messages.ERROR)
             return
-        if revision == seen:
+        if revision == shown:
             text = f"Revision {earlier.pk} says what is in force already."
             self.message_user(request, text, messages.INFO)
             return

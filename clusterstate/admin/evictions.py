@@ -59,13 +59,14 @@ class EvictionAdmin(ReadOnlyAdmin[Eviction]):
         timers = EvictionTimer.objects.filter(pod_id=OuterRef("id"))
         first = timers.order_by("due_at", "cause")
         node = Node.objects.filter(name=OuterRef("node_name")).values("id")[:1]
-        said = ("due_at", "cause", "taint_key", "taint_effect", "blocked_by", "landing")
+        columns = ("due_at", "cause", "taint_key", "taint_effect", "blocked_by", "landing")
         return (
             super()
             .get_queryset(request)
             .filter(self._shown(request, timers), deletion_at__isnull=True)
             .annotate(
-                **{name: Subquery(first.values(name)[:1]) for name in said}, node_id=Subquery(node)
+                **{name: Subquery(first.values(name)[:1]) for name in columns},
+                node_id=Subquery(node),
             )
         )
 

@@ -98,7 +98,7 @@ def fingerprint(manifest: Manifest) -> str:
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
-def evicting(stored: Manifest, name: str, wanted: NodeFormChanges) -> list[tuple[str, str]]:
+def evicting(stored: Manifest, name: str, changes: NodeFormChanges) -> list[tuple[str, str]]:
     """Return a form's labels and taints as rows of the console's preview, where they may evict.
 
     They may where a NoExecute taint comes, or a label changes while pods are on the node whose
@@ -106,17 +106,17 @@ def evicting(stored: Manifest, name: str, wanted: NodeFormChanges) -> list[tuple
     """
     labels = stored["metadata"].get("labels") or {}
     taints = (stored.get("spec") or {}).get("taints") or []
-    comes = {_row(one) for one in wanted.taints or ()} - {_row(one) for one in taints}
-    changed = wanted.labels is not None and any(
-        wanted.labels.get(key) != value for key, value in labels.items()
+    comes = {_row(one) for one in changes.taints or ()} - {_row(one) for one in taints}
+    changed = changes.labels is not None and any(
+        changes.labels.get(key) != value for key, value in labels.items()
     )
     if not any(effect == NO_EXECUTE for _, _, effect in comes) and not (
         changed and executing_places(node_names=[name])
     ):
         return []
     rows = []
-    new_labels = labels if wanted.labels is None else wanted.labels
-    new_taints = taints if wanted.taints is None else wanted.taints
+    new_labels = labels if changes.labels is None else changes.labels
+    new_taints = taints if changes.taints is None else changes.taints
     for prefix, shown in (("had_label", labels), ("label", new_labels)):
         for key, value in shown.items():
             rows += [(f"{prefix}_key", key), (f"{prefix}_value", value)]
@@ -131,7 +131,7 @@ def _row(taint: Manifest) -> tuple[str, str, str]:
     return taint["key"], taint.get("value") or "", taint["effect"]
 
 
-def write(name: str, wanted: NodeFormChanges, *, new: bool, user: User) -> None:
+def write(name: str, changes: NodeFormChanges, *, new: bool, user: User) -> None:
     """Create or update the node through the action.
 
     Spec and status are two requests, as in the API; the caller's transaction makes them one.
@@ -139,14 +139,14 @@ def write(name: str, wanted: NodeFormChanges, *, new: bool, user: User) -> None:
     Raises:
         StatusError: refused.
     """
-    for call in _requests(name, wanted, new=new, user=user):
+    for call in _requests(name, changes, new=new, user=user):
         call()
 
 
-def tried(name: str, wanted: NodeFormChanges, *, new: bool, user: User) -> list[tuple[str, str]]:
+def tried(name: str, changes: NodeFormChanges, *, new: bool, user: User) -> list[tuple[str, str]]:
     """Return everything that speaks against writing this: field path and message each."""
     problems: list[tuple[str, str]] = []
-    for call in _requests(name, wanted, new=new, user=user):
+    for call in _requests(name, changes, new=new, user=user):
         try:
             with transactions.rehearsal():
                 call()
@@ -156,7 +156,7 @@ def tried(name: str, wanted: NodeFormChanges, *, new: bool, user: User) -> list[
 
 
 def _requests(
-    name: str, wanted: NodeFormChanges, *, new: bool, user: User
+    name: str, changes: NodeFormChanges, *, new: bool, user: User
 ) -> list[Callable[[], object]]:
     if new:
         # No agent reports for a node that a person adds; it is taken to be ready.
@@ -173,10 +173,10 @@ def _requests(
             "metadata": {"name": name},
             "status": {"conditions": [condition]},
         }
-        return [lambda: objects.create("Node", "", wanted.applied_to(bare), now=now(), user=user)]
-    unseen = msgspec.structs.replace(wanted, seen="")
+        return [lambda: objects.create("Node", "", changes.applied_to(bare), now=now(), user=user)]
+    unseen = msgspec.structs.replace(changes, seen="")
     return [
-        lambda: objects.update("Node", "", name, wanted.applied_to, now=now(), user=user),
+        lambda: objects.update("Node", "", name, changes.applied_to, now=now(), user=user),
         lambda: objects.update(
             "Node", "", name, unseen.applied_to, subresource="status", now=now(), user=user
         ),

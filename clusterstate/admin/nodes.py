@@ -214,13 +214,13 @@ class NodeAdmin(PreviewedAdmin[Node]):
         """Return a sentence about what is on the node, with the ways to its pods and to a drain."""
         target = reverse("admin:clusterstate_pod_changelist")
         number = f"{node.pod_count} pod{'' if node.pod_count == 1 else 's'}"
-        asked = (
+        sentence = (
             f", asking for {look.cpu(node.cpu_used)} of {look.cpu(node.cpu_milli)} cores"
             f" and {look.memory(node.memory_used)} of {look.memory(node.memory_bytes)} memory"
         )
         drain = preview("drain", ("node", node.name)).url
         pods = look.link(f"{target}?node_name={node.name}", number)
-        return pods + SafeString(f"{asked}. ") + look.link(drain, "Preview a drain")
+        return pods + SafeString(f"{sentence}. ") + look.link(drain, "Preview a drain")
 
     @display(description="Taints")
     def taint_list(self, node: Node) -> SafeString | str:
@@ -271,11 +271,11 @@ class NodeAdmin(PreviewedAdmin[Node]):
         """
         name = form.instance.name
         taints = formsets[0].taints() if formsets else None
-        wanted = form.changes(taints)
-        if change and (edits := evicting(_manifest(form.instance), name, wanted)):
+        changes = form.changes(taints)
+        if change and (edits := evicting(_manifest(form.instance), name, changes)):
             request.META[_PREVIEW] = preview("edit", ("node", name), *edits)
-            wanted = msgspec.structs.replace(wanted, labels=None, taints=None)
-        write(name, wanted, new=not change, user=requester(request))
+            changes = msgspec.structs.replace(changes, labels=None, taints=None)
+        write(name, changes, new=not change, user=requester(request))
         if not change:
             form.instance.pk = Node.objects.only("id").get(name=name).pk
         for formset in formsets:

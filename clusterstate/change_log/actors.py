@@ -42,9 +42,9 @@ memory.when_replaced(_numbers.clear)
 def number(actor: Actor) -> int:
     """Return the number of an actor. Queries when this process did not ask lately."""
     key = (actor.name, actor.impersonator)
-    known = _numbers.get(key)
-    if known is not None and time.monotonic() < known[1]:
-        return known[0]
+    cached = _numbers.get(key)
+    if cached is not None and time.monotonic() < cached[1]:
+        return cached[0]
     row = sql.fetch_one(_FIND, key)
     found: int = _take(key) if row is None else row[0]
     if len(_numbers) >= _MOST:

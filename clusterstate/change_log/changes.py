@@ -445,8 +445,8 @@ def read_since(
     if mark <= cursor:
         return Changes([], cursor, more=False)
     texts = _codes(documents), _codes(previous)
-    wanted = [sql.Int4s(_codes(kinds)), limit, *(sql.Int4s(codes) for codes in texts if codes)]
-    rows = sql.fetch(_READ[bool(texts[0]), bool(texts[1]), starts], (cursor, mark, *wanted))
+    parameters = [sql.Int4s(_codes(kinds)), limit, *(sql.Int4s(codes) for codes in texts if codes)]
+    rows = sql.fetch(_READ[bool(texts[0]), bool(texts[1]), starts], (cursor, mark, *parameters))
     trimmed: int = rows[0][0] or 0
     if cursor < trimmed:
         lineage.kept_after()  # another history may have begun: ids mean other rows then

@@ -255,8 +255,8 @@ def kept_after() -> int:
     if row is None:
         return 0
     memory.belongs_to(row[1])
-    kept: int = row[0]
-    return kept
+    revision: int = row[0]
+    return revision
 
 
 def identity() -> dict[str, Any]:

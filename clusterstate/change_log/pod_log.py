@@ -178,8 +178,8 @@ def read_since(cursor: int, *, mark: int, others: Collection[str], limit: int) -
     end = pods.revisions.item(-1) if more else mark
     rest = changes.read_since(cursor, mark=end, kinds=others, documents=others, limit=limit)
     if rest.more:
-        known = int(np.searchsorted(pods.revisions, rest.cursor, side="right"))
-        return News(pods.part(0, known), rest.items, rest.cursor, more=True)
+        count = int(np.searchsorted(pods.revisions, rest.cursor, side="right"))
+        return News(pods.part(0, count), rest.items, rest.cursor, more=True)
     return News(pods, rest.items, end, more)
 
 

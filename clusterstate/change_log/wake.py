@@ -173,7 +173,7 @@ class _Announcer:
         self._news.set()
 
     def _run(self) -> None:
-        told: dict[str, float] = {}
+        announced_at: dict[str, float] = {}
         wait: float | None = None
         publisher = _Publisher()
         trouble = Trouble()
@@ -184,13 +184,13 @@ class _Announcer:
                 self._news.clear()
                 channels = [CHANGES] if self._announced else []
                 due = {
-                    channel: told.get(channel, -math.inf) + gap
+                    channel: announced_at.get(channel, -math.inf) + gap
                     for channel, gap in self._woken.items()
                 }
                 for channel, moment in due.items():
                     if moment <= now:
                         channels.append(channel)
-                        told[channel] = now
+                        announced_at[channel] = now
                         del self._woken[channel]
                 wait = min((due[channel] - now for channel in self._woken), default=None)
                 revision, tasks = self._revision, self._tasks

@@ -91,8 +91,8 @@ class TriedPods(msgspec.Struct, frozen=True):
         )
         same = common[self.versions[here] == earlier.versions[there]]
         written = np.setdiff1d(self.ids, same, assume_unique=True)
-        left = np.setdiff1d(earlier.ids, self.ids, assume_unique=True)
-        return written.tolist(), left.tolist()
+        gone = np.setdiff1d(earlier.ids, self.ids, assume_unique=True)
+        return written.tolist(), gone.tolist()
 
 
 def tried_pods() -> TriedPods:

@@ -146,8 +146,8 @@ class Watch:
         self.is_kept = bool(keepers)
         if keepers:
             self._kept_at = now
-            said = (one.application.partition(sql.KEEPER)[2] for one in keepers)
-            self.factor = max(natural(one) or 1 for one in said)
+            factors = (one.application.partition(sql.KEEPER)[2] for one in keepers)
+            self.factor = max(natural(one) or 1 for one in factors)
         state, ticks = slowness.process_state(self._token) or ("", -1)
         if ticks != self._ticks:
             self._ticks, self._worked_at, self._stopped_since = ticks, now, None
@@ -165,8 +165,8 @@ class Watch:
         """Return whether the watched process works: its keeper is there, or it did work lately."""
         if self.is_kept:
             return True
-        seen = self._ticks >= 0 and now - self._worked_at < _STUCK_SECONDS - _EVERY_SECONDS
-        return seen and now - self._kept_at < _UNSEEN_SECONDS
+        is_alive = self._ticks >= 0 and now - self._worked_at < _STUCK_SECONDS - _EVERY_SECONDS
+        return is_alive and now - self._kept_at < _UNSEEN_SECONDS
 
 
 class Judge:
@@ -177,19 +177,19 @@ class Judge:
         self._ours = ours
         self._deaf: dict[tuple[int, str], _Since] = {}
         self._lost: dict[str, float] = {}
-        self._left: dict[int, _Since] = {}
+        self._unowned: dict[int, _Since] = {}
         self._blocking: set[int] = set()
         self._waiting: dict[tuple[int, str], float] = {}
         self._watches: dict[str, Watch] = {}
 
-    def hinder(self, seen: Sequence[Session], now: float) -> set[int]:
+    def hinder(self, sessions: Sequence[Session], now: float) -> set[int]:
         """Return whose statement must be given up: it waits, and sessions of ours wait behind it.
 
         Ours wait for a few seconds by themselves (``lock_timeout``), and are not among them.
         """
         waiting = {
             (one.pid, one.at): now
-            for one in seen
+            for one in sessions
             if one.blocks
             and one.state == "active"
             and one.waits_for == "Lock"
@@ -200,21 +200,21 @@ class Judge:
 
     def condemn(
         self,
-        seen: Sequence[Session],
+        sessions: Sequence[Session],
         now: float,
-        kept: Collection[int] | None = None,
+        own: Collection[int] | None = None,
         factor: int = 1,
     ) -> dict[int, str]:
         """Return who must end, and why; ``now`` is on a monotonic clock.
 
-        ``kept`` are the sessions that the judging process knows for its own, by their pids, and
+        ``own`` are the sessions that the judging process knows for its own, by their pids, and
         ``factor`` tells how slow it is.
 
         Two looks are needed before a session is taken for lost or stuck: a keeper whose session
         broke has made another by then.
         """
         ended: dict[int, str] = {}
-        watches = self._known_processes(seen, now)
+        watches = self._known_processes(sessions, now)
 
         def patience(one: Session) -> float:
             """Return how many seconds the session may be idle."""
@@ -229,7 +229,7 @@ class Judge:
 
         deaf = {
             (one.pid, one.at): one
-            for one in seen
+            for one in sessions
             if one.locks and one.state == "active" and one.waits_for == "Client" and not loads(one)
         }
         self._deaf = {key: self._deaf.get(key) or _Since(now) for key in deaf}
@@ -238,9 +238,9 @@ class Judge:
                 ended[one.pid] = "does not read its answer"
         # A session that drops a table waits for its readers, shortly, by design (the look omits it,
         # as far as it can tell): one look is not enough.
-        blocking = {one.pid for one in seen if one.blocks and one.pid in self._blocking}
-        self._blocking = {one.pid for one in seen if one.blocks}
-        for one in seen:
+        blocking = {one.pid for one in sessions if one.blocks and one.pid in self._blocking}
+        self._blocking = {one.pid for one in sessions if one.blocks}
+        for one in sessions:
             in_transaction = one.state.startswith("idle in transaction")
             if (
                 (one.locks or one.pid in blocking)
@@ -249,49 +249,49 @@ class Judge:
                 and not loads(one)
             ):
                 ended[one.pid] = "is silent in a transaction"
-        gone = self._gone(seen, watches, now, factor)
-        for one in seen:
+        gone = self._gone(sessions, watches, now, factor)
+        for one in sessions:
             if one.sign in gone:
                 ended[one.pid] = "belongs to a process that is stopped or lost"
-        left = {
+        unowned = {
             one.pid
-            for one in seen
-            if kept is not None
+            for one in sessions
+            if own is not None
             and one.sign == self._ours
             and sql.KEEPER not in one.application
-            and one.pid not in kept
+            and one.pid not in own
         }
-        self._left = {pid: self._left.get(pid) or _Since(now) for pid in left}
-        for pid, since in self._left.items():
+        self._unowned = {pid: self._unowned.get(pid) or _Since(now) for pid in unowned}
+        for pid, since in self._unowned.items():
             if since.lasts(now, _STUCK_SECONDS * factor):
                 ended[pid] = "was given up by its process"
         return ended
 
-    def _known_processes(self, seen: Sequence[Session], now: float) -> Mapping[str, Watch]:
+    def _known_processes(self, sessions: Sequence[Session], now: float) -> Mapping[str, Watch]:
         """Return what is known of the other processes that have, or should have, a keeper."""
         keepers: dict[str, list[Session]] = {
             one.sign: []
-            for one in seen
+            for one in sessions
             if one.application.startswith(f"{settings.SESSION_SIGN}-")
             and one.sign.count("-") > 1
             and one.sign != self._ours
             and one.application != UNHURRIED
         }
-        for one in seen:
+        for one in sessions:
             if sql.KEEPER in one.application and one.sign in keepers:
                 keepers[one.sign].append(one)
-        known = self._watches
-        self._watches = {sign: known.get(sign) or Watch(sign, now) for sign in keepers}
+        watches = self._watches
+        self._watches = {sign: watches.get(sign) or Watch(sign, now) for sign in keepers}
         for sign, watch in self._watches.items():
             watch.look(keepers[sign], now)
         return self._watches
 
     def _gone(
-        self, seen: Sequence[Session], watches: Mapping[str, Watch], now: float, factor: int
+        self, sessions: Sequence[Session], watches: Mapping[str, Watch], now: float, factor: int
     ) -> set[str]:
         """Return the signs of processes that are stopped or lost."""
         quiet: dict[str, float] = {}
-        for one in seen:
+        for one in sessions:
             if one.sign in watches and sql.KEEPER not in one.application:
                 before = quiet.get(one.sign, one.quiet_seconds)
                 quiet[one.sign] = min(before, one.quiet_seconds)
@@ -434,21 +434,21 @@ class _Keeper:
             self._remember(self._memory.keep)
 
     def _end_stuck(self) -> None:
-        seen, now = find_sessions(), time.monotonic()
-        closed_backends([one.pid for one in seen])
+        sessions, now = find_sessions(), time.monotonic()
+        closed_backends([one.pid for one in sessions])
         if now - self._judged_at > _STUCK_SECONDS * slowness.own.factor():
             # What was seen that long ago says nothing about the sessions of now.
             self._judge = Judge(settings.SESSION_NAME)
         self._judged_at = now
-        condemned = self._judge.condemn(seen, now, open_backends(), slowness.own.factor())
+        condemned = self._judge.condemn(sessions, now, open_backends(), slowness.own.factor())
         if condemned:
             end(condemned)
-        if hindered := self._judge.hinder(seen, now):
+        if hindered := self._judge.hinder(sessions, now):
             cancel(hindered)
         for pid in hindered:
             logger.warning("statement_cancelled", pid=pid, reason="others waited behind it")
         for pid, reason in condemned.items():
-            (whose,) = (one.application for one in seen if one.pid == pid)
+            (whose,) = (one.application for one in sessions if one.pid == pid)
             logger.warning("session_ended", pid=pid, whose=whose, reason=reason)
 
     @staticmethod

@@ -57,7 +57,7 @@ class _Pulse:
         self._lock = threading.Lock()
         self._file: int | None = None
         self._places: dict[str, int] = {}
-        self._told: dict[str, float] = {}
+        self._written: dict[str, float] = {}
 
     def open(self, state: Path, process: str) -> bool:
         """Begin to write; the file is this process's alone, by its pid. False: it has begun."""
@@ -75,7 +75,7 @@ class _Pulse:
     def beat(self, loop: str, seconds: float) -> None:
         """Write the loop's deadline, unless what stands there says nearly the same."""
         until = time.monotonic() + seconds
-        if self._file is None or 0 <= until - self._told.get(loop, 0.0) < _OFTEN_ENOUGH:
+        if self._file is None or 0 <= until - self._written.get(loop, 0.0) < _OFTEN_ENOUGH:
             return
         with self._lock:
             if loop not in self._places and loop != _START:
@@ -85,7 +85,7 @@ class _Pulse:
     def _write(self, loop: str, until: float) -> None:
         if self._file is not None:
             place = self._places.setdefault(loop, len(self._places) + 1)
-            self._told[loop] = until
+            self._written[loop] = until
             with contextlib.suppress(OSError):
                 os.pwrite(self._file, _line(loop, until), place * _ROOM)
 

@@ -102,13 +102,13 @@ def standing(*, patience: float) -> WorkState:
 class ConfigurationUse(msgspec.Struct, frozen=True):
     """By which revision the scheduler decides since ``at``, as it says itself.
 
-    ``wanted`` is the revision that it should decide by. ``problems`` says of profiles why they hold
-    their pods; under an empty name, why ``wanted`` was passed over. ``is_usable``: pods of some
-    profile can be placed.
+    ``stored`` is the newest revision, by which it should decide. ``problems``: by profile, why its
+    pods wait; under an empty name, why ``stored`` is not used. ``is_usable``: pods of some profile
+    can be placed.
     """
 
     revision: int
-    wanted: int
+    stored: int
     problems: dict[str, str]
     is_usable: bool
     at: datetime
@@ -117,8 +117,8 @@ class ConfigurationUse(msgspec.Struct, frozen=True):
     def in_words(self) -> str:
         """The problem in words; empty if there is none."""
         why = "; ".join(self.problems.values())
-        if self.wanted != self.revision:
-            return f"revision {self.revision} is in force, since {self.wanted} cannot be: {why}"
+        if self.stored != self.revision:
+            return f"revision {self.revision} is in force, since {self.stored} cannot be: {why}"
         return why
 
 
@@ -135,5 +135,5 @@ def configuration_use(
         )
     if row is None:
         return None
-    revision, wanted, problems, is_usable, at = row
-    return ConfigurationUse(revision, wanted, msgspec.json.decode(problems), is_usable, at)
+    revision, stored, problems, is_usable, at = row
+    return ConfigurationUse(revision, stored, msgspec.json.decode(problems), is_usable, at)

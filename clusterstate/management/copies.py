@@ -142,10 +142,10 @@ def _columns(progress: Progress) -> Found:
             if manifest is None:
                 yield where, f"its document {row['document_id']} cannot be read"
                 continue
-            wanted = _common(kind, manifest) | stored_rows.columns_of(kind, manifest)
+            expected = _common(kind, manifest) | stored_rows.columns_of(kind, manifest)
             if kind.name == "RuntimeClass":
-                wanted |= {key: manifest.get(key) for key in ("scheduling", "overhead")}
-            for column, value in wanted.items():
+                expected |= {key: manifest.get(key) for key in ("scheduling", "overhead")}
+            for column, value in expected.items():
                 if _plain(row[column], value) != _plain(value, value):
                     yield (
                         where,
@@ -156,13 +156,13 @@ def _columns(progress: Progress) -> Found:
 def _common(kind: Kind, manifest: Manifest) -> dict[str, Any]:
     metadata = manifest.get("metadata") or {}
     deletion = metadata.get("deletionTimestamp")
-    wanted = {
+    expected = {
         "name": metadata.get("name"),
         "uid": metadata.get("uid"),
         "labels": metadata.get("labels") or {},
         "deletion_at": document.parse_time(deletion) if deletion else None,
     }
-    return wanted | ({"namespace": metadata.get("namespace")} if kind.namespaced else {})
+    return expected | ({"namespace": metadata.get("namespace")} if kind.namespaced else {})
 
 
 def _plain(found: Any, like: Any) -> Any:
@@ -189,14 +189,14 @@ def _pods(progress: Progress) -> Found:
             yield where, f"its document {row['document_id']} is missing or cannot be read"
             continue
         spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
-        wanted = _common(kind, manifest)
-        del wanted["labels"]
-        wanted |= {
+        expected = _common(kind, manifest)
+        del expected["labels"]
+        expected |= {
             "priority": spec.get("priority") or 0,
             "scheduler_name": spec.get("schedulerName"),
             "phase": status.get("phase") or "Pending",
         }
-        for column, value in wanted.items():
+        for column, value in expected.items():
             if _plain(row[column], value) != value:
                 yield where, f"{_COLUMN} {column} is {row[column]!r}, its document says {value!r}"
         if digest is not None and scheduling_class.encode(manifest)[0] != bytes(digest):
@@ -217,8 +217,8 @@ def _classes(progress: Progress) -> Found:
             digest
         ):
             yield where, "its digest is not that of its spec"
-        _, *wanted = class_facts(spec)
-        for column, here, there in zip(names, found, wanted, strict=True):
+        _, *expected = class_facts(spec)
+        for column, here, there in zip(names, found, expected, strict=True):
             if _value(column, here) != _value(column, there):
                 yield where, f"{_COLUMN} {column} is {here!r}, its spec says {there!r}"
 
@@ -240,7 +240,7 @@ def _taints(progress: Progress) -> Found:
         manifest = None if text is None else _decoded(text)
         if manifest is None:
             continue  # the comparison of columns reports it
-        stated = [
+        expected = [
             [one.get("key"), one.get("effect"), one.get("value") or "", _moment(one)]
             for one in (manifest.get("spec") or {}).get("taints") or ()
         ]
@@ -248,10 +248,10 @@ def _taints(progress: Progress) -> Found:
             [key, effect, value, None if added is None else datetime.fromisoformat(added)]
             for key, effect, value, added in ([] if rows is None else msgspec.json.decode(rows))
         ]
-        if found != stated:
+        if found != expected:
             here, there = (
                 ", ".join(f"{one[0]}={one[2]}:{one[1]}" for one in some) or "none"
-                for some in (found, stated)
+                for some in (found, expected)
             )
             yield f"Node {row['name']}", f"its rows are {here}, its document says {there}"
     for (node_id,) in sql.fetch(
@@ -335,7 +335,7 @@ def _timers(progress: Progress) -> Found:
         for kind, id_ in aside.objects(follower):
             if kind == "Pod":
                 fresh.add(id_)
-    stated: dict[tuple[int, str], tuple[Any, ...]] = {}
+    stored: dict[tuple[int, str], tuple[Any, ...]] = {}
     where: dict[int, str] = {}
     for pod_id, cause, node_name, *rest, namespace, name, ending in sql.fetch(_TIMERS):
         if name is None:
@@ -343,18 +343,18 @@ def _timers(progress: Progress) -> Found:
             continue
         where[pod_id] = _named("Pod", namespace, name)
         if pod_id not in fresh and node_name not in fresh_nodes and not ending:
-            stated[pod_id, cause] = (node_name, *rest)
-    for pod_id, cause, wanted in _due(fresh, fresh_nodes):
-        found = stated.pop((pod_id, cause), None)
+            stored[pod_id, cause] = (node_name, *rest)
+    for pod_id, cause, expected in _due(fresh, fresh_nodes):
+        found = stored.pop((pod_id, cause), None)
         if found is None:
-            what = f"it must leave {wanted[0]} and has no timer"
+            what = f"it must leave {expected[0]} and has no timer"
             yield where.get(pod_id) or _pod_named(pod_id), what
-        elif cause == TAINT and found != wanted:
+        elif cause == TAINT and found != expected:
             yield (
                 where[pod_id],
-                f"its timer says {_timer_text(found)}, its taints {_timer_text(wanted)}",
+                f"its timer says {_timer_text(found)}, its taints {_timer_text(expected)}",
             )
-    for (pod_id, _), found in stated.items():
+    for (pod_id, _), found in stored.items():
         yield where[pod_id], f"it has a timer, due {found[-1]}, and need not leave {found[0]}"
     progress("timers", len(where))
 
@@ -420,9 +420,9 @@ _LIMITED = "SELECT DISTINCT namespace FROM resource_quota ORDER BY 1"
 def _quotas(progress: Progress) -> Found:
     """Compare what quotas show with what there is; what ended and is noted is not held against."""
     for (namespace,) in sql.fetch(_LIMITED):
-        for name, shown, wanted in quotas.wrong_accounts(namespace):
+        for name, shown, expected in quotas.wrong_accounts(namespace):
             for field in ("hard", "used"):
-                here, there = shown[field], wanted[field]
+                here, there = shown[field], expected[field]
                 for resource in sorted({*here, *there}):
                     if here.get(resource) != there.get(resource):
                         says = here.get(resource, "not there")

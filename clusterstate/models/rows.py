@@ -107,7 +107,7 @@ class ObjectRow(models.Model):
 
     composed_columns: ClassVar[frozenset[str]] = frozenset()
     """Columns that anybody may write: the database composes them into the document."""
-    wanted: dict[str, Any] | None = None
+    new_manifest: dict[str, Any] | None = None
 
     class Meta:
         abstract = True
@@ -133,13 +133,13 @@ class ObjectRow(models.Model):
     @property
     def manifest(self) -> dict[str, Any]:
         """The object as it is stored, or as it is wanted since this was set. May query."""
-        if self.wanted is not None:
-            return self.wanted
+        if self.new_manifest is not None:
+            return self.new_manifest
         return self._writer().manifest(self)
 
     @manifest.setter
     def manifest(self, value: dict[str, Any]) -> None:
-        self.wanted = value
+        self.new_manifest = value
 
     def _writer(self) -> Writes:
         if not _writes:

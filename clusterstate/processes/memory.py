@@ -37,7 +37,7 @@ def belongs_to(history: uuid.UUID | None) -> None:
     if history is None:
         return
     with _lock:
-        known = _history[:]
+        previous = _history[:]
         _history[:] = [history]
-    if known and known != [history]:
+    if previous and previous != [history]:
         forget()

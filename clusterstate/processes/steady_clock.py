@@ -129,16 +129,16 @@ def _passed() -> float:
 def _remembered() -> float | None:
     """Return what a process believed since this machine was started, None if there was none."""
     try:
-        known = json.loads(private_files.read(settings.STATE_DIR / _FILE) or "{}")
-        return float(known["ahead"]) if known["boot"] == _BOOT.read_text().strip() else None
+        stored = json.loads(private_files.read(settings.STATE_DIR / _FILE) or "{}")
+        return float(stored["ahead"]) if stored["boot"] == _BOOT.read_text().strip() else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _remember(offset: float) -> None:
     with contextlib.suppress(OSError):  # no room, no rights: then a restart believes what it finds
-        known = {"boot": _BOOT.read_text().strip(), "ahead": round(offset, 3)}
-        private_files.write(settings.STATE_DIR / _FILE, f"{json.dumps(known)}\n".encode())
+        stored = {"boot": _BOOT.read_text().strip(), "ahead": round(offset, 3)}
+        private_files.write(settings.STATE_DIR / _FILE, f"{json.dumps(stored)}\n".encode())
 
 
 @lru_cache(maxsize=1)

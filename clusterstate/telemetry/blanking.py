@@ -35,9 +35,9 @@ def _word(found: re.Match[str]) -> str:
     return word
 
 
-def text(given: str) -> str:
+def text(value: str) -> str:
     """Return a text with everything blanked that looks like a token, a password or a URL's user."""
-    found = _USERINFO.sub(f"//{BLANK}@", given) if "//" in given else given
+    found = _USERINFO.sub(f"//{BLANK}@", value) if "//" in value else value
     if "=" in found:
         found = _NAMED.sub(rf"\1{BLANK}", found)
     if "eyJ" in found:
@@ -45,16 +45,16 @@ def text(given: str) -> str:
     return _WORD.sub(_word, found) if len(found) >= 32 else found
 
 
-def query(given: str) -> str:
+def query(value: str) -> str:
     """Return a query string with its secrets blanked, even if it is percent-encoded twice.
 
     A value without a secret is returned as it was sent.
     """
-    return "&".join(map(_parameter, given.split("&"))) if given else given
+    return "&".join(map(_parameter, value.split("&"))) if value else value
 
 
-def _parameter(given: str) -> str:
-    name, sign, value = given.partition("=")
+def _parameter(parameter: str) -> str:
+    name, sign, value = parameter.partition("=")
     named = _decoded(name)
     if sign and value and _SECRET_NAME.fullmatch(named):
         return f"{name}={BLANK}"
@@ -67,5 +67,5 @@ def _parameter(given: str) -> str:
     return f"{name}{sign}{value}"
 
 
-def _decoded(given: str) -> str:
-    return unquote_plus(unquote_plus(given))
+def _decoded(value: str) -> str:
+    return unquote_plus(unquote_plus(value))

@@ -38,7 +38,7 @@ class Slowness:
     def __init__(self, usual: float) -> None:
         self._usual = usual
         self._measured = 1.0
-        self.asked, self._asked_at = 1.0, 0.0
+        self.requested, self._asked_at = 1.0, 0.0
 
     def begin(self) -> None:
         """Take the process for slow until rounds were measured."""
@@ -53,11 +53,11 @@ class Slowness:
     def ask(self, factor: float, now: float) -> None:
         """Ask for at least this factor from now on (monotonic); it halves every minute."""
         if factor >= self._remembered(now):
-            self.asked, self._asked_at = min(factor, float(MOST)), now
+            self.requested, self._asked_at = min(factor, float(MOST)), now
 
     def _remembered(self, now: float) -> float:
         age = max(0.0, now - self._asked_at)
-        return self.asked * math.exp2(-age / _HALF_LIFE_SECONDS)
+        return self.requested * math.exp2(-age / _HALF_LIFE_SECONDS)
 
     def factor(self, now: float) -> int:
         """Return the factor at ``now`` (monotonic): the power of two that is not below it."""
@@ -156,7 +156,7 @@ class ProcessReport:
     def requested_factor(self) -> float:
         """Return the factor that was asked for last."""
         with self._lock:
-            return self._slowness.asked
+            return self._slowness.requested
 
     def factor(self) -> int:
         """Return the present factor."""

@@ -30,8 +30,8 @@ class Trouble:
         """``now`` returns monotonic seconds."""
         self._now = now
         self._lock = threading.Lock()
-        self._told: dict[str, float] = {}
-        self._untold: dict[str, int] = {}
+        self._logged_at: dict[str, float] = {}
+        self._unlogged: dict[str, int] = {}
         self._in_a_row = 0
 
     def note(self, reason: str) -> int:
@@ -39,18 +39,18 @@ class Trouble:
         with self._lock:
             now = self._now()
             self._in_a_row += 1
-            count = self._untold.get(reason, 0) + 1
-            told = self._told.get(reason)
-            if told is not None and now - told < QUIET_SECONDS:
-                self._untold[reason] = count
+            count = self._unlogged.get(reason, 0) + 1
+            logged_at = self._logged_at.get(reason)
+            if logged_at is not None and now - logged_at < QUIET_SECONDS:
+                self._unlogged[reason] = count
                 return 0
-            self._told.pop(reason, None)
-            while len(self._told) >= _REASONS:
-                oldest = next(iter(self._told))
-                del self._told[oldest]
-                self._untold.pop(oldest, None)
-            self._told[reason] = now
-            self._untold.pop(reason, None)
+            self._logged_at.pop(reason, None)
+            while len(self._logged_at) >= _REASONS:
+                oldest = next(iter(self._logged_at))
+                del self._logged_at[oldest]
+                self._unlogged.pop(oldest, None)
+            self._logged_at[reason] = now
+            self._unlogged.pop(reason, None)
             return count
 
     def over(self) -> int:
@@ -59,8 +59,8 @@ class Trouble:
             failures, self._in_a_row = self._in_a_row, 0
             if failures < 2:
                 return 0
-            self._told.clear()
-            self._untold.clear()
+            self._logged_at.clear()
+            self._unlogged.clear()
             return failures
 
     def tell_end(self, logger: Logger, work: str) -> None:

@@ -58,9 +58,9 @@ def counted(revision: int) -> tuple[dict[str, Any], dict[str, Any], int]:
 
 def told(fleet: PastFleet) -> tuple[dict[str, Any], dict[str, Any], int]:
     asked = {
-        one.name: dict.fromkeys(_PLAIN, 0) | one.asked | {"leaving": one.leaving}
+        one.name: dict.fromkeys(_PLAIN, 0) | one.requested | {"leaving": one.leaving}
         for one in fleet.items
-        if one.asked
+        if one.requested
     }
     waited = {one.message: (one.pods, one.name) for one in fleet.waiting}
     return asked, waited, fleet.pending
@@ -168,7 +168,10 @@ def check(revisions: list[int]) -> None:
             text = find_at(KINDS["Node"], "", one.name, revision)
             assert text is not None
             alone = node_at(revision, text, here)
-            assert dict.fromkeys(_PLAIN, 0) | alone.asked == dict.fromkeys(_PLAIN, 0) | one.asked
+            assert (
+                dict.fromkeys(_PLAIN, 0) | alone.requested
+                == dict.fromkeys(_PLAIN, 0) | one.requested
+            )
             assert msgspec.structs.replace(alone, asked={}) == msgspec.structs.replace(
                 one, asked={}
             )
@@ -177,7 +180,7 @@ def check(revisions: list[int]) -> None:
 def test_the_database_adds_up_what_every_version_of_then_asked_for(revisions: list[int]) -> None:
     check(revisions)
     assert any(one.leaving for revision in revisions for one in fleet_at(revision).items)
-    assert any(GPU in one.asked for one in fleet_at(revisions[-1]).items)
+    assert any(GPU in one.requested for one in fleet_at(revisions[-1]).items)
 
 
 @pytest.mark.parametrize("blocks", ["of now", "of former versions", "of both"])
@@ -251,8 +254,8 @@ def test_amounts_that_are_too_large_to_be_added_up_are_the_largest_there_is() ->
     for name in ("one", "two"):
         create_pod(pod(name, containers=containers, nodeName="n1"), now=NOW)
     (now,), (then,) = fleet(), fleet_at(changes.watermark()).items
-    assert now.asked["memory"] == now.asked[GPU] == then.asked["memory"] == 2**63 - 1
-    assert then.asked[GPU] == 12 * 10**18
+    assert now.requested["memory"] == now.requested[GPU] == then.requested["memory"] == 2**63 - 1
+    assert then.requested[GPU] == 12 * 10**18
 
 
 def test_times_are_those_of_the_pod_and_not_of_its_labels_and_annotations() -> None:
@@ -268,7 +271,7 @@ def test_times_are_those_of_the_pod_and_not_of_its_labels_and_annotations() -> N
     then = fleet_at(revision)
     (waited,) = then.waiting
     assert (waited.name, waited.since) == ("waits", NOW.replace(microsecond=0))
-    assert [(one.asked["pods"], one.leaving) for one in then.items] == [(1, 0)]
+    assert [(one.requested["pods"], one.leaving) for one in then.items] == [(1, 0)]
 
 
 def _touched(stored: Any) -> Any:

@@ -308,7 +308,7 @@ def test_a_process_that_was_ended_while_it_worked_asks_for_more_time(transaction
         assert not sessions.note_end(OperationalError("the network is away"))
     finally:
         other.close()
-        slowness.own._slowness.asked = asked
+        slowness.own._slowness.requested = asked
 
 
 def test_slowness_rises_at_once_falls_slowly_and_does_not_come_of_a_stop() -> None:

@@ -53,8 +53,8 @@ def test_interruptions_that_come_again_and_again_are_told_once_a_minute(trouble,
 def test_reasons_without_end_take_no_memory_without_end(trouble) -> None:
     for number in range(1000):
         assert trouble.note(f"reason {number}") == 1
-    assert len(trouble._told) < 100
-    assert len(trouble._untold) < 100
+    assert len(trouble._logged_at) < 100
+    assert len(trouble._unlogged) < 100
 
 
 def test_a_reason_is_the_first_line_of_an_error_or_its_kind() -> None:

@@ -191,7 +191,7 @@ class EvictionHeld(TooManyRequests):
     """A brake does not let the pod go. ``share`` is what would leave, as it is counted."""
 
     def __init__(self, candidate: EvictionCandidate, share: Share, limit: float) -> None:
-        self.asked, self.share, self.limit = candidate, share, limit
+        self.candidate, self.share, self.limit = candidate, share, limit
         message = (
             f"Cannot evict pod: {share.leaving} of {share.total} pods of {share.scope}"
             f" {share.name} would leave within a minute, more than {limit:g} %."
@@ -372,6 +372,6 @@ def hold(refusal: EvictionHeld, *, now: datetime) -> None:
 
     That the pod is still wanted away keeps the brake for a minute more.
     """
-    _note(refusal.asked, now)
+    _note(refusal.candidate, now)
     if not any(one.key == refusal.share.key for one in brakes()):
         _set([(refusal.share, refusal.limit)], now)

@@ -307,7 +307,7 @@ class Writer:
         return prepared, refused
 
     def update(self, kind: Kind, request: Update, now: datetime) -> StoredObject:
-        """Replace an object by what ``request.change`` makes of it; see `actions.objects.update`."""
+        """Replace an object by the result of ``request.change``; see `actions.objects.update`."""
         with transaction.atomic():
             if kind.in_catalogue:
                 catalogue.lock_for_writing()

@@ -72,21 +72,21 @@ class _Server:
         host, numeric, port = self.address
         return f"{host or numeric or 'the local server'}{port and ':'}{port}"
 
-    def fell_silent(self, given: dict[str, Any]) -> None:
-        """Note that the server does not answer, and try until it does; ``given``: for libpq."""
+    def fell_silent(self, parameters: dict[str, Any]) -> None:
+        """Note that the server does not answer, and try until it does; ``parameters``: libpq's."""
         with self._lock:
             if self.silent_since:
                 return
             self.silent_since = time.monotonic()
         threading.Thread(
-            target=self._ask_again, args=(given,), name="silent-server", daemon=True
+            target=self._ask_again, args=(parameters,), name="silent-server", daemon=True
         ).start()
 
-    def _ask_again(self, given: dict[str, Any]) -> None:
+    def _ask_again(self, parameters: dict[str, Any]) -> None:
         while self.silent_since:
             time.sleep(AGAIN_SECONDS)
             try:
-                _Asking.connect(**given | _ASKS).close()
+                _Asking.connect(**parameters | _ASKS).close()
             except ConnectionTimeout:
                 continue
             except psycopg.OperationalError:
@@ -162,19 +162,19 @@ class Session(psycopg.Connection[Any]):
         """
         servers = [cls.servers.setdefault(one, _Server(one)) for one in _addresses(conninfo, given)]
         servers.sort(key=lambda one: (bool(one.silent_since), -one.answered_at))
-        told: list[tuple[_Server, psycopg.OperationalError]] = []
+        failures_by_server: list[tuple[_Server, psycopg.OperationalError]] = []
         for server in servers:
             if server.silent_since:
                 seconds = time.monotonic() - server.silent_since
                 error = ConnectionTimeout(f"has not answered for {seconds:.0f} s")
-                told.append((server, error))
+                failures_by_server.append((server, error))
                 continue
             names = ("host", "hostaddr", "port")
             one_host = {k: v for k, v in zip(names, server.address, strict=True) if v}
             try:
                 found = super().connect(conninfo, **given | one_host)
             except psycopg.OperationalError as failed:
-                told.append((server, failed))
+                failures_by_server.append((server, failed))
                 if isinstance(failed, ConnectionTimeout):
                     texts = {k: v for k, v in given.items() if k not in _NOT_FOR_LIBPQ}
                     server.fell_silent({"conninfo": conninfo} | texts | one_host)
@@ -185,23 +185,23 @@ class Session(psycopg.Connection[Any]):
                 _opened.add(found)
                 _unsure.add(found.info.backend_pid)
             return found
-        failures = [error for _, error in told]
-        if len(told) == 1 and not isinstance(failures[0], ConnectionTimeout):
+        failures = [error for _, error in failures_by_server]
+        if len(failures_by_server) == 1 and not isinstance(failures[0], ConnectionTimeout):
             raise failures[0]
         is_silent = any(isinstance(error, ConnectionTimeout) for error in failures)
         raise (ConnectionTimeout if is_silent else psycopg.OperationalError)(
-            "; ".join(f"{server}: {str(error).strip()}" for server, error in told)
+            "; ".join(f"{server}: {str(error).strip()}" for server, error in failures_by_server)
         )
 
     def same_server(self) -> dict[str, Any]:
         """Return how to ask at the address where this session ends."""
-        given: dict[str, Any] = self.info.get_parameters() | {
+        parameters: dict[str, Any] = self.info.get_parameters() | {
             "password": self.info.password,
             "host": self.pgconn.host.decode(),
             "hostaddr": self.pgconn.hostaddr.decode(),
             "port": self.pgconn.port.decode(),
         }
-        return {name: one for name, one in given.items() if one} | _ASKS
+        return {name: one for name, one in parameters.items() if one} | _ASKS
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Run a generator of psycopg's until it returns or the server is taken for lost.
@@ -214,9 +214,9 @@ class Session(psycopg.Connection[Any]):
         began = time.monotonic()
         since, waiting = began, gen
         while True:
-            left = began + self.limit_seconds - since
+            seconds = began + self.limit_seconds - since
             try:
-                answer = super().wait(waiting, interval, min(SILENT_SECONDS, left))
+                answer = super().wait(waiting, interval, min(SILENT_SECONDS, seconds))
             except _WaitTimeout:
                 pass
             else:
@@ -249,10 +249,10 @@ class Session(psycopg.Connection[Any]):
 def _going_on(gen: Any) -> Generator[Any, Any, Any]:
     """Go on with a generator of psycopg's whose wait ran out of time: nothing is ready yet."""
     try:
-        wanted = gen.send(0)
+        event = gen.send(0)
         while True:
-            ready = yield wanted
-            wanted = gen.send(ready)
+            ready = yield event
+            event = gen.send(ready)
     except StopIteration as done:
         return done.value
 
@@ -262,11 +262,11 @@ _NOT_FOR_LIBPQ = frozenset(
 )
 
 
-def _addresses(conninfo: str, given: dict[str, Any]) -> list[Address]:
+def _addresses(conninfo: str, parameters: dict[str, Any]) -> list[Address]:
     """Return the hosts that are to be tried, in order, as libpq reads the lists."""
-    texts = {name: one for name, one in given.items() if name not in _NOT_FOR_LIBPQ}
-    known = psycopg.conninfo.conninfo_to_dict(conninfo, **texts)
-    lists = [str(known.get(name) or "").split(",") for name in ("host", "hostaddr", "port")]
+    texts = {name: one for name, one in parameters.items() if name not in _NOT_FOR_LIBPQ}
+    merged = psycopg.conninfo.conninfo_to_dict(conninfo, **texts)
+    lists = [str(merged.get(name) or "").split(",") for name in ("host", "hostaddr", "port")]
     most = max(map(len, lists))
     hosts, numerics, ports = [one * most if len(one) == 1 else one for one in lists]
     return list(zip(hosts, numerics, ports, strict=True))
@@ -302,18 +302,18 @@ def open_backends() -> set[int]:
     return _backends()
 
 
-def closed_backends(seen: Collection[int] | None = None) -> set[int]:
+def closed_backends(at_server: Collection[int] | None = None) -> set[int]:
     """Return which of this process's sessions are closed here and may still be at the server.
 
-    ``seen`` are those that the server was seen to have: it has no others.
+    ``at_server`` are those that the server was seen to have: it has no others.
     """
     with _opening:
         once = frozenset(_unsure)
     closed = set(once - _backends())
-    if seen is not None:
+    if at_server is not None:
         with _opening:
-            _unsure.difference_update(closed.difference(seen))
-        closed.intersection_update(seen)
+            _unsure.difference_update(closed.difference(at_server))
+        closed.intersection_update(at_server)
     return closed
 
 

@@ -37,22 +37,22 @@ class Command(BaseCommand):
                 there; or the database does not answer.
         """
         preparation.require_server()
-        wanted = options["contains"].strip().lower()
+        digest_ = options["contains"].strip().lower()
         with preparation.unhurried():
             preparation.require_prepared()
             with transaction.atomic():
                 # Lines are appended and dropped meanwhile: one moment is looked at.
                 sql.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                ends, is_there = _follow(wanted)
+                ends, is_there = _follow(digest_)
             number, digest = ends.last_id, ends.digest
             try:
-                sealed = seals.verify(expected=wanted)
+                sealed = seals.verify(expected=digest_)
             except seals.Broken as error:
                 raise CommandError(str(error)) from None
             is_there = is_there or bool(sealed.digests)
         if not is_there:
             raise CommandError(
-                f"the chains have no digest {wanted}: they were written anew, or trimmed"
+                f"the chains have no digest {digest_}: they were written anew, or trimmed"
             )
         if sealed.kept_from is not None:
             self.stdout.write(f"decisions made before {format_time(sealed.kept_from)} were dropped")
@@ -64,7 +64,7 @@ class Command(BaseCommand):
         self.stdout.write(f"line {number}: {digest.hex()}")
 
 
-def _follow(wanted: str) -> tuple[audit_log.Ends, bool]:
+def _follow(expected: str) -> tuple[audit_log.Ends, bool]:
     """Return the ends of the audit log's chain, and whether it has a digest.
 
     Raises:
@@ -74,14 +74,14 @@ def _follow(wanted: str) -> tuple[audit_log.Ends, bool]:
     number, digest = ends.trimmed_id, ends.trimmed_digest
     if ends.has_older:
         raise CommandError(f"lines up to {number} are said to be dropped, and some are there")
-    is_there = not wanted or digest.hex() == wanted
+    is_there = not expected or digest.hex() == expected
     for id_, line, stored in audit_log.chain(number, until=ends.last_id):
         if id_ != number + 1:
             raise CommandError(f"line {number + 1} is missing: the next is {id_}")
         number, digest = id_, next_digest(digest, line)
         if stored != digest:
             raise CommandError(f"line {id_} was changed after it was written")
-        is_there = is_there or digest.hex() == wanted
+        is_there = is_there or digest.hex() == expected
     if number != ends.last_id or digest != ends.digest:
         raise CommandError(f"the newest lines are missing: {number} of {ends.last_id}")
     return ends, is_there

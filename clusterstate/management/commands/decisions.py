@@ -49,12 +49,12 @@ class Command(BaseCommand):
             CommandError: an argument says nothing known, there is no library that writes Arrow, the
                 file cannot be written, or the database does not answer.
         """
-        wanted = Search(
+        filters = Search(
             **{name: options[name] for name in _TEXTS},
             since=_moment(options["since"], "--since"),
             until=_moment(options["until"], "--until"),
         )
-        if wanted.owner and not (wanted.namespace and all(wanted.owner.partition("/"))):
+        if filters.owner and not (filters.namespace and all(filters.owner.partition("/"))):
             raise CommandError("--owner is KIND/NAME, and needs --namespace")
         try:
             form = (
@@ -73,15 +73,15 @@ class Command(BaseCommand):
                 except OSError as error:
                     raise CommandError(f"{options['output']}: {error.strerror}") from None
             preparation.require_prepared()
-            count = _write(wanted, form, file)
+            count = _write(filters, form, file)
         if options["output"]:
             self.stdout.write(f"{count:,} decisions")
 
 
-def _write(wanted: Search, form: "arrow.Writer | None", file: IO[bytes]) -> int:
+def _write(filters: Search, form: "arrow.Writer | None", file: IO[bytes]) -> int:
     count = 0
     encode = msgspec.json.Encoder().encode
-    for page in decision_search.pages(wanted):
+    for page in decision_search.pages(filters):
         count += len(page)
         if form is not None:
             file.write(form.batch([msgspec.structs.astuple(one) for one in page]))

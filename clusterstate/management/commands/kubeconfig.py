@@ -107,12 +107,12 @@ def _prepared(team: str, role: str, lives: timedelta | None) -> str:
     }
     try:
         get_manifest("ClusterRole", "", role)
-        for kind, namespace, wanted in (
+        for kind, namespace, manifest in (
             ("Namespace", "", {"metadata": {"name": team}}),
             ("RoleBinding", team, binding),
         ):
             with suppress(AlreadyExists):
-                objects.create(kind, namespace, wanted, now=now)
+                objects.create(kind, namespace, manifest, now=now)
     except StatusError as error:
         raise CommandError(error.message) from error
     people.for_tokens(team)

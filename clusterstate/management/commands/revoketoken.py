@@ -23,10 +23,10 @@ class Command(BaseCommand):
         ids, user = set(options["ids"]), options["user"]
         if not ids and not user:
             raise CommandError("Say which: ids from `manage.py listtokens`, or --user NAME.")
-        known = {token.pk: token.stands_for for token in tokens.everything()}
-        if missing := sorted(ids - known.keys()):
+        names = {token.pk: token.stands_for for token in tokens.everything()}
+        if missing := sorted(ids - names.keys()):
             raise CommandError(f"There is no token {', '.join(map(str, missing))}.")
         if user:
-            ids |= {pk for pk, name in known.items() if name == user}
+            ids |= {pk for pk, name in names.items() if name == user}
         done = tokens.revoke(ids)
         self.stdout.write(f"{len(done)} token{'s' * (len(done) != 1)} taken back")

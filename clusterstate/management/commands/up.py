@@ -315,7 +315,7 @@ class _Start:
         """
         began = time.monotonic()
         ask_at, say_at = 0.0, began + _PATIENCE_SECONDS
-        told = lacking = ""
+        reported = lacking = ""
         while time.monotonic() < began + _START_SECONDS:
             self._supervisor.watch(0.1)  # less when a child says something
             if time.monotonic() < ask_at:
@@ -331,9 +331,9 @@ class _Start:
             if status == http.HTTPStatus.OK:
                 return
             lacking = problem.splitlines()[-1]
-            if time.monotonic() >= say_at and lacking != told:
+            if time.monotonic() >= say_at and lacking != reported:
                 say_at = time.monotonic() + _PATIENCE_SECONDS
-                told = lacking
+                reported = lacking
                 self._supervisor.say(
                     f"{lacking}; that takes some seconds of a free machine, and longer on a busy"
                     f" one: waiting for it, at most {_START_SECONDS:.0f} s"
@@ -404,14 +404,14 @@ def _require_redis(url: str) -> None:
 
 def _ask_ready(port: int, path: str) -> tuple[int, str]:
     """Return the status and the text of /readyz at its path, or (0, why not)."""
-    asked = http.client.HTTPConnection("127.0.0.1", port, timeout=3)
+    http_connection = http.client.HTTPConnection("127.0.0.1", port, timeout=3)
     try:
-        asked.request("GET", path)
-        answer = asked.getresponse()
+        http_connection.request("GET", path)
+        answer = http_connection.getresponse()
         return answer.status, answer.read().decode(errors="replace").strip()
     except OSError as error:
         return 0, f"the web server does not answer ({error.strerror or error})"
     except http.client.HTTPException as error:
         return 0, f"the web server answers nonsense ({error})"
     finally:
-        asked.close()
+        http_connection.close()

@@ -12,11 +12,11 @@ from clusterstate.objects.values.node import Node, NodeCondition
 
 
 class FleetNode(msgspec.Struct, frozen=True, gc=False):
-    """A node. ``offered`` and ``asked`` are by resource: milli-CPU, bytes, whole units.
+    """A node. ``offered`` and ``requested`` are by resource: milli-CPU, bytes, whole units.
 
-    ``asked`` is what unfinished pods on the node request, with the overhead of their RuntimeClass;
-    ``asked["pods"]`` is their number. ``taints`` are (key, value, effect). ``ready`` is the status
-    of the Ready condition, empty where there is none; ``conditions`` are the types of the others
+    ``requested`` is what unfinished pods on the node request, with their RuntimeClasses' overhead,
+    and under ``pods`` their number. ``taints`` are (key, value, effect). ``ready`` is the status of
+    the Ready condition, empty where there is none; ``conditions`` are the types of the others
     that are True. ``leaving`` is how many eviction timers run on it.
     """
 
@@ -31,12 +31,12 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
     ready: str
     conditions: tuple[str, ...]
     offered: dict[str, int]
-    asked: dict[str, int]
+    requested: dict[str, int]
     leaving: int
 
     def share(self, resource: str) -> float:
         """Return how full the node is of a resource; 1 where pods ask and nothing is offered."""
-        offered, requested = self.offered.get(resource, 0), self.asked.get(resource, 0)
+        offered, requested = self.offered.get(resource, 0), self.requested.get(resource, 0)
         if offered > 0:
             return requested / offered
         return 1.0 if requested > 0 else 0.0
@@ -92,7 +92,7 @@ def fleet(names: Sequence[str] | None = None) -> list[FleetNode]:
     return [_node(row, use.get(row[1], {}), timers.get(row[1], 0)) for row in nodes]
 
 
-def _node(row: Sequence[Any], asked: dict[str, int], leaving: int) -> FleetNode:
+def _node(row: Sequence[Any], requested: dict[str, int], leaving: int) -> FleetNode:
     (
         id_, name, revision, created_at, cordoned, terminating, labels, cpu, memory, ephemeral,
         pods, extended, text,
@@ -117,7 +117,7 @@ def _node(row: Sequence[Any], asked: dict[str, int], leaving: int) -> FleetNode:
             "pods": pods,
             **_decode_amounts(extended),
         },
-        asked=asked,
+        requested=requested,
         leaving=leaving,
     )
 

@@ -281,6 +281,6 @@ def _node(node: Node, sums: _Sums, revision: int) -> FleetNode:
         ready=next((one.status for one in conditions if one.type == "Ready"), ""),
         conditions=tuple(one.type for one in conditions if worries(one)),
         offered=offered,
-        asked=sums.requested(name),
+        requested=sums.requested(name),
         leaving=sums.leaving.get(name, 0),
     )

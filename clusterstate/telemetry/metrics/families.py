@@ -249,13 +249,13 @@ def escaped(value: str) -> str:
 def take_all() -> list[SeriesCounts]:
     """Return what this process counted since the last call, in the order of name and labels."""
     found = [
-        taken
+        counts
         for family in list(FAMILIES.values())
         if family.kind != "gauge"
         for series in family.series()
-        if (taken := series.take()) is not None
+        if (counts := series.take()) is not None
     ]
-    return sorted(found, key=lambda taken: (taken.name, taken.labels))
+    return sorted(found, key=lambda counts: (counts.name, counts.labels))
 
 
 def has_news() -> bool:
@@ -268,9 +268,9 @@ def has_news() -> bool:
     )
 
 
-def put_back(taken: Iterable[SeriesCounts]) -> None:
+def put_back(counts: Iterable[SeriesCounts]) -> None:
     """Count once more what could not be added to the totals."""
-    for one in taken:
+    for one in counts:
         for series in FAMILIES[one.name].series():
             if series.labels == one.labels:
                 series.add_all(one.figures)
