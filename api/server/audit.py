@@ -146,9 +146,9 @@ class _Log:
                     break
 
     def _take(self) -> None:
-        taken: list[AuditLine] = []
+        new_lines: list[AuditLine] = []
         room = _AT_ONCE - self._unwritten()
-        while self._queue and len(taken) < room:
+        while self._queue and len(new_lines) < room:
             entry = self._queue.popleft()
             with self._lock:
                 self._bytes -= len(entry.request) + len(entry.response)
@@ -158,7 +158,7 @@ class _Log:
                 logger.exception("audit_line_failed", audit_id=entry.id)
                 metrics.dropped.of("error").add()
         if self._file is not None:
-            self._lines_of_file += taken
+            self._lines_of_file += new_lines
         if settings.AUDIT_KEEP_HOURS:
             self._lines += new_lines
 
