@@ -114,9 +114,9 @@ def _answer_all(
     while not ended.is_set():
         heartbeats.beat(beats)
         try:
-            taken = desk.take()
-            if taken is not None:
-                id_, posed, seconds = taken
+            question = desk.take()
+            if question is not None:
+                id_, posed, seconds = question
                 heartbeats.beat(beats, seconds + _MARGIN_SECONDS)
                 desk.give(id_, lambda: _answered(posed, seconds))  # noqa: B023  # called at once
         except (redis.RedisError, OSError) as error:

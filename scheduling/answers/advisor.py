@@ -175,9 +175,9 @@ class _Asking:
 
     def run(self) -> bytes:
         alone_since = None if self._pose() else time.monotonic()
-        while (left := self._until + _MARGIN_SECONDS - time.monotonic()) > 0:
+        while (seconds := self._until + _MARGIN_SECONDS - time.monotonic()) > 0:
             # An idle server looks at such time-outs twice a second; an answer comes at once.
-            got: Any = client().blpop([_ANSWER + self._id], min(max(left, 0.05), LOOK_SECONDS))
+            got: Any = client().blpop([_ANSWER + self._id], min(max(seconds, 0.05), LOOK_SECONDS))
             if got is not None:
                 return _read(got[1])
             if client().exists(ANYBODY):
@@ -198,9 +198,9 @@ class _Asking:
     def _pose(self) -> bool:
         """Put the question into its list; return whether there is an advisor."""
         self._id = secrets.token_hex(12)
-        left = max(int((self._until - time.monotonic()) * 1000), 1)
+        milliseconds = max(int((self._until - time.monotonic()) * 1000), 1)
         pipeline = client().pipeline(transaction=False)
-        pipeline.set(_QUESTION + self._id, self._posed, px=left)
+        pipeline.set(_QUESTION + self._id, self._posed, px=milliseconds)
         pipeline.rpush(self._queue, self._id)
         pipeline.exists(ANYBODY)
         pipeline.expire(self._queue, _LIST_SECONDS)
@@ -234,10 +234,10 @@ class _Asking:
         pipeline.exists(_ANSWER + self._id)
         if self._takes_turns:
             pipeline.lpos(LONG, self._asker)
-        place, asked, answered, *turn = pipeline.execute()
+        place, taker, answered, *turn = pipeline.execute()
         if place is not None and turn == [None]:  # an advisor was killed between two of its turns
             wait_for_turn(client(), self._asker)
-        return place is None and asked is None and not answered
+        return place is None and taker is None and not answered
 
 
 def _progress_key(name: str, document: object) -> str:
@@ -369,12 +369,12 @@ class Desk:
         pipeline.get(_QUESTION + id_)
         pipeline.pttl(_QUESTION + id_)
         pipeline.set(_ASKED + id_, self._advisor, ex=120)
-        posed, left, _ = pipeline.execute()
-        if posed is None or left <= 0:  # its deadline has passed, or it was taken back
+        posed, milliseconds, _ = pipeline.execute()
+        if posed is None or milliseconds <= 0:  # its deadline has passed, or it was taken back
             client().delete(_ASKED + id_)
             return None
         try:
-            return id_, msgspec.json.decode(posed, type=PendingQuestion), left / 1000
+            return id_, msgspec.json.decode(posed, type=PendingQuestion), milliseconds / 1000
         except msgspec.MsgspecError:
             self.give(id_, _refuse_unreadable)
             return None

@@ -214,7 +214,7 @@ def _differences(found: Comparison) -> Manifest:
             }
             for one in found.pods
         ],
-        "nodes": [{"node": one.node, "given": list(one.given)} for one in found.nodes],
+        "nodes": [{"node": one.node, "given": list(one.counts)} for one in found.nodes],
     }
 
 
@@ -232,10 +232,10 @@ def _read(document: object) -> Spec:
     if not 0 < spec.hours <= MOST_HOURS:
         text = f"must be above 0 and at most {MOST_HOURS:g}"
         wrong.append(FieldError(INVALID, "spec.hours", spec.hours, text))
-    for name, given in (("since", spec.since), ("until", spec.until)):
-        if given and not _is_moment(given):
+    for name, moment in (("since", spec.since), ("until", spec.until)):
+        if moment and not _is_moment(moment):
             text = "must be a time, such as 2026-01-02T15:04:05Z"
-            wrong.append(FieldError(INVALID, f"spec.{name}", given, text))
+            wrong.append(FieldError(INVALID, f"spec.{name}", moment, text))
     if not 0 <= spec.seed < 2**63:
         wrong.append(FieldError(INVALID, "spec.seed", spec.seed, "must be from 0 to 2**63 - 1"))
     if not 1 <= len(spec.policies) <= MOST_POLICIES:

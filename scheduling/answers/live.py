@@ -49,7 +49,7 @@ class Live:
         self._mirror: Mirror | None = None
         self._profiles: set[str] = set()
         self._version = 0
-        self._kept: tuple[int, dict[Hashable, Any]] = (0, {})
+        self._cache: tuple[int, dict[Hashable, Any]] = (0, {})
 
     def forget(self) -> None:
         """Throw the mirror away."""
@@ -74,7 +74,7 @@ class Live:
             replaces = mirror is not None and (mirror.has_outgrown or names != self._profiles)
             if mirror is None or replaces:
                 mirror = None
-                self._kept = 0, {}
+                self._cache = 0, {}
                 mirror = Mirror({name: {} for name in names}, Backoff())
                 mirror.compatibility = configuration.compatibility
                 mirror.load(now)
@@ -100,10 +100,10 @@ class Live:
                 still open; ``changes.settled`` waited for it in vain.
         """
         # Before the lock, so that no question waits for another one's wait.
-        known = changes.settled(FOLLOWED)
-        if known.lacking:
+        settled = changes.settled(FOLLOWED)
+        if settled.lacking:
             raise TooManyRequests(_UNSETTLED, {"retryAfterSeconds": 1})
-        return self.follow(mark=known.mark)
+        return self.follow(mark=settled.mark)
 
     def look(self, use: Callable[[Mirror, int], Known]) -> Known:
         """Return ``use(mirror, version)`` of the settled mirror, while no other thread uses it."""
@@ -117,12 +117,12 @@ class Live:
     def keep(self, version: int, key: Hashable, make: Callable[[], Known]) -> Known:
         """Return what ``make`` gave for this key and version, making it the first time."""
         with self._lock:
-            if self._kept[0] != version or len(self._kept[1]) > _MOST_KEPT:
-                self._kept = version, {}
-            kept = self._kept[1]
-        if key not in kept:
-            kept[key] = make()
-        return cast("Known", kept[key])
+            if self._cache[0] != version or len(self._cache[1]) > _MOST_KEPT:
+                self._cache = version, {}
+            cache = self._cache[1]
+        if key not in cache:
+            cache[key] = make()
+        return cast("Known", cache[key])
 
 
 _live = Live()
@@ -218,8 +218,8 @@ class LiveBase(TimedBase):
             settings=catalogue.admission_settings(),
             configuration=profiles.in_force()[1],
         )
-        known = catalogue.current()
-        self._catalogue = known if catalogue.is_current(known) else catalogue.reload()
+        cached = catalogue.current()
+        self._catalogue = cached if catalogue.is_current(cached) else catalogue.reload()
 
     def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """Return an object of the live world, ``None`` if there is none. Queries once."""

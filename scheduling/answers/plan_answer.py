@@ -16,7 +16,7 @@ from scheduling.simulation.plan_document import KIND, PlanDocument
 
 
 def with_status(
-    asked: PlanDocument,
+    plan: PlanDocument,
     future: Foresight,
     nodes: Nodes,
     leavers: Leavers,
@@ -31,7 +31,7 @@ def with_status(
     """Return the document with its status.
 
     Args:
-        asked: the plan.
+        plan: the plan.
         future: what was played.
         nodes: what they were and become.
         leavers: what is known of pods.
@@ -49,11 +49,14 @@ def with_status(
     }
     leaving: list[Manifest] = []
     anyway: list[Manifest] = []
-    for left in future.left:
+    for departure in future.departures:
         one = _leaver_answer(
-            left, landings.get(left.leaver.title), _staying_pod(left.leaver, leavers), now
+            departure,
+            landings.get(departure.leaver.title),
+            _staying_pod(departure.leaver, leavers),
+            now,
         )
-        (leaving if left.by or left.leaver.key in leavers.caused else anyway).append(one)
+        (leaving if departure.by or departure.leaver.key in leavers.caused else anyway).append(one)
     placed: list[Manifest] = []
     waiting: list[Manifest] = []
     for landed in future.landed.values():
@@ -61,9 +64,9 @@ def with_status(
             pod = {"pod": landed.waiter.title, **_landing(landed)}
             (placed if landed.node_name else waiting).append(pod)
     budgets: dict[str, list[str]] = {}
-    for left in future.left:
-        if left.blocked_by:
-            budgets.setdefault(left.blocked_by, []).append(left.leaver.title)
+    for departure in future.departures:
+        if departure.blocked_by:
+            budgets.setdefault(departure.blocked_by, []).append(departure.leaver.title)
     stuck = [
         {"pod": one["pod"], "message": one["landing"]["message"]}
         for one in leaving
@@ -92,8 +95,8 @@ def with_status(
         "staying": leavers.staying,
         "budgets": [{"name": name, "holds": pods} for name, pods in sorted(budgets.items())],
         "room": {"before": rooms[0], "after": rooms[1]},
-        "steps": list(plan_steps.steps(asked.changes, nodes.chosen, gone)),
-        "undo": plan_undo.undo(asked.changes, nodes.chosen, nodes.before),
+        "steps": list(plan_steps.steps(plan.changes, nodes.chosen, gone)),
+        "undo": plan_undo.undo(plan.changes, nodes.chosen, nodes.before),
     }
     if brakes:
         status["brakes"] = list(brakes)
@@ -105,8 +108,8 @@ def with_status(
     if warnings or held:
         status["warnings"] = [*warnings, *held]
     answer: Manifest = {"apiVersion": API_VERSION, "kind": KIND}
-    if asked.metadata:
-        answer["metadata"] = asked.metadata
+    if plan.metadata:
+        answer["metadata"] = plan.metadata
     return {**answer, "status": status}
 
 
@@ -151,12 +154,12 @@ def _staying_pod(leaver: Leaver, leavers: Leavers) -> StayingPod | None:
 
 
 def _leaver_answer(
-    left: LeavingPod, landed: LandedPod | None, pod: StayingPod | None, now: datetime
+    departure: LeavingPod, landed: LandedPod | None, pod: StayingPod | None, now: datetime
 ) -> Manifest:
-    leaver = left.leaver
+    leaver = departure.leaver
     found: Manifest = {
         "pod": leaver.title,
-        "nodeName": left.node_name,
+        "nodeName": departure.node_name,
         "cause": leaver.cause,
         "rule": leaver.rule,
     }
@@ -164,14 +167,14 @@ def _leaver_answer(
         found["uid"] = pod.uid
         if pod.owner_kind:
             found["owner"] = f"{pod.owner_kind}/{pod.owner_name}"
-    if left.by:
-        found["preemptedBy"] = left.by
-    if left.blocked_by:
-        found["blockedBy"] = left.blocked_by
-    elif left.at is not None and left.gone_at is not None:
-        found["afterSeconds"] = round(left.at, 3)
-        found["at"] = format_time(now + timedelta(seconds=left.at))
-        found["goneAfterSeconds"] = round(left.gone_at, 3)
+    if departure.by:
+        found["preemptedBy"] = departure.by
+    if departure.blocked_by:
+        found["blockedBy"] = departure.blocked_by
+    elif departure.at is not None and departure.gone_at is not None:
+        found["afterSeconds"] = round(departure.at, 3)
+        found["at"] = format_time(now + timedelta(seconds=departure.at))
+        found["goneAfterSeconds"] = round(departure.gone_at, 3)
     found["replaced"] = leaver.comes_again
     if landed is not None:
         found["landing"] = _landing(landed)

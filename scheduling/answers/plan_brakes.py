@@ -55,8 +55,8 @@ def ahead(
         others, total = others_leaving(scope, name, now)
         share = Share(scope, name, min(others + count, total), total)
         if share.exceeds(limit):
-            told = {"name": share.key, "leaving": share.leaving, "total": total}
-            found.append({**told, "limitPercent": limit})
+            brake = {"name": share.key, "leaving": share.leaving, "total": total}
+            found.append({**brake, "limitPercent": limit})
     return found
 
 

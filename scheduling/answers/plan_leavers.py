@@ -105,8 +105,8 @@ class Leavers:
             mine = [found[key] for key in group.pods if key in found and key in first]
             leader = min(mine, key=lambda one: (one.due, one.key), default=None)
             for key in group.pods:
-                known, pod = found.get(key), self.pods.get(key)
-                if leader is None or pod is None or (known and known.due <= leader.due):
+                own, pod = found.get(key), self.pods.get(key)
+                if leader is None or pod is None or (own and own.due <= leader.due):
                     continue
                 if leader.key in self.caused:
                     self.caused.add(key)
@@ -156,8 +156,8 @@ class Leavers:
                     error = FieldError(NOT_FOUND, f"{change.path}.pods", title)
                     raise Invalid(KIND, "", [error], GROUP)
                 if pod.deletion_at is not None:
-                    told = {"pod": pod.title, "nodeName": pod.node_name}
-                    self.staying.append({**told, "message": "it is leaving already"})
+                    entry = {"pod": pod.title, "nodeName": pod.node_name}
+                    self.staying.append({**entry, "message": "it is leaving already"})
                     continue
                 self.pods[pod.id] = pod
                 self.caused.add(pod.id)
@@ -244,10 +244,10 @@ class Leavers:
             )
             names = sorted(changed)
             stays = [stay for stay in stays if stay.node_name in changed]
-        known = judgement.rules_by_class(stay.class_id for stay in stays)
+        rules = judgement.rules_by_class(stay.class_id for stay in stays)
         old = no_execute_taints(names)
-        before = {one.pod_id: one for one in judgement.departures_under(stays, old, known)}
-        departures = judgement.departures_under(stays, {**old, **changed}, known)
+        before = {one.pod_id: one for one in judgement.departures_under(stays, old, rules)}
+        departures = judgement.departures_under(stays, {**old, **changed}, rules)
         self.learn([one.pod_id for one in departures])
         for one in departures:
             pod = self.pods.get(one.pod_id)
@@ -270,9 +270,9 @@ class Leavers:
         if not new:
             return
         places = executing_places(node_names=sorted(new))
-        known = judgement.rules_by_class(place.class_id for place in places)
-        hit = judgement.broken_under(places, new, known)
-        hit -= judgement.broken_under(places, old, known)
+        rules = judgement.rules_by_class(place.class_id for place in places)
+        hit = judgement.broken_under(places, new, rules)
+        hit -= judgement.broken_under(places, old, rules)
         grace, rate = (
             settings.REQUIRED_DURING_EXECUTION_GRACE_SECONDS,
             settings.REQUIRED_DURING_EXECUTION_RATE,

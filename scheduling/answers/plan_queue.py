@@ -44,9 +44,9 @@ def places(
         backoff: of that configuration.
         now: seconds since the epoch.
     """
-    known = [_with_last_look(row) for row in rows]
+    waiting = [_with_last_look(row) for row in rows]
     found = waiting_as_of(
-        known,
+        waiting,
         snapshot,
         revision=revision,
         configuration=configuration,

@@ -36,31 +36,31 @@ _WORTH: Final = 1000.0
 
 
 def settled(
-    world: LiveWorld, asked: PlanDocument, foretold: Callable[[PlanDocument], Manifest]
+    world: LiveWorld, plan: PlanDocument, foretold: Callable[[PlanDocument], Manifest]
 ) -> PlanDocument:
     """Return the plan with a drain or evictions in place of ``rebalance``, or without changes.
 
     Args:
         world: the live one.
-        asked: the plan; ``rebalance`` is its only change.
+        plan: ``rebalance`` is its only change.
         foretold: predicts a plan and returns its status.
 
     Raises:
         Invalid: the pod that room is sought for does not wait.
         ServiceUnavailable: there is no solver.
     """
-    (change,) = asked.changes
+    (change,) = plan.changes
     if change.pods:
-        return _making_room(world, asked, change, foretold)
+        return _making_room(world, plan, change, foretold)
     snapshot = world.snapshot()
     names = set(_eligible(snapshot, change))
-    without = foretold(_draining(asked, change, []))
+    without = foretold(_draining(plan, change, []))
     tries = 0
 
     def refused(nodes: list[str]) -> dict[str, int]:
         nonlocal tries
         tries += 1
-        return _refused(foretold(_draining(asked, change, nodes)), without, nodes)
+        return _refused(foretold(_draining(plan, change, nodes)), without, nodes)
 
     nodes = _proposed(world, change, names)
     while nodes and (against := refused(nodes)):
@@ -71,12 +71,12 @@ def settled(
             break
         if not refused([*nodes, name]):
             nodes.append(name)
-    return _draining(asked, change, nodes)
+    return _draining(plan, change, nodes)
 
 
 def _making_room(
     world: LiveWorld,
-    asked: PlanDocument,
+    moving_plan: PlanDocument,
     change: PlanChange,
     foretold: Callable[[PlanDocument], Manifest],
 ) -> PlanDocument:
@@ -92,18 +92,18 @@ def _making_room(
     ways = making_room.ways(
         present.snapshot, present.frameworks(), present.to_place(row), world.go_on
     )
-    without = foretold(_draining(asked, change, []))
+    without = foretold(_draining(moving_plan, change, []))
     for keys in ways[:_TRIES]:
         names = base.pod_names(keys)
         parts = (names[key].partition("/") for key in keys if key in names)
         pods = tuple((namespace, name) for namespace, _, name in parts)
         moving = PlanChange(what=plan_document.EVICT, path=change.path, pods=pods)
-        plan = msgspec.structs.replace(asked, changes=(moving,))
-        status = foretold(plan)
+        moving_plan = msgspec.structs.replace(moving_plan, changes=(moving,))
+        status = foretold(moving_plan)
         is_placed = any(one["pod"] == title for one in status["placed"])
         if is_placed and not _refused(status, without, [""]):
-            return plan
-    return _draining(asked, change, [])
+            return moving_plan
+    return _draining(moving_plan, change, [])
 
 
 def _frameworks(base: LiveBase) -> dict[str, Framework]:
@@ -146,9 +146,9 @@ def _emptiest(snapshot: Snapshot, names: set[str]) -> list[str]:
     return sorted(names, key=lambda name: (int(snapshot.pod_count[rows[name]]), name))
 
 
-def _draining(asked: PlanDocument, change: PlanChange, nodes: list[str]) -> PlanDocument:
+def _draining(plan: PlanDocument, change: PlanChange, nodes: list[str]) -> PlanDocument:
     drain = PlanChange(what=plan_document.DRAIN, path=change.path, nodes=tuple(nodes))
-    return msgspec.structs.replace(asked, changes=(drain,) if nodes else ())
+    return msgspec.structs.replace(plan, changes=(drain,) if nodes else ())
 
 
 def _refused(status: Manifest, without: Manifest, nodes: list[str]) -> dict[str, int]:

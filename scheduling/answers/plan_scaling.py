@@ -97,8 +97,8 @@ def _new(owner: Manifest, pods: Sequence[OwnedPod], count: int, kind: str) -> li
     template = (owner.get("spec") or {}).get("template") or {}
     if kind != "StatefulSet":
         return [pod_of(owner, template)] * count
-    taken = {_ordinal(pod) for pod in pods}
+    used = {_ordinal(pod) for pod in pods}
     first = int(((owner["spec"].get("ordinals") or {}).get("start")) or 0)
-    free = (one for one in range(first, first + len(pods) + count) if one not in taken)
+    free = (one for one in range(first, first + len(pods) + count) if one not in used)
     name = owner["metadata"]["name"]
     return [pod_of(owner, template, name=f"{name}-{next(free)}") for _ in range(count)]

@@ -64,19 +64,19 @@ def plan(world: LiveWorld, document: object) -> Manifest:
         ServiceUnavailable: it rebalances, and there is no solver.
         TooLarge: it takes too long.
     """
-    asked = plan_document.read(document)
+    parsed = plan_document.read(document)
     comes_to: list[Manifest] | None = None
-    if any(one.what == plan_document.REBALANCE for one in asked.changes):
-        asked = plan_rebalancing.settled(
-            world, asked, lambda one: _Planning(world, one).answer()["status"]
+    if any(one.what == plan_document.REBALANCE for one in parsed.changes):
+        parsed = plan_rebalancing.settled(
+            world, parsed, lambda one: _Planning(world, one).answer()["status"]
         )
         comes_to = [
             {one.what: {"nodes": list(one.nodes)}}
             if one.nodes
             else {one.what: {"pods": ["/".join(pod) for pod in one.pods]}}
-            for one in asked.changes
+            for one in parsed.changes
         ]
-    answer = _Planning(world, asked).answer()
+    answer = _Planning(world, parsed).answer()
     status = answer["status"]
     if comes_to is not None:
         status["changes"] = comes_to
@@ -84,7 +84,7 @@ def plan(world: LiveWorld, document: object) -> Manifest:
             text = "nothing can be moved: a pod would find no room, be held back or stay"
             status["warnings"] = [*status.get("warnings", ()), text]
     if status["placed"] or status["waiting"]:
-        nothing = msgspec.structs.replace(asked, changes=(), configuration=None)
+        nothing = msgspec.structs.replace(parsed, changes=(), configuration=None)
         try:
             without = _Planning(world, nothing).answer()["status"]
         except TooLarge:
@@ -98,11 +98,11 @@ def plan(world: LiveWorld, document: object) -> Manifest:
 class _Planning:
     """One plan: gathers what the future begins with, plays it, and makes the answer of it."""
 
-    def __init__(self, world: LiveWorld, asked: PlanDocument) -> None:
-        self._world, self._asked = world, asked
+    def __init__(self, world: LiveWorld, plan: PlanDocument) -> None:
+        self._world, self._plan = world, plan
         self._now = steady_clock.now()
-        self._leavers = Leavers(asked.changes, self._now)
-        self._warnings: list[str] = list(asked.warnings)
+        self._leavers = Leavers(plan.changes, self._now)
+        self._warnings: list[str] = list(plan.warnings)
 
     def answer(self) -> Manifest:
         """Return the document with its status."""
@@ -117,7 +117,7 @@ class _Planning:
             )
         )
         base = LiveBase(self._world, snapshot)
-        nodes = Nodes(self._asked.changes, self._now)
+        nodes = Nodes(self._plan.changes, self._now)
         self._raise(nodes.errors)
         leavers = self._leavers.leaving(nodes)
         future = self._future(snapshot, base, self._leavers.unready(snapshot, leavers))
@@ -129,11 +129,11 @@ class _Planning:
             future.at(0.0, node_change(name, new))
         self._add_objects(base, future)
         future.leave(leavers)
-        future.run(horizon=self._asked.horizon)
+        future.run(horizon=self._plan.horizon)
         counted = [one for one in leavers if one.cause in COUNTED]
         brakes = plan_brakes.ahead(counted, self._leavers.pods, self._now)
         return plan_answer.with_status(
-            self._asked,
+            self._plan,
             future,
             nodes,
             self._leavers,
@@ -149,12 +149,12 @@ class _Planning:
         try:
             return Foresight(
                 snapshot,
-                self._asked.configuration or base.configuration(),
+                self._plan.configuration or base.configuration(),
                 now=self._now.timestamp(),
                 details=self._leavers.details,
                 deadline=_Deadlines(snapshot).of,
                 unready=unready,
-                seed=settings.SCHEDULER_SEED if self._asked.seed is None else self._asked.seed,
+                seed=settings.SCHEDULER_SEED if self._plan.seed is None else self._plan.seed,
                 go_on=self._world.go_on,
             )
         except ConfigurationError as error:
@@ -189,7 +189,7 @@ class _Planning:
             rows,
             cluster.snapshot,
             revision=self._world.revision,
-            configuration=-1 if self._asked.configuration else profiles.in_force()[0],
+            configuration=-1 if self._plan.configuration else profiles.in_force()[0],
             registrations=cluster.registrations,
             backoff=cluster.backoff,
             now=self._now.timestamp(),
@@ -212,28 +212,28 @@ class _Planning:
         world = simulation.World(base, admission=True)
         added = [
             Given(manifest, place)
-            for change in self._asked.changes
+            for change in self._plan.changes
             if change.what in (plan_document.ADD, plan_document.IMPORT)
             for manifest, place in zip(change.objects, change.places, strict=True)
         ]
-        for given in added:
-            kind, metadata = given.manifest["kind"], given.manifest["metadata"]
-            namespace = _namespace_of(given.manifest)
+        for entry in added:
+            kind, metadata = entry.manifest["kind"], entry.manifest["metadata"]
+            namespace = _namespace_of(entry.manifest)
             if base.find(kind, namespace, metadata["name"]) is not None:
-                path = f"{given.path}.metadata.name"
+                path = f"{entry.path}.metadata.name"
                 self._raise([FieldError(DUPLICATE, path, metadata["name"])])
         world.apply(added, ())
         self._raise(world.errors)
-        for given in added:
-            kind, name = given.manifest["kind"], given.manifest["metadata"]["name"]
+        for entry in added:
+            kind, name = entry.manifest["kind"], entry.manifest["metadata"]["name"]
             if kind == "Node":
                 future.at(0.0, lambda cluster, name=name: cluster.node_came(name))  # type: ignore[misc]
                 continue
-            manifest = world.find(kind, _namespace_of(given.manifest), name) or given.manifest
+            manifest = world.find(kind, _namespace_of(entry.manifest), name) or entry.manifest
             future.at(0.0, partial(VirtualCluster.object_came, kind=kind, manifest=manifest))
         preparer = Preparer(world, future.cluster.frameworks)
         number = 0
-        for change in self._asked.changes:
+        for change in self._plan.changes:
             if change.what == plan_document.PODS:
                 for manifest, place in zip(change.objects, change.places, strict=True):
                     ready = preparer.prepare(manifest, number)

@@ -44,9 +44,9 @@ class Present:
         Raises:
             NotFound: there is no such class any more.
         """
-        known = self.snapshot.known_class(digest_of(class_id))
-        if known is not None:
-            return known
+        cached = self.snapshot.known_class(digest_of(class_id))
+        if cached is not None:
+            return cached
         rows = load_classes([class_id])
         if not rows:
             raise NotFound(f"the scheduling class {class_id} is no longer kept")

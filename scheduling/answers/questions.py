@@ -53,8 +53,8 @@ def configuration() -> KubeSchedulerConfiguration:
     return profiles.in_force()[1]
 
 
-def _base(asked: Simulation, world: LiveWorld) -> Base:
-    return LiveBase(world) if asked.live else empty_base(world)
+def _base(question: Simulation, world: LiveWorld) -> Base:
+    return LiveBase(world) if question.live else empty_base(world)
 
 
 def simulate(world: LiveWorld, document: object) -> Manifest:
@@ -64,8 +64,8 @@ def simulate(world: LiveWorld, document: object) -> Manifest:
         Invalid: with every wrong field.
         BadRequest: the document is nested too deeply.
     """
-    asked = simulation.read(document)
-    return simulation.run(asked, _base(asked, world))
+    question = simulation.read(document)
+    return simulation.run(question, _base(question, world))
 
 
 def headroom(world: LiveWorld, document: object) -> Manifest:
@@ -149,11 +149,11 @@ def landings(world: LiveWorld, keys: Sequence[tuple[str, str]]) -> list[Manifest
             ],
         },
     }
-    kept = []
+    landings_ = []
     for result in simulate(world, document)["status"]["results"]:
-        told = {key: result.get(key) for key in ("status", "nodeName", "message")}
-        kept.append({key: value for key, value in told.items() if value})
-    return kept
+        landing = {key: result.get(key) for key in ("status", "nodeName", "message")}
+        landings_.append({key: value for key, value in landing.items() if value})
+    return landings_
 
 
 def landings_of(world: LiveWorld, document: object) -> list[Manifest]:
@@ -230,8 +230,8 @@ def decision(namespace: str, name: str, decision_id: int, *, full: bool) -> Mani
 
 def decision_explained(world: LiveWorld, document: object) -> Manifest:
     """Return ``decision`` in full, for a document with ``namespace``, ``name`` and ``id``."""
-    asked = msgspec.convert(document, _Decision)
-    return decision(asked.namespace, asked.name, asked.id, full=True)
+    question = msgspec.convert(document, _Decision)
+    return decision(question.namespace, question.name, question.id, full=True)
 
 
 class _Decision(msgspec.Struct, forbid_unknown_fields=True):
@@ -279,14 +279,14 @@ def configuration_status() -> Manifest:
     while a kept decision came out differently when it was made again. Queries five
     times.
     """
-    use, wanted = progress.configuration_use(), decisions.configuration_revision()
+    use, newest = progress.configuration_use(), decisions.configuration_revision()
     if use is None:
         return {"conditions": []}
     condition = {"type": "Usable", "status": "True", "reason": "InForce", "message": ""}
     if use.problems:
         reason = "ProfilesHoldPods" if use.stored == use.revision else "EarlierInForce"
         condition |= {"status": "False", "reason": reason, "message": use.in_words}
-    elif use.revision != wanted:
+    elif use.revision != newest:
         condition |= {"status": "Unknown", "reason": "NotSeenYet"}
     condition["lastTransitionTime"] = format_time(use.at)
     return {"inForce": str(use.revision), "conditions": [condition, *_verified()]}
@@ -361,10 +361,10 @@ def check_configuration(document: object) -> tuple[str, list[str]]:
     Raises:
         Invalid: with every wrong field.
     """
-    given = parse(cast("Mapping[str, Any] | str", document))
-    given.pop("metadata", None)
-    given.pop("status", None)
-    loaded = load_configuration(given)
+    parsed = parse(cast("Mapping[str, Any] | str", document))
+    parsed.pop("metadata", None)
+    parsed.pop("status", None)
+    loaded = load_configuration(parsed)
     for number, profile in enumerate(loaded.profiles):
         try:
             build_framework(profile)

@@ -139,12 +139,12 @@ class _Reader:
             self._steps[at].append(Step(at, objects=(manifest,)))
 
     def _note_pod(self, change: Change, at: float) -> None:
-        known = self._pods.get(change.object_id)
+        life = self._pods.get(change.object_id)
         over = change.verb == changes.DELETED or change.phase in _FINISHED
-        if known is None:
+        if life is None:
             place = (change.namespace, change.name)
-            known = None if change.verb == changes.ADDED else self._waiting.get(place)
-        if known is None:
+            life = None if change.verb == changes.ADDED else self._waiting.get(place)
+        if life is None:
             place = (change.namespace, change.name)
             if place in self._there and change.verb != changes.ADDED:
                 if over:
@@ -153,35 +153,35 @@ class _Reader:
                 return
             if change.verb != changes.ADDED or change.text is None:
                 return
-            known = _PodLife(at, _decoded(change))
+            life = _PodLife(at, _decoded(change))
             if change.node_name:  # its creator named it: the text has no nodeName
-                known.manifest["spec"]["nodeName"] = change.node_name
-        self._pods[change.object_id] = known
-        if known.bound_at is None and change.text is not None and _is_gated(known.manifest):
+                life.manifest["spec"]["nodeName"] = change.node_name
+        self._pods[change.object_id] = life
+        if life.bound_at is None and change.text is not None and _is_gated(life.manifest):
             manifest = _decoded(change)
             if not _is_gated(manifest):
-                known.manifest, known.came_at = manifest, at
-        if change.node_name and known.bound_at is None:
+                life.manifest, life.came_at = manifest, at
+        if change.node_name and life.bound_at is None:
             bound = at if change.scheduled_at is None else self._seconds(change.scheduled_at)
-            known.node, known.bound_at = change.node_name, max(bound, known.came_at)
-        if over and known.left_at is None:
-            known.left_at = at
+            life.node, life.bound_at = change.node_name, max(bound, life.came_at)
+        if over and life.left_at is None:
+            life.left_at = at
 
     def script(self, until: datetime, seed: int) -> Script:
         """Return the recorded stretch as a script, up to a moment."""
         steps = [step for together in self._steps.values() for step in together]
         came = (*self._waiting.values(), *self._pods.values())
-        for seen in {id(one): one for one in came}.values():
-            wait = None if seen.bound_at is None else seen.bound_at - seen.came_at
+        for life in {id(one): one for one in came}.values():
+            wait = None if life.bound_at is None else life.bound_at - life.came_at
             runs = None
-            if seen.left_at is not None and seen.bound_at is not None:
-                runs = max(seen.left_at - seen.bound_at, 0.0)
-            elif seen.left_at is not None:
-                meta = seen.manifest["metadata"]
+            if life.left_at is not None and life.bound_at is not None:
+                runs = max(life.left_at - life.bound_at, 0.0)
+            elif life.left_at is not None:
+                meta = life.manifest["metadata"]
                 gone = Gone("Pod", meta["namespace"], meta["name"])
-                steps.append(Step(seen.left_at, gone=(gone,)))
-            arrival = Arrival(seen.manifest, runs, recorded_node=seen.node, recorded_wait=wait)
-            steps.append(Step(seen.came_at, arrivals=(arrival,)))
+                steps.append(Step(life.left_at, gone=(gone,)))
+            arrival = Arrival(life.manifest, runs, recorded_node=life.node, recorded_wait=wait)
+            steps.append(Step(life.came_at, arrivals=(arrival,)))
         steps.sort(key=lambda step: step.at)
         offered = {
             name for node in self._nodes.values() for name in (node.status.allocatable or {})

@@ -365,14 +365,14 @@ def _set_what_is_claimed(
             for item in list_at(kind, revision):
                 snapshot.devices.set(kind, decode_object(item))
     unbound = {one.pod_id: one for one in placements if not one.node_name}
-    taken = set()
+    assumed = set()
     for pod_id, one in placed.items():
-        known = infos.get(unbound[pod_id].class_id) if pod_id in unbound else None
+        info_ = infos.get(unbound[pod_id].class_id) if pod_id in unbound else None
         row = snapshot.row_of(one.node_name)
-        if known is not None and row is not None and (known.claims or known.may_claim):
-            snapshot.assume(pod_id, known, row)
-            taken.add(pod_id)
-    return taken
+        if info_ is not None and row is not None and (info_.claims or info_.may_claim):
+            snapshot.assume(pod_id, info_, row)
+            assumed.add(pod_id)
+    return assumed
 
 
 def _nominate(record: Record, snapshot: Snapshot, infos: dict[int, PodInfo]) -> None:

@@ -53,11 +53,11 @@ def waiting_groups(world: LiveWorld, document: object) -> Manifest:
     Raises:
         NotFound: no pods wait for just these reasons any more.
     """
-    asked = msgspec.convert(document, WaitingGroupsQuestion)
+    question = msgspec.convert(document, WaitingGroupsQuestion)
     present = Present(world)
     pods = [
         one
-        for one in waiting(asked.namespace)
+        for one in waiting(question.namespace)
         if one.stage != IN_FLIGHT and not present.snapshot.knows(one.id)
     ]
     to_place = [present.to_place(one) for one in pods]
@@ -65,16 +65,16 @@ def waiting_groups(world: LiveWorld, document: object) -> Manifest:
         present.snapshot, present.framework, to_place,
         lacking=_lacking(present, to_place), go_on=world.go_on,
     )  # fmt: skip
-    if asked.name:
-        groups = [one for one in groups if one.name == asked.name]
+    if question.name:
+        groups = [one for one in groups if one.name == question.name]
         if not groups:
-            text = f'{PLURAL}.{GROUP} "{asked.name}" not found'
-            raise NotFound(text, {"name": asked.name, "kind": PLURAL, "group": GROUP})
-    most = None if asked.name else _MOST_NAMED
-    items = [_manifest(group, pods, asked.namespace, most=most) for group in groups]
-    helped = _MOST_HELPED if asked.name or asked.remedies else 0
+            text = f'{PLURAL}.{GROUP} "{question.name}" not found'
+            raise NotFound(text, {"name": question.name, "kind": PLURAL, "group": GROUP})
+    most = None if question.name else _MOST_NAMED
+    items = [_manifest(group, pods, question.namespace, most=most) for group in groups]
+    helped = _MOST_HELPED if question.name or question.remedies else 0
     for group, item in zip(groups[:helped], items, strict=False):
-        item["status"]["remedies"] = _remedies(present, pods, group, patches=asked.patches)
+        item["status"]["remedies"] = _remedies(present, pods, group, patches=question.patches)
         if lacks := shortages(present.snapshot, group.members[0].info):
             item["status"]["shortages"] = lacks
     return {"items": items, "revision": world.revision, "notExamined": left_out}

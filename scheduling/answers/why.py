@@ -99,20 +99,22 @@ def why(world: LiveWorld, document: object) -> Manifest:
         Expired: ``then``, and history no longer reaches back so far.
         BadRequest: the token was not given out here.
     """
-    asked = msgspec.convert(document, WhyQuestion)
-    key, offset = _read(asked.token)
+    question = msgspec.convert(document, WhyQuestion)
+    key, offset = _read(question.token)
     with _lock:
-        known = _kept.get(key)
-    if known is None or _named(known[0]) != (asked.namespace, asked.name):
+        cached = _kept.get(key)
+    if cached is None or _named(cached[0]) != (question.namespace, question.name):
         key = secrets.token_hex(6)
-        known = _explained(world, asked)
+        cached = _explained(world, question)
         with _lock:
-            _kept[key] = known
+            _kept[key] = cached
             while len(_kept) > _MOST_KEPT:
                 _kept.popitem(last=False)
-    whole, explained = known
-    limit = min(asked.limit, MOST)
-    table = explanation.page(explained, offset=offset, limit=limit, rejected_by=asked.rejected_by)
+    whole, explained = cached
+    limit = min(question.limit, MOST)
+    table = explanation.page(
+        explained, offset=offset, limit=limit, rejected_by=question.rejected_by
+    )
     metadata = dict(whole["metadata"])
     end = offset + len(table["name"])
     if limit and end < table["count"]:
@@ -126,32 +128,32 @@ def _named(whole: Manifest) -> tuple[str, str]:
     return whole["metadata"]["namespace"], whole["metadata"]["name"]
 
 
-def _explained(world: LiveWorld, asked: WhyQuestion) -> tuple[Manifest, Explanation]:
+def _explained(world: LiveWorld, question: WhyQuestion) -> tuple[Manifest, Explanation]:
     """Return the explanation without its nodes, and the nodes."""
-    namespace, name = asked.namespace, asked.name
+    namespace, name = question.namespace, question.name
     pod = subject(namespace, name)
     if pod is None:
         raise not_found("Pod", name)
-    wanted = asked.world or (THEN if pod.node_name else NOW)
+    world_ = question.world or (THEN if pod.node_name else NOW)
     try:
-        if wanted == THEN:
+        if world_ == THEN:
             record = next(iter(decisions.of_pod(namespace, name, limit=1)), None)
             if record is not None and record.pod_uid == pod.uid:
                 try:
                     return _past_explanation(namespace, name, pod, record)
                 except Expired:
-                    if asked.world:
+                    if question.world:
                         raise
-            elif asked.world:
+            elif question.world:
                 raise NotFound(
                     f'there is no decision about the pod "{name}"', {"name": name, "kind": "pods"}
                 )
-        return _now(Present(world), pod, asked)
+        return _now(Present(world), pod, question)
     except PluginFailed as failure:
         raise StatusError(failure.status.message) from failure
 
 
-def _now(present: Present, pod: Subject, asked: WhyQuestion) -> tuple[Manifest, Explanation]:
+def _now(present: Present, pod: Subject, question_: WhyQuestion) -> tuple[Manifest, Explanation]:
     snapshot, info = present.snapshot, present.info(pod.class_id)
     framework = present.framework(pod.scheduler_name)
     if framework is None:
@@ -177,14 +179,14 @@ def _now(present: Present, pod: Subject, asked: WhyQuestion) -> tuple[Manifest, 
         status["preemption"] = preemption(decision)
         if lacks := shortages(snapshot, info):
             status["shortages"] = lacks
-        if asked.remedies:
+        if question_.remedies:
             queue = present.queue(pod.scheduler_name, most=_LOOKED_AT)
-            stored = stored_pod(asked.namespace, asked.name) if asked.patches else None
+            stored = stored_pod(question_.namespace, question_.name) if question_.patches else None
             question = Question(to_place, queue, priorities(), present.world.go_on, stored)
             found = remedies(snapshot, framework, question, verdicts)
-            found += moving(present, to_place, f"{asked.namespace}/{asked.name}", queue)
+            found += moving(present, to_place, f"{question_.namespace}/{question_.name}", queue)
             status["remedies"] = [described(one, stored) for one in found]
-    return _document(asked.namespace, asked.name, pod, snapshot.revision, status), explained
+    return _document(question_.namespace, question_.name, pod, snapshot.revision, status), explained
 
 
 def _group(present: Present, framework: Framework, info: PodInfo) -> Shortfall | None:

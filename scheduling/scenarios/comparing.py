@@ -36,7 +36,7 @@ class NodeDifference(msgspec.Struct, frozen=True):
     """How many pods a node was given in all, by outcome."""
 
     node: str
-    given: tuple[int, ...]
+    counts: tuple[int, ...]
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -134,7 +134,7 @@ def _pods(by_pod: Sequence[dict[str, PodTimeline]]) -> list[PodDifference]:
         if len(fates) < len(by_pod):
             continue
         gaps = [abs(_gap(fate, other)) for other in fates[1:]]
-        if max(gaps) > 1 or any(other.left is not fate.left for other in fates[1:]):
+        if max(gaps) > 1 or any(other.left is not fate.end for other in fates[1:]):
             ranked.append((max(gaps), pod, fates))
     ranked.sort(key=lambda one: (-one[0], one[1]))
     return [
@@ -142,7 +142,7 @@ def _pods(by_pod: Sequence[dict[str, PodTimeline]]) -> list[PodDifference]:
             pod,
             tuple(fate.node for fate in fates),
             tuple(fate.waited for fate in fates),
-            tuple(str(fate.left) or fate.status for fate in fates),
+            tuple(str(fate.end) or fate.status for fate in fates),
         )
         for _, pod, fates in ranked[:MOST_SHOWN]
     ]
@@ -150,15 +150,15 @@ def _pods(by_pod: Sequence[dict[str, PodTimeline]]) -> list[PodDifference]:
 
 def _nodes(outcomes: Sequence[Outcome]) -> list[NodeDifference]:
     """Return the nodes whose number of pods over time differs, the most different first."""
-    given: dict[str, list[int]] = {}
+    counts_by_node: dict[str, list[int]] = {}
     for number, outcome in enumerate(outcomes):
         for fate in outcome.fates:
             if fate.node:
-                given.setdefault(fate.node, [0] * len(outcomes))[number] += 1
+                counts_by_node.setdefault(fate.node, [0] * len(outcomes))[number] += 1
     differing = [
         NodeDifference(node, tuple(counts))
-        for node, counts in given.items()
+        for node, counts in counts_by_node.items()
         if len(set(counts)) > 1
     ]
-    differing.sort(key=lambda one: (min(one.given) - max(one.given), one.node))
+    differing.sort(key=lambda one: (min(one.counts) - max(one.counts), one.node))
     return differing[:MOST_SHOWN]

@@ -46,8 +46,8 @@ def read(document: object) -> Script:
         spec.error("seed", seed, f"must be between 0 and {2**63 - 1}")
     steps: list[Step] = []
     for number, entry in enumerate(spec.objects("steps")):
-        left = _MOST_ARRIVALS - sum(len(step.arrivals) for step in steps)
-        steps += _steps(entry, seed=seed + number, most=left, errors=errors)
+        remaining = _MOST_ARRIVALS - sum(len(step.arrivals) for step in steps)
+        steps += _steps(entry, seed=seed + number, most=remaining, errors=errors)
     scored = spec.texts("measure")
     script = Script(
         title=head.name or "scenario",
@@ -79,13 +79,13 @@ def _duration(field: Field, name: str, default: float | None) -> float | None:
 
 
 def _configuration(spec: Field) -> KubeSchedulerConfiguration | None:
-    given = spec.object("configuration")
-    if given is None:
+    field = spec.object("configuration")
+    if field is None:
         return None
     try:
-        return load_configuration(given.rest())
+        return load_configuration(field.rest())
     except Invalid as invalid:
-        spec.errors += [below(given.path, error) for error in invalid.errors]
+        spec.errors += [below(field.path, error) for error in invalid.errors]
         return None
 
 
@@ -195,20 +195,20 @@ def _node_changes(entry: Field) -> Iterable[NodeChange]:
             if not names and not chosen:
                 detail = "say which: nodes by name, or matchLabels"
                 one.errors.append(FieldError(REQUIRED, one.child("nodes"), None, detail))
-            made = NodeChange(names, chosen)
+            change = NodeChange(names, chosen)
             replace = msgspec.structs.replace
             if name in ("cordon", "uncordon"):
-                made = replace(made, unschedulable=name == "cordon")
+                change = replace(change, unschedulable=name == "cordon")
             elif name == "fail":
                 taints = [{"key": _UNREACHABLE, "effect": e} for e in ("NoSchedule", "NoExecute")]
-                made = replace(made, add=tuple(taints))
+                change = replace(change, add=tuple(taints))
             elif name == "recover":
-                made = replace(made, remove=({"key": _UNREACHABLE},))
+                change = replace(change, remove=({"key": _UNREACHABLE},))
             else:
                 taints = list(_taints(one, needs_effect=name == "taint"))
-                made = replace(made, **{"add" if name == "taint" else "remove": tuple(taints)})
+                change = replace(change, **{"add" if name == "taint" else "remove": tuple(taints)})
             one.finish()
-            yield made
+            yield change
 
 
 def _taints(one: Field, *, needs_effect: bool) -> Iterable[Manifest]:

@@ -29,10 +29,10 @@ def show(seconds: float) -> str:
         return "-" + show(-seconds)
     if seconds < 10:
         return f"{seconds:.3g}s"
-    left = round(seconds)
+    remaining = round(seconds)
     parts: list[str] = []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, size)
+        count, remaining = divmod(remaining, size)
         if count and len(parts) < 2:
             parts.append(f"{count}{unit}")
         elif parts:

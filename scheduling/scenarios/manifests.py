@@ -20,6 +20,6 @@ def is_owned(manifest: Manifest) -> bool:
 def anew(manifest: Manifest) -> Manifest:
     """Return the manifest of a pod that was on a node as that of a new one."""
     spec: dict[str, Any] = {k: v for k, v in manifest["spec"].items() if k != "nodeName"}
-    kept = ("name", "namespace", "labels", "annotations", "ownerReferences")
-    meta = {key: value for key, value in manifest["metadata"].items() if key in kept}
+    copied = ("name", "namespace", "labels", "annotations", "ownerReferences")
+    meta = {key: value for key, value in manifest["metadata"].items() if key in copied}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}

@@ -52,8 +52,8 @@ class Measure:
         for name in self._scored:
             column = snapshot.resource(name)
             offered = int(snapshot.allocatable[rows, column].sum())
-            taken = int(snapshot.requested[rows, column].sum())
-            used[name] = taken / offered if offered else 0.0
+            requested = int(snapshot.requested[rows, column].sum())
+            used[name] = requested / offered if offered else 0.0
         return used, self._fragmented(snapshot)
 
     def _fragmented(self, snapshot: Snapshot) -> float:
@@ -65,18 +65,18 @@ class Measure:
             return 0.0
         free = snapshot.allocatable[rows] - snapshot.requested[rows]
         slots = snapshot.allowed_pods[rows] - snapshot.pod_count[rows]
-        left: Int64 = np.maximum(free[:, column], 0)
-        in_part = left % _WHOLE
+        remaining: Int64 = np.maximum(free[:, column], 0)
+        in_part = remaining % _WHOLE
         shares = self.name.endswith(MILLI_GPU)
         total = 0.0
         for info, framework, count in self._classes:
-            asked = snapshot.request_vector(info)
-            needed = np.flatnonzero(asked)
+            request = snapshot.request_vector(info)
+            needed = np.flatnonzero(request)
             fits = self._lets_in(snapshot, info, framework) & (slots > 0)
-            fits &= (free[:, needed] >= asked[needed]).all(axis=1)
-            unusable = int(left[~fits].sum())
+            fits &= (free[:, needed] >= request[needed]).all(axis=1)
+            unusable = int(remaining[~fits].sum())
             if shares:
-                share = int(asked[column])
+                share = int(request[column])
                 torn = fits if share >= _WHOLE else fits & (in_part < share)
                 unusable += int(in_part[torn].sum())
             total += count * unusable
@@ -88,15 +88,15 @@ class Measure:
         if stamp != self._opened_for:
             self._open.clear()
             self._opened_for = stamp
-        known = self._open.get(info.index)
-        if known is None:
+        is_open = self._open.get(info.index)
+        if is_open is None:
             rows = snapshot.rows()
             state = CycleState()
-            known = np.zeros(len(rows), np.bool_)
+            is_open = np.zeros(len(rows), np.bool_)
             begun = framework.pre_filter(state, info, snapshot)
             if begun.status.ok:
                 static = [one for one in framework.filter_plugins if looks_at_nodes(one)]
                 judged = framework.filter_some(static, state, info, snapshot, begun.rows)
-                known[np.isin(rows, judged.feasible)] = True
-            self._open[info.index] = known
-        return known
+                is_open[np.isin(rows, judged.feasible)] = True
+            self._open[info.index] = is_open
+        return is_open

@@ -62,7 +62,7 @@ def read(
     """
     node_rows = rows_of(nodes, _NODE_COLUMNS)
     pod_rows = rows_of(pods, _POD_COLUMNS)
-    kept = [
+    selected_rows = [
         (at + 2, row)
         for at, row in enumerate(node_rows)
         if int((at + 1) * share_of_nodes) > int(at * share_of_nodes)
@@ -82,7 +82,7 @@ def read(
     first = coming[0][0] if coming else 0
     return Script(
         title=pods.name.partition(".")[0],
-        objects=[_node(row, nodes, line, shares=shares) for line, row in kept],
+        objects=[_node(row, nodes, line, shares=shares) for line, row in selected_rows],
         steps=[
             Step(float(at - first), arrivals=tuple(one[2] for one in together))
             for at, together in groupby(coming, key=lambda one: one[0])

@@ -28,8 +28,8 @@ class PodTimeline(msgspec.Struct, gc=False):
     """A pod's way: seconds from the beginning, ``None`` for never.
 
     ``status``: why it was not placed, if it was not. ``by``: the pod that took its place, or the
-    taint or node that made it leave. ``given``: its node was not decided here, because the pod was
-    there at the beginning or its spec names the node.
+    taint or node that made it leave. ``has_fixed_node``: its node was not decided here, because the
+    pod was there at the beginning or its spec names the node.
     """
 
     pod: str
@@ -37,12 +37,12 @@ class PodTimeline(msgspec.Struct, gc=False):
     bound_at: float | None = None
     node: str = ""
     left_at: float | None = None
-    left: PodEnd = PodEnd.STAYS
+    end: PodEnd = PodEnd.STAYS
     by: str = ""
     attempts: int = 0
     status: str = "pending"
     message: str = ""
-    given: bool = False
+    has_fixed_node: bool = False
 
     @property
     def waited(self) -> float | None:
@@ -82,10 +82,10 @@ class Outcome(msgspec.Struct, frozen=True):
         over time. ``moved``: pods that were preempted, evicted or lost. Pods whose node was given
         are not among ``pods`` and have no waiting time; they count in ``used`` and ``moved``.
         """
-        came = [fate for fate in self.fates if not fate.given]
+        came = [fate for fate in self.fates if not fate.has_fixed_node]
         bound = [fate for fate in came if fate.bound_at is not None]
         waits = sorted(fate.waited or 0.0 for fate in bound)
-        ends = {left: sum(fate.left is left for fate in self.fates) for left in PodEnd}
+        ends = {end: sum(fate.end is end for fate in self.fates) for end in PodEnd}
         found: Manifest = {
             "pods": len(came),
             "bound": len(bound),
@@ -98,7 +98,7 @@ class Outcome(msgspec.Struct, frozen=True):
             "preempted": ends[PodEnd.PREEMPTED],
             "evicted": ends[PodEnd.EVICTED],
             "lost": ends[PodEnd.LOST],
-            "moved": sum(ends[left] for left in MOVED),
+            "moved": sum(ends[end] for end in MOVED),
         }
         names = sorted({name for sample in self.samples for name in sample.used})
         for name in names:
@@ -125,11 +125,11 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 def over_time(samples: Sequence[Sample], values: Iterable[float], end: float) -> float:
     """Return the mean of values that each hold until the next sample, the last until ``end``."""
     total = covered = 0.0
-    known = list(values)
+    all_values = list(values)
     for number, sample in enumerate(samples):
         until = samples[number + 1].at if number + 1 < len(samples) else end
-        total += known[number] * max(until - sample.at, 0.0)
+        total += all_values[number] * max(until - sample.at, 0.0)
         covered += max(until - sample.at, 0.0)
     if covered:
         return total / covered
-    return known[-1] if known else 0.0
+    return all_values[-1] if all_values else 0.0

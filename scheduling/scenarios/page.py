@@ -39,13 +39,13 @@ def page(title: str, about: Sequence[str], outcomes: Sequence[Outcome], found: C
         found: how they differ.
     """
     figures = "".join(_figure(title, picture) for title, picture in pictures(outcomes))
-    told = "".join(f"<p class=note>{escape(text)}</p>" for text in about)
+    notes = "".join(f"<p class=note>{escape(text)}</p>" for text in about)
     parts = [
         (
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"
-            f"<h1>{escape(title)}</h1>{told}"
+            f"<h1>{escape(title)}</h1>{notes}"
         ),
         f"<h2>Figures</h2>{_figures(found)}",
         f"<h2>Over time</h2>{legend(found.titles)}<div class=curves>{figures}</div>",
@@ -101,18 +101,18 @@ def _count(value: float) -> str:
 def pictures(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     """Return the curves of outcomes side by side: what each shows, and the SVG."""
     resources = sorted({name for one in outcomes for sample in one.samples for name in sample.used})
-    wanted: list[tuple[str, Callable[[Sample], float], Callable[[float], str]]] = [
+    charts: list[tuple[str, Callable[[Sample], float], Callable[[float], str]]] = [
         (f"{name} in use", lambda sample, name=name: sample.used.get(name, 0.0), _percent)  # type: ignore[misc]
         for name in resources
     ]
     measure = outcomes[0].measure
-    wanted += [
+    charts += [
         (f"{measure} that is free but fragmented", lambda s: s.fragmented, _percent),
         ("pods that wait", lambda s: float(s.pending), _count),
         ("nodes in use", lambda s: float(s.nodes_used), _count),
     ]
     found = []
-    for title, read, form in wanted:
+    for title, read, form in charts:
         curves = [(one.title, [(s.at, read(s)) for s in one.samples]) for one in outcomes]
         found.append((title, lines(title, curves, form=form)))
     found.append(("share of pods bound, by time waited", _waits(outcomes)))
@@ -127,7 +127,7 @@ def _waits(outcomes: Sequence[Outcome]) -> str:
     """Return a chart: the share of pods by their longest waiting time."""
     curves: list[tuple[str, Points]] = []
     for outcome in outcomes:
-        came = [fate for fate in outcome.fates if not fate.given]
+        came = [fate for fate in outcome.fates if not fate.has_fixed_node]
         waits = sorted(fate.waited for fate in came if fate.waited is not None)
         count = len(came) or 1
         every = max(len(waits) // 200, 1)
@@ -147,8 +147,8 @@ def _waits(outcomes: Sequence[Outcome]) -> str:
 
 
 def _warnings(outcomes: Sequence[Outcome]) -> str:
-    told = list(dict.fromkeys(text for one in outcomes for text in one.warnings))
-    return "".join(f"<p class=note>{escape(text)}</p>" for text in told)
+    texts = list(dict.fromkeys(text for one in outcomes for text in one.warnings))
+    return "".join(f"<p class=note>{escape(text)}</p>" for text in texts)
 
 
 def _differing_pods(found: Comparison) -> str:
@@ -176,7 +176,7 @@ def _differing_nodes(found: Comparison) -> str:
     heads = "".join(f"<th scope=col>{escape(title)}</th>" for title in found.titles)
     rows = []
     for one in found.nodes:
-        cells = "".join(f"<td>{count}</td>" for count in one.given)
+        cells = "".join(f"<td>{count}</td>" for count in one.counts)
         rows.append(f"<tr><td>{escape(one.node)}</td>{cells}</tr>")
     return (
         "<h2>Nodes that were given another number of pods</h2><div class=scroll><table><thead>"

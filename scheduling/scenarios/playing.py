@@ -197,15 +197,15 @@ class Player:
     def _begin(self) -> None:
         """Put the world at the beginning in place; its pods on nodes belong to the figures."""
         waiting: list[Manifest] = []
-        given: list[Given] = []
+        entries: list[Given] = []
         for number, manifest in enumerate(self._script.objects):
             if manifest.get("kind") == "Pod" and not manifests.is_on_a_node(manifest):
                 waiting.append(manifest)
             else:
-                given.append(Given(manifest, f"objects[{number}]"))
-        self._world.apply_checked(given)
+                entries.append(Given(manifest, f"objects[{number}]"))
+        self._world.apply_checked(entries)
         self._measure.expect(self._classes())
-        for one in given:
+        for one in entries:
             if one.manifest.get("kind") == "Pod":
                 self._adopt(one.manifest)
         for manifest in waiting:
@@ -222,8 +222,8 @@ class Player:
             for arrival in step.arrivals:
                 pod = self._preparer.prepare(arrival.manifest, 0)
                 if isinstance(pod, Ready):
-                    _, _, known = counts.get(pod.info.index, (None, None, 0))
-                    counts[pod.info.index] = pod.info, pod.framework, known + 1
+                    _, _, count = counts.get(pod.info.index, (None, None, 0))
+                    counts[pod.info.index] = pod.info, pod.framework, count + 1
         return counts
 
     def _adopt(self, manifest: Manifest) -> None:
@@ -237,7 +237,7 @@ class Player:
         fate = PodTimeline(
             f"{namespace}/{name}", now, bound_at=now, node=manifest["spec"]["nodeName"]
         )
-        fate.status, fate.given = "scheduled", True
+        fate.status, fate.has_fixed_node = "scheduled", True
         running = _Running(fate, self._arrival(manifest), record.info, key, name, namespace)
         self._note(running)
         self._running.add(key)
@@ -309,15 +309,15 @@ class Player:
                 change.labels and all(labels.get(k) == v for k, v in change.labels.items())
             ):
                 continue
-            kept = [taint for taint in node.spec.taints if not _is_meant(taint, change.remove)]
+            taints = [taint for taint in node.spec.taints if not _is_meant(taint, change.remove)]
             for manifest in change.add:
                 taint = msgspec.convert(manifest, Taint)
-                kept = [t for t in kept if (t.key, t.effect) != (taint.key, taint.effect)]
+                taints = [t for t in taints if (t.key, t.effect) != (taint.key, taint.effect)]
                 if taint.effect == NO_EXECUTE and not taint.time_added:
                     at = datetime.fromtimestamp(self._cluster.now, UTC)
                     taint = msgspec.structs.replace(taint, time_added=format_time(at))
-                kept.append(taint)
-            spec = msgspec.structs.replace(node.spec, taints=tuple(kept))
+                taints.append(taint)
+            spec = msgspec.structs.replace(node.spec, taints=tuple(taints))
             if change.unschedulable is not None:
                 spec = msgspec.structs.replace(spec, unschedulable=change.unschedulable)
             self._set_node(msgspec.structs.replace(node, spec=spec))
@@ -384,17 +384,17 @@ class Player:
             fate.message = f"spec.nodeName is set, and {pod.node_name} is not there"
             return
         key = next(self._numbers)
-        known = _Running(fate, arrival, info, key, own_name, namespace, generation=generation)
-        self._note(known)
+        running = _Running(fate, arrival, info, key, own_name, namespace, generation=generation)
+        self._note(running)
         self._pending.add(key)
         if isinstance(pod, Set):
-            fate.given = True
+            fate.has_fixed_node = True
             snapshot = self._world.snapshot
             snapshot.add_pod(key, info, pod.node_name, start_time=self._cluster.now)
             self._cluster.pod_came(key)
             self.placed([key], [pod.node_name])
         elif follows:
-            self._follow(known)
+            self._follow(running)
         else:
             assert isinstance(pod, Ready)
             self._cluster.add(key, info)  # a profile has its scheduler name
@@ -490,7 +490,7 @@ class Player:
         self._titles[title].pop(key, None)
         if not self._titles[title]:
             del self._titles[title]
-        pod.fate.left_at, pod.fate.left, pod.fate.by = self._now, how, by
+        pod.fate.left_at, pod.fate.end, pod.fate.by = self._now, how, by
         if pod.fate.bound_at is None:
             pod.fate.status = "deleted"
         if pod.arrival.comes_back and how in (PodEnd.PREEMPTED, PodEnd.EVICTED, PodEnd.LOST):
@@ -589,10 +589,10 @@ def play(
     ).play()  # fmt: skip
 
 
-def _is_meant(taint: Taint, wanted: Sequence[Manifest]) -> bool:
+def _is_meant(taint: Taint, patterns: Sequence[Manifest]) -> bool:
     return any(
         one.get("key") == taint.key
         and one.get("effect", taint.effect) == taint.effect
         and one.get("value", taint.value) == taint.value
-        for one in wanted
+        for one in patterns
     )

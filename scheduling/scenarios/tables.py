@@ -60,7 +60,7 @@ def pods_table(outcome: Outcome) -> str:
     for fate in ordered[:_MOST_PODS]:
         waited = "-" if fate.waited is None else durations.show(fate.waited)
         why = fate.by or fate.message
-        end = str(fate.left) or fate.status
+        end = str(fate.end) or fate.status
         rows.append([fate.pod, durations.show(fate.came_at), waited, fate.node or "-", end, why])
     widths = [max(len(row[at]) for row in rows) for at in range(5)]
     lines = [
@@ -87,12 +87,12 @@ def json_lines(outcomes: Sequence[Outcome], found: Comparison) -> Iterator[bytes
                 "boundAt": fate.bound_at,
                 "node": fate.node,
                 "leftAt": fate.left_at,
-                "left": str(fate.left),
+                "left": str(fate.end),
                 "by": fate.by,
                 "attempts": fate.attempts,
                 "status": fate.status,
                 "message": fate.message,
-                "given": fate.given,
+                "given": fate.has_fixed_node,
             }
             yield encode(line)
         for sample in outcome.samples:
@@ -111,5 +111,5 @@ def json_lines(outcomes: Sequence[Outcome], found: Comparison) -> Iterator[bytes
             )
         yield encode({"type": "summary", "run": outcome.title, **outcome.summary()})
     for one in found.nodes:
-        given = dict(zip(found.titles, one.given, strict=True))
-        yield encode({"type": "node", "node": one.node, "given": given})
+        counts = dict(zip(found.titles, one.counts, strict=True))
+        yield encode({"type": "node", "node": one.node, "given": counts})

@@ -100,10 +100,10 @@ def read(
     if not fewest <= len(files) <= most:
         count = str(fewest) if fewest == most else f"{fewest} or {most}"
         raise TraceError(f"{form}: needs {count} files")
-    known = inspect.signature(reader).parameters
+    parameters = inspect.signature(reader).parameters
     for name in options:
-        if (name not in known and "columns" not in known) or name == "files":
-            listed = ", ".join(one for one in known if one != "files")
+        if (name not in parameters and "columns" not in parameters) or name == "files":
+            listed = ", ".join(one for one in parameters if one != "files")
             raise TraceError(f"{form}: no option {name}; options are {listed or 'none'}")
     try:
         found = reader(files, **options)
@@ -182,9 +182,9 @@ def _pod(
     priority: int | None = None,
     selector: Mapping[str, str] | None = None,
 ) -> Manifest:
-    asked = {key: amount for key, amount in requests.items() if amount not in ("0", "0m", "0Mi")}
+    nonzero = {key: amount for key, amount in requests.items() if amount not in ("0", "0m", "0Mi")}
     spec: Manifest = {
-        "containers": [{"name": "main", "image": "pause", "resources": {"requests": asked}}]
+        "containers": [{"name": "main", "image": "pause", "resources": {"requests": nonzero}}]
     }
     if priority is not None:
         spec["priority"] = priority
@@ -196,8 +196,8 @@ def _pod(
 
 def _plain(name: str) -> str:
     """Return a name as Kubernetes takes it: lower case, letters, digits and dashes."""
-    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in name.lower())
-    return kept.strip("-")[:200] or "unnamed"
+    plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in name.lower())
+    return plain.strip("-")[:200] or "unnamed"
 
 
 def _milli(cores: float) -> str:
@@ -233,17 +233,17 @@ def _number(row: Mapping[str, Any], column: str, path: Path, line: int) -> float
     Raises:
         TraceError: it is something else, or out of range.
     """
-    given = row.get(column)
-    if given is None or given == "":
+    text = row.get(column)
+    if text is None or text == "":
         return None
     try:
-        found = float(given)
+        found = float(text)
     except (TypeError, ValueError) as error:
-        raise TraceError(f"{path}: line {line}: {column} is no number: {given!r}") from error
+        raise TraceError(f"{path}: line {line}: {column} is no number: {text!r}") from error
     if math.isnan(found):
         return None
     if not abs(found) < 2**64:
-        raise TraceError(f"{path}: line {line}: {column} is out of range: {given}")
+        raise TraceError(f"{path}: line {line}: {column} is out of range: {text}")
     return found
 
 
@@ -336,10 +336,10 @@ def _cluster_2018(files: Sequence[Path], gib: float = 100.0) -> _Trace:
     for path in files[1:]:
         is_batch = path is tasks
         columns, needed = (_BATCH_TASK, 8) if is_batch else (_CONTAINER_META, 7)
-        seen: set[str] = set()
+        containers: set[str] = set()
         for line, row in _table(path, columns, needed):
             came = _number(row, "start_time" if is_batch else "time_stamp", path, line)
-            if came is None or (not is_batch and row["container_id"] in seen):
+            if came is None or (not is_batch and row["container_id"] in containers):
                 continue  # of a container the first line tells when it came
             cpu = _number(row, "plan_cpu" if is_batch else "cpu_request", path, line) or 0
             memory = _number(row, "plan_mem" if is_batch else "mem_size", path, line) or 0
@@ -350,7 +350,7 @@ def _cluster_2018(files: Sequence[Path], gib: float = 100.0) -> _Trace:
                 count = _count(row, "instance_num", path, line)
                 labels = {"kind": "batch"}
             else:
-                seen.add(row["container_id"])
+                containers.add(row["container_id"])
                 runs, name, count = None, _plain(row["container_id"]), 1
                 labels = {"kind": "service", "app-du": _plain(row["app_du"])[:63]}
             for at in range(count):
@@ -373,8 +373,8 @@ def _borg_2019(files: Sequence[Path], cores: float = 64.0, gib: float = 256.0) -
     """Read Borg 2019: shares of the largest machine; each submission of an instance is a pod."""
     machine_file, instance_file = files
 
-    def amounts(given: Any, path: Path, line: int) -> dict[str, str]:
-        shares = given if isinstance(given, dict) else {}
+    def amounts(shares_: Any, path: Path, line: int) -> dict[str, str]:
+        shares = shares_ if isinstance(shares_, dict) else {}
         return {
             "cpu": _milli((_number(shares, "cpus", path, line) or 0) * float(cores)),
             "memory": _mebi((_number(shares, "memory", path, line) or 0) * float(gib)),
@@ -388,11 +388,11 @@ def _borg_2019(files: Sequence[Path], cores: float = 64.0, gib: float = 256.0) -
         if what == "REMOVE":
             changes.append((at, name))
         elif event.get("capacity"):
-            made = _node(name, amounts(event["capacity"], machine_file, line))
+            node = _node(name, amounts(event["capacity"], machine_file, line))
             if at <= 0 and what == "ADD":
-                nodes.append(made)
+                nodes.append(node)
             else:
-                changes.append((at, made))
+                changes.append((at, node))
     found: list[tuple[float, int, Mapping[str, Any], str]] = []
     for line, event in _lines(instance_file):
         if int(_number(event, "alloc_collection_id", instance_file, line) or 0):
@@ -416,12 +416,12 @@ def _borg_2019(files: Sequence[Path], cores: float = 64.0, gib: float = 256.0) -
         waited = None if bound is None else bound - came
         pods.append(_TracePod(came, line, pod, _between(bound, ended), waited))
 
-    for at, line, told, what in found:
-        key = (str(told.get("collection_id")), str(told.get("instance_index", 0)))
+    for at, line, event_, what in found:
+        key = (str(event_.get("collection_id")), str(event_.get("instance_index", 0)))
         if what == "SUBMIT":
             if key in pending:
                 close(key, at)
-            pending[key] = at, line, told, None
+            pending[key] = at, line, event_, None
         elif key in pending and what == "SCHEDULE":
             pending[key] = (*pending[key][:3], at)
         elif key in pending and what in _ENDS:
@@ -453,13 +453,13 @@ def _moment(event: Mapping[str, Any], path: Path, line: int) -> float:
 
 def _type(event: Mapping[str, Any], names: Sequence[str], path: Path, line: int) -> str:
     """Return an event's type, which is a number or a name."""
-    given = str(event.get("type")).upper()
-    number = natural(given)
+    text = str(event.get("type")).upper()
+    number = natural(text)
     if number is not None and number < len(names):
         return names[number]
-    if given not in names:
-        raise TraceError(f"{path}: line {line}: type is none of {', '.join(names)}: {given}")
-    return given
+    if text not in names:
+        raise TraceError(f"{path}: line {line}: type is none of {', '.join(names)}: {text}")
+    return text
 
 
 # --- Azure --------------------------------------------------------------------------------------
@@ -531,8 +531,8 @@ def _azure(
             priority=1 - int(row["priority"] or 0),
         )
         pods.append(_TracePod(start * _DAY, line, pod, None if runs is None else runs * _DAY))
-    made = [_node(f"machine-{number}", whole) for number in range(int(nodes))]
-    return _Trace(made, pods)
+    all_nodes = [_node(f"machine-{number}", whole) for number in range(int(nodes))]
+    return _Trace(all_nodes, pods)
 
 
 # --- Parallel machines, and tables of one's own ---------------------------------------------------
@@ -556,8 +556,8 @@ def _swf(
     jobs: list[tuple[int, dict[str, str]]] = []
     for line, text in enumerate(openb.text_of(path).splitlines(), 1):
         if text.startswith(";"):
-            name, _, given = text.lstrip("; ").partition(":")
-            if (first := given.split()) and (number := natural(first[0])) is not None:
+            name, _, value = text.lstrip("; ").partition(":")
+            if (first := value.split()) and (number := natural(first[0])) is not None:
                 head[name.strip()] = number
         elif fields := text.split():
             if len(fields) < 11:
@@ -570,16 +570,16 @@ def _swf(
     each = int(cores or max(1, procs // count))
     pods = []
     for line, job in jobs:
-        known = {name: _known_number(job, name, path, line) for name in _SWF[:10]}
-        came, asked = known["submit"], int(known["procs_asked"] or known["procs"] or 0)
-        if came is None or asked < 1:
+        numbers = {name: _known_number(job, name, path, line) for name in _SWF[:10]}
+        came, processors = numbers["submit"], int(numbers["procs_asked"] or numbers["procs"] or 0)
+        if came is None or processors < 1:
             continue
-        memory = known["memory_asked"] or known["memory_used"] or 0  # KiB for each processor
-        for at in range(math.ceil(asked / each)):
-            share = min(each, asked - at * each)
+        memory = numbers["memory_asked"] or numbers["memory_used"] or 0  # KiB for each processor
+        for at in range(math.ceil(processors / each)):
+            share = min(each, processors - at * each)
             requests = {"cpu": _milli(share), "memory": _mebi(memory * share / (1 << 20))}
             pod = _pod(f"job-{job['job']}-{at}", requests, labels={"job": f"job-{job['job']}"})
-            pods.append(_TracePod(came, line, pod, known["run"], known["wait"]))
+            pods.append(_TracePod(came, line, pod, numbers["run"], numbers["wait"]))
     offers = {"cpu": _milli(each), "memory": _mebi(float(gib))}
     return _Trace([_node(f"node-{number}", offers) for number in range(count)], pods)
 

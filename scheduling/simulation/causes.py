@@ -92,8 +92,8 @@ def _tips(resource: str, amount: str, row: int, snapshot: Snapshot, info: PodInf
     if column is None:
         return False
     room, used = int(snapshot.allocatable[row, column]), int(snapshot.requested[row, column])
-    asked = info.requests.get(resource, 0)
-    return bool(short(asked, room, used)) and not short(asked - extra, room, used)
+    requested = info.requests.get(resource, 0)
+    return bool(short(requested, room, used)) and not short(requested - extra, room, used)
 
 
 def _plainly(infeasible: dict[str, Manifest], due: dict[str, Manifest]) -> str:

@@ -90,8 +90,8 @@ def _check_scores(plugin: Any, info: PodInfo, snapshot: Snapshot, rows: Rows) ->
     first: dict[tuple[int, ...], int] = {}
     for at, score in enumerate(scores.tolist()):
         key = tuple([column[at] for column in keys])
-        known = first.setdefault(key, score)
-        _compare(plugin, "NormalizeScore", f"of rows with the equal keys {key}", known, score)
+        first_score = first.setdefault(key, score)
+        _compare(plugin, "NormalizeScore", f"of rows with the equal keys {key}", first_score, score)
     in_reverse = getattr(plugin, "scaled_in_reverse", None)
     if in_reverse is not None:
         scaled = default_normalize(raw.copy(), reverse=in_reverse)

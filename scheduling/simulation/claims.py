@@ -66,14 +66,14 @@ def make(
     for volume, found in templates:
         _make_volume_claim(snapshot, ephemeral_claim(pod, volume, found))
     status = pod.get("status") or {}
-    told = status.get("resourceClaimStatuses") or ()
-    names = [(meta["namespace"], one.get("resourceClaimName")) for one in told]
-    known = [found for name in names if (found := snapshot.devices.claims.get(name)) is not None]
+    statuses_ = status.get("resourceClaimStatuses") or ()
+    names = [(meta["namespace"], one.get("resourceClaimName")) for one in statuses_]
+    claims = [found for name in names if (found := snapshot.devices.claims.get(name)) is not None]
     try:
-        outcome = sync_owner(pod, "Pod", known, template)
+        outcome = sync_owner(pod, "Pod", claims, template)
     except ClaimError:
         return pod
-    statuses = list(told if outcome.statuses is None else outcome.statuses)
+    statuses = list(statuses_ if outcome.statuses is None else outcome.statuses)
     for entry, claim in outcome.create:
         own = {**claim["metadata"]}
         own["name"] = f"{own.pop('generateName')}{suffix}"
@@ -89,14 +89,14 @@ def _make_volume_claim(snapshot: Snapshot, claim: Manifest) -> None:
     volumes, meta = snapshot.volumes, claim["metadata"]
     if volumes.claim(meta["namespace"], meta["name"]) is not None:
         return
-    made: Manifest = msgspec.json.decode(msgspec.json.encode(claim))
-    made["metadata"]["uid"] = _full_name(meta)
-    set_defaults(_VOLUME_CLAIM, made)
-    if made["spec"].get("storageClassName") is None:
+    new: Manifest = msgspec.json.decode(msgspec.json.encode(claim))
+    new["metadata"]["uid"] = _full_name(meta)
+    set_defaults(_VOLUME_CLAIM, new)
+    if new["spec"].get("storageClassName") is None:
         classes = [msgspec.to_builtins(one) for one in volumes.everything("StorageClass")]
         if chosen := default_classes.choose("StorageClass", classes):
-            made["spec"]["storageClassName"] = chosen
-    volumes.set(msgspec.convert(made, PersistentVolumeClaim))
+            new["spec"]["storageClassName"] = chosen
+    volumes.set(msgspec.convert(new, PersistentVolumeClaim))
 
 
 def _full_name(meta: Manifest) -> str:
@@ -110,12 +110,12 @@ def another(snapshot: Snapshot, info: PodInfo, suffix: str) -> PodInfo:
     """
     meta = info.pod.metadata
     ephemeral = [one for one in info.volumes if one.ephemeral is not None]
-    wanted = {
+    template_names = {
         one.name: one.resource_claim_template_name
         for one in info.pod.spec.resource_claims
         if one.resource_claim_template_name is not None
     }
-    if not ephemeral and not wanted:
+    if not ephemeral and not template_names:
         return info
     pod = manifest_of(info)
     name = f"{meta.name}-{suffix}"
@@ -127,13 +127,13 @@ def another(snapshot: Snapshot, info: PodInfo, suffix: str) -> PodInfo:
         claim = msgspec.to_builtins(msgspec.structs.replace(old.spec, volume_name=""))
         _make_volume_claim(snapshot, ephemeral_claim(pod, volume.name, {"spec": claim}))
     specs: dict[str, Manifest] = {}
-    for told in info.pod.status.resource_claim_statuses:
-        stored = snapshot.devices.claims.get((info.namespace, told.resource_claim_name or ""))
-        if stored is not None and told.name in wanted:
-            specs[wanted[told.name]] = {"spec": {"spec": stored["spec"]}}
+    for status in info.pod.status.resource_claim_statuses:
+        stored = snapshot.devices.claims.get((info.namespace, status.resource_claim_name or ""))
+        if stored is not None and status.name in template_names:
+            specs[template_names[status.name]] = {"spec": {"spec": stored["spec"]}}
     pod["status"] = {}
-    made = msgspec.convert(make(snapshot, pod, specs.get, suffix=suffix), Pod)
-    return snapshot.intern(from_pod(made, compatibility=snapshot.compatibility))
+    new_pod = msgspec.convert(make(snapshot, pod, specs.get, suffix=suffix), Pod)
+    return snapshot.intern(from_pod(new_pod, compatibility=snapshot.compatibility))
 
 
 def bind(snapshot: Snapshot, key: Hashable) -> None:
@@ -147,12 +147,12 @@ def bind(snapshot: Snapshot, key: Hashable) -> None:
             owner = {"kind": "Pod", "name": str(key), "uid": str(key), "controller": True}
             meta = {**meta, "name": f"{key}-extended-resources", "ownerReferences": [owner]}
         status = {**claim["status"], "reservedFor": [*reserved_for(stored), user]}
-        made = {key: claim[key] for key in claim if key not in (ALLOCATED_HERE, MAPPINGS)}
-        devices.set(_CLAIM, {**made, "metadata": meta, "status": status})
+        body = {key: claim[key] for key in claim if key not in (ALLOCATED_HERE, MAPPINGS)}
+        devices.set(_CLAIM, {**body, "metadata": meta, "status": status})
     devices.confirm(key)
-    if (taken := volumes.assumed(key)) is None:
+    if (assumed := volumes.assumed(key)) is None:
         return
-    for claim_key, name in taken.bindings:
+    for claim_key, name in assumed.bindings:
         of, volume = volumes.claim(*claim_key), volumes.volume(name)
         if of is None or volume is None:
             continue
@@ -160,9 +160,9 @@ def bind(snapshot: Snapshot, key: Hashable) -> None:
         volumes.set(msgspec.structs.replace(volume, status=phase))
         annotations = {**of.metadata.annotations, BIND_COMPLETED: "yes"}
         bound = msgspec.structs.replace(of.spec, volume_name=name)
-        told = msgspec.structs.replace(of.metadata, annotations=annotations)
-        volumes.set(msgspec.structs.replace(of, metadata=told, spec=bound, status=phase))
-    for claim_key in taken.provisions:
+        metadata = msgspec.structs.replace(of.metadata, annotations=annotations)
+        volumes.set(msgspec.structs.replace(of, metadata=metadata, spec=bound, status=phase))
+    for claim_key in assumed.provisions:
         if (of := volumes.claim(*claim_key)) is not None:
             volumes.set(of)  # it names the node
     volumes.forget(key)
@@ -187,8 +187,8 @@ def give_back(snapshot: Snapshot, info: PodInfo, key: Hashable, name: str = "") 
                 devices.remove(_CLAIM, info.namespace, old["metadata"]["name"])
                 changes.append((_CLAIM, old, None))
             elif len(users := [*_others(old, names)]) < len(reserved_for(old)):
-                left = {one["name"]: {"metadata": {"uid": one.get("uid")}} for one in users}
-                for new in sync_claim(old, left.get).update:
+                remaining = {one["name"]: {"metadata": {"uid": one.get("uid")}} for one in users}
+                for new in sync_claim(old, remaining.get).update:
                     devices.set(_CLAIM, new)
                     changes.append((_CLAIM, old, new))
     for volume in info.volumes:

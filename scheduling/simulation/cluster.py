@@ -223,10 +223,10 @@ class VirtualCluster(Waking):
                 decisions.extend(self._decide_group(key, run))
                 continue
             for name, pods in by_profile(run):
-                made = self._decide(name, pods)
-                for part in made.parts:
+                batch_decisions = self._decide(name, pods)
+                for part in batch_decisions.parts:
                     decisions.extend(part)
-                self._starts[name] = made.next_start
+                self._starts[name] = batch_decisions.next_start
         self._observer.decided(decisions)
         self._settle(decisions, before)
         return len(batch)

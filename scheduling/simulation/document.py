@@ -114,12 +114,12 @@ def read(document: object, *, default_base: str = "live") -> Simulation:
 
 
 def _choice(spec: Field, name: str, words: tuple[str, ...], default: str = "") -> str:
-    given = spec.text(name, default or words[0])
-    if given not in words:
+    value = spec.text(name, default or words[0])
+    if value not in words:
         listed = ", ".join(f'"{word}"' for word in words)
         path = spec.child(name)
-        spec.errors.append(FieldError(NOT_SUPPORTED, path, given, f"supported values: {listed}"))
-    return given
+        spec.errors.append(FieldError(NOT_SUPPORTED, path, value, f"supported values: {listed}"))
+    return value
 
 
 def _seed(spec: Field) -> int:
@@ -143,15 +143,15 @@ def _percentage(spec: Field, warnings: list[str]) -> int | None:
 
 
 def _configuration(spec: Field, warnings: list[str]) -> KubeSchedulerConfiguration | None:
-    given = spec.object("configuration")
-    if given is None:
+    field = spec.object("configuration")
+    if field is None:
         return None
     try:
-        found = _loaded(msgspec.json.encode(given.rest()))
+        found = _loaded(msgspec.json.encode(field.rest()))
     except Invalid as invalid:
-        spec.errors += [below(given.path, error) for error in invalid.errors]
+        spec.errors += [below(field.path, error) for error in invalid.errors]
         return None
-    warnings += [f"{given.path}: {text}" for text in found.warnings]
+    warnings += [f"{field.path}: {text}" for text in found.warnings]
     return found
 
 
@@ -193,8 +193,8 @@ def below(path: str, error: FieldError) -> FieldError:
 
 
 def _objects(spec: Field, warnings: list[str]) -> Iterable[Given]:
-    for given in _flattened(spec.items("objects"), spec.child("objects"), spec.errors):
-        manifest, path = given.manifest, given.path
+    for entry in _flattened(spec.items("objects"), spec.child("objects"), spec.errors):
+        manifest, path = entry.manifest, entry.path
         kind = manifest.get("kind")
         if not kind:
             spec.errors.append(FieldError(REQUIRED, f"{path}.kind"))
@@ -202,7 +202,7 @@ def _objects(spec: Field, warnings: list[str]) -> Iterable[Given]:
             detail = "no such kind is known here"
             spec.errors.append(FieldError(NOT_SUPPORTED, f"{path}.kind", kind, detail))
         elif is_plain(kind, manifest) and manifest.get("metadata", {}).get("name"):
-            yield given
+            yield entry
         else:
             problem = type_error(kind, manifest)
             if problem is not None:
@@ -214,7 +214,7 @@ def _objects(spec: Field, warnings: list[str]) -> Iterable[Given]:
             warnings += [
                 f"{path}.{field}: unknown field" for field in unknown_fields(kind, manifest)
             ]
-            yield given
+            yield entry
 
 
 def _flattened(items: list[Any], path: str, errors: Errors) -> Iterable[Given]:
@@ -238,12 +238,12 @@ def _flattened(items: list[Any], path: str, errors: Errors) -> Iterable[Given]:
 
 
 def _pods(spec: Field) -> Iterable[Given]:
-    for given in _flattened(spec.items("pods"), spec.child("pods"), spec.errors):
-        kind = given.manifest.get("kind", "Pod")
+    for entry in _flattened(spec.items("pods"), spec.child("pods"), spec.errors):
+        kind = entry.manifest.get("kind", "Pod")
         if kind != "Pod":
-            path = f"{given.path}.kind"
+            path = f"{entry.path}.kind"
             spec.errors.append(FieldError(NOT_SUPPORTED, path, kind, 'supported values: "Pod"'))
-        yield given
+        yield entry
 
 
 def _deletions(spec: Field) -> Iterable[Gone]:
@@ -255,12 +255,12 @@ def _deletions(spec: Field) -> Iterable[Gone]:
         for member, value in (("kind", kind), ("name", name)):
             if not value and not entry.has(member):
                 entry.errors.append(FieldError(REQUIRED, entry.child(member)))
-        known = KINDS.get(kind)
-        if kind and not known:
+        served = KINDS.get(kind)
+        if kind and not served:
             detail = "no such kind is known here"
             entry.errors.append(FieldError(NOT_SUPPORTED, entry.child("kind"), kind, detail))
-        if known:
-            namespace = (namespace or "default") if known.namespaced else ""
+        if served:
+            namespace = (namespace or "default") if served.namespaced else ""
             yield Gone(kind, namespace, name, entry.path)
 
 

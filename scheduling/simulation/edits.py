@@ -140,17 +140,17 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Manifest:
         if isinstance(before, dict) and isinstance(after, dict):
             found[key] = _changed(before, after)
         else:
-            kept = _pruned(after)
-            found[key] = None if kept in _NOTHING else kept
+            pruned = _pruned(after)
+            found[key] = None if pruned in _NOTHING else pruned
     return found
 
 
-def _pruned(given: Any) -> Any:
+def _pruned(value: Any) -> Any:
     """Return a value without members that say nothing, as people write it."""
-    if isinstance(given, dict):
-        kept = {key: _pruned(one) for key, one in given.items()}
-        return {key: one for key, one in kept.items() if one not in _NOTHING}
-    return [_pruned(one) for one in given] if isinstance(given, list | tuple) else given
+    if isinstance(value, dict):
+        members = {key: _pruned(one) for key, one in value.items()}
+        return {key: one for key, one in members.items() if one not in _NOTHING}
+    return [_pruned(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _with_spec(pod: Pod, **members: Any) -> Pod:
@@ -185,12 +185,12 @@ def untaint(taint: Taint) -> NodeEdit:
     """Return the edit that takes a taint off nodes."""
 
     def change(node: Node) -> Node:
-        kept = tuple(
+        remaining = tuple(
             one
             for one in node.spec.taints
             if (one.key, one.value, one.effect) != (taint.key, taint.value, taint.effect)
         )
-        spec = msgspec.structs.replace(node.spec, taints=kept)
+        spec = msgspec.structs.replace(node.spec, taints=remaining)
         return msgspec.structs.replace(node, spec=spec)
 
     about = {"key": taint.key, "value": taint.value, "effect": taint.effect}
@@ -203,8 +203,8 @@ def uncordon() -> NodeEdit:
     """Return the edit that lets nodes take pods again; the taint that says so goes with it."""
 
     def change(node: Node) -> Node:
-        kept = tuple(one for one in node.spec.taints if one.key != _UNSCHEDULABLE_TAINT)
-        spec = msgspec.structs.replace(node.spec, taints=kept, unschedulable=False)
+        remaining = tuple(one for one in node.spec.taints if one.key != _UNSCHEDULABLE_TAINT)
+        spec = msgspec.structs.replace(node.spec, taints=remaining, unschedulable=False)
         return msgspec.structs.replace(node, spec=spec)
 
     return NodeEdit("Uncordon", "uncordon", {}, change)
@@ -229,29 +229,31 @@ def taint_text(taint: Taint) -> str:
 
 def label(requirements: tuple[Requirement, ...]) -> NodeEdit | None:
     """Return the edit that gives nodes labels that satisfy requirements, ``None`` if none can."""
-    wanted: dict[str, str | None] = {}
+    labels_: dict[str, str | None] = {}
     for one in requirements:
         if one.operator in (IN, EQUALS, DOUBLE_EQUALS):
-            wanted[one.key] = min(one.values, default="")
+            labels_[one.key] = min(one.values, default="")
         elif one.operator == EXISTS:
-            wanted.setdefault(one.key, "true")
+            labels_.setdefault(one.key, "true")
         elif one.operator in (NOT_IN, NOT_EQUALS, DOES_NOT_EXIST):
-            wanted[one.key] = None
+            labels_[one.key] = None
         elif one.operator in (GREATER_THAN, LESS_THAN) and one.number is not None:
-            wanted[one.key] = str(one.number + (1 if one.operator == GREATER_THAN else -1))
+            labels_[one.key] = str(one.number + (1 if one.operator == GREATER_THAN else -1))
         else:
             return None
-    if not wanted:
+    if not labels_:
         return None
 
     def change(node: Node) -> Node:
-        labels = {key: text for key, text in node.metadata.labels.items() if key not in wanted}
-        labels |= {key: text for key, text in wanted.items() if text is not None}
+        labels = {key: text for key, text in node.metadata.labels.items() if key not in labels_}
+        labels |= {key: text for key, text in labels_.items() if text is not None}
         metadata = msgspec.structs.replace(node.metadata, labels=labels)
         return msgspec.structs.replace(node, metadata=metadata)
 
-    told = [f"{key}-" if text is None else f"{key}={text}" for key, text in sorted(wanted.items())]
-    return NodeEdit("Label", f"label {','.join(told)} on", {"labels": wanted}, change)
+    changes = [
+        f"{key}-" if text is None else f"{key}={text}" for key, text in sorted(labels_.items())
+    ]
+    return NodeEdit("Label", f"label {','.join(changes)} on", {"labels": labels_}, change)
 
 
 def drop_selector(keys: frozenset[str]) -> PodEdit:
@@ -259,8 +261,8 @@ def drop_selector(keys: frozenset[str]) -> PodEdit:
 
     def change(pod: Pod) -> Pod | None:
         before = pod.spec.node_selector
-        kept = {key: text for key, text in before.items() if key not in keys}
-        return None if len(kept) == len(before) else _with_spec(pod, node_selector=kept)
+        remaining = {key: text for key, text in before.items() if key not in keys}
+        return None if len(remaining) == len(before) else _with_spec(pod, node_selector=remaining)
 
     listed = sorted(keys)
     return PodEdit(
@@ -283,10 +285,10 @@ def drop_node_requirements(
             return None
         terms = []
         for term in selector.node_selector_terms:
-            kept = tuple(one for one in term.match_expressions if one.key not in unwanted)
-            if not kept and not term.match_fields:
+            expressions = tuple(one for one in term.match_expressions if one.key not in unwanted)
+            if not expressions and not term.match_fields:
                 return None  # a term without requirements asks for nothing
-            terms.append(msgspec.structs.replace(term, match_expressions=kept))
+            terms.append(msgspec.structs.replace(term, match_expressions=expressions))
         return msgspec.structs.replace(selector, node_selector_terms=tuple(terms))
 
     def change(pod: Pod) -> Pod | None:
@@ -303,16 +305,18 @@ def drop_node_requirements(
                 rules.required_during_scheduling_ignored_during_execution
             ),
         )
-        left = {key: text for key, text in pod.spec.node_selector.items() if key not in keys}
+        node_selector = {
+            key: text for key, text in pod.spec.node_selector.items() if key not in keys
+        }
         return _with_spec(
             pod,
             affinity=msgspec.structs.replace(affinity, node_affinity=after),
-            node_selector=left,
+            node_selector=node_selector,
         )
 
-    told = sorted({*unwanted, *keys})
+    names = sorted({*unwanted, *keys})
     return PodEdit(
-        "DropNodeAffinity", f"do not require {', '.join(told)} of nodes", {"keys": told}, change
+        "DropNodeAffinity", f"do not require {', '.join(names)} of nodes", {"keys": names}, change
     )
 
 
@@ -331,10 +335,10 @@ def amount_text(resource: str, amount: int, *, up: bool) -> str:
     return str(amount)
 
 
-def _in_words(told: Mapping[str, str], between: str) -> str:
+def _in_words(amounts: Mapping[str, str], between: str) -> str:
     """Return amounts by resource in a sentence; one CPU and more as a number, 63.5 for 63500m."""
     found = []
-    for name, amount in sorted(told.items()):
+    for name, amount in sorted(amounts.items()):
         cores, rest = divmod(milli_value(amount), 1000) if name == "cpu" else (0, 0)
         shown = f"{cores}.{rest:03}".rstrip("0") if cores and rest else amount
         found.append(f"{shown}{between}{name}")
@@ -343,11 +347,11 @@ def _in_words(told: Mapping[str, str], between: str) -> str:
 
 def add_capacity(lacking: Mapping[str, int]) -> NodeEdit:
     """Return the edit that makes nodes larger by these amounts, as if so much were free."""
-    told = {name: amount_text(name, amount, up=True) for name, amount in lacking.items()}
+    texts = {name: amount_text(name, amount, up=True) for name, amount in lacking.items()}
 
     def change(node: Node) -> Node:
         amounts = dict(node.status.allocatable)
-        for name, text in told.items():
+        for name, text in texts.items():
             if name == "cpu":
                 amounts[name] = f"{milli_value(amounts.get(name, 0)) + milli_value(text)}m"
             else:
@@ -355,21 +359,21 @@ def add_capacity(lacking: Mapping[str, int]) -> NodeEdit:
         status = msgspec.structs.replace(node.status, allocatable=amounts)
         return msgspec.structs.replace(node, status=status)
 
-    text = _in_words(told, " more ")
-    return NodeEdit("AddCapacity", f"{text} on", {"resources": told}, change)
+    text = _in_words(texts, " more ")
+    return NodeEdit("AddCapacity", f"{text} on", {"resources": texts}, change)
 
 
-def ask_less(lacking: Mapping[str, int], asked: Mapping[str, int]) -> PodEdit | None:
+def ask_less(lacking: Mapping[str, int], pod_requests: Mapping[str, int]) -> PodEdit | None:
     """Return the edit that lowers the pod's requests by what is lacking, ``None`` if it cannot.
 
     In the container that asks for most of it, which must keep some.
 
     Args:
         lacking: by how much, by resource.
-        asked: what the pod asks for.
+        pod_requests: what the pod requests, by resource.
     """
-    wanted = {name: asked.get(name, 0) - amount for name, amount in lacking.items()}
-    if any(amount <= 0 for amount in wanted.values()):
+    lowered = {name: pod_requests.get(name, 0) - amount for name, amount in lacking.items()}
+    if any(amount <= 0 for amount in lowered.values()):
         return None
 
     def change(pod: Pod) -> Pod | None:
@@ -388,9 +392,9 @@ def ask_less(lacking: Mapping[str, int], asked: Mapping[str, int]) -> PodEdit | 
             containers[at] = msgspec.structs.replace(containers[at], resources=resources)
         return _with_spec(pod, containers=tuple(containers))
 
-    told = {name: amount_text(name, amount, up=False) for name, amount in wanted.items()}
-    text = _in_words(told, " ")
-    return PodEdit("Request", f"ask for at most {text}", {"resources": told}, change)
+    texts = {name: amount_text(name, amount, up=False) for name, amount in lowered.items()}
+    text = _in_words(texts, " ")
+    return PodEdit("Request", f"ask for at most {text}", {"resources": texts}, change)
 
 
 def _amount(text: str | float, resource: str) -> int:
@@ -433,9 +437,9 @@ def drop_affinity_term(number: int | None, *, anti: bool) -> PodEdit:
         terms = rules.required_during_scheduling_ignored_during_execution
         if not terms or (number is not None and number >= len(terms)):
             return None
-        kept = () if number is None else tuple(t for at, t in enumerate(terms) if at != number)
+        remaining = () if number is None else tuple(t for at, t in enumerate(terms) if at != number)
         after = msgspec.structs.replace(
-            rules, required_during_scheduling_ignored_during_execution=kept
+            rules, required_during_scheduling_ignored_during_execution=remaining
         )
         return _with_spec(pod, affinity=msgspec.structs.replace(affinity, **{member: after}))
 

@@ -153,8 +153,8 @@ def _status(status: Status) -> Manifest:
 
 def _column(values: Int64, at: Int64) -> list[int | None]:
     if (at >= 0).all():
-        kept: list[int | None] = values[at].tolist()
-        return kept
+        column: list[int | None] = values[at].tolist()
+        return column
     padded: Sequence[int | None] = [*values.tolist(), None]
     return [padded[number] for number in at.tolist()]
 

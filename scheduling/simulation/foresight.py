@@ -168,7 +168,7 @@ class Foresight:
         self._tried: dict[Hashable, int] = {}
         self._budgets = BudgetCharges(snapshot, unready)
         self._repeated = 0
-        self.left: list[LeavingPod] = []
+        self.departures: list[LeavingPod] = []
         self.landed: dict[int, LandedPod] = {}
 
     def leave(self, leavers: Iterable[Leaver]) -> None:
@@ -265,14 +265,14 @@ class Foresight:
         if record is None or leaver.key in self._leaving:
             return False
         node_name = self._snapshot.node_of(leaver.key) or ""
-        left = LeavingPod(leaver=leaver, node_name=node_name, by=by)
-        self.left.append(left)
+        departure = LeavingPod(leaver=leaver, node_name=node_name, by=by)
+        self.departures.append(departure)
         if leaver.held_by_budgets:
-            left.blocked_by = self._budgets.refusal(record)
-            if left.blocked_by:
+            departure.blocked_by = self._budgets.refusal(record)
+            if departure.blocked_by:
                 return False
         self._leaving.add(leaver.key)
-        left.at, left.gone_at = now, now + leaver.grace
+        departure.at, departure.gone_at = now, now + leaver.grace
         self._budgets.charge(record)
         self._changed()
         # What its claims ask for is known as long as it is there.
@@ -289,7 +289,7 @@ class Foresight:
     def _withdraw(self, now: float, leaver: Leaver) -> None:
         """Let a pod go that holds no room, but what it was nominated for."""
         info, node_name = self._without_room.pop(leaver.key)
-        self.left.append(LeavingPod(leaver=leaver, node_name=node_name, at=now, gone_at=now))
+        self.departures.append(LeavingPod(leaver=leaver, node_name=node_name, at=now, gone_at=now))
         self.cluster.leave(leaver.key)
         self._changed()
         if info is not None and leaver.comes_again != NEVER:
@@ -349,14 +349,14 @@ class Foresight:
         if place is None:
             self._new += 1
             pod_id = self._new
-            known = self.cluster.add(pod_id, waiter.info)
+            has_profile = self.cluster.add(pod_id, waiter.info)
         else:
             pod_id = place.pod_id
-            known = self.cluster.take_in(waiter.info, place)
+            has_profile = self.cluster.take_in(waiter.info, place)
         self._waiters[pod_id] = waiter
         self._waiting.add(pod_id)
         message = ""
-        if not known:
+        if not has_profile:
             message = f'no profile is named "{waiter.info.scheduler_name}"'
         elif self.cluster.queue.place(pod_id).stage is Stage.GATED:
             message = self._gate(waiter.info)
@@ -421,11 +421,11 @@ class Foresight:
         waiter = self._waiters[pod_id]
         now = self._now
         for victim in victims:
-            known = self._landed_as.get(victim.key)
-            if known is None:
+            landed = self._landed_as.get(victim.key)
+            if landed is None:
                 title, grace, comes_again = self._details(victim)
             else:
-                title, grace, comes_again = known.title, known.grace_seconds, known.comes_again
+                title, grace, comes_again = landed.title, landed.grace_seconds, landed.comes_again
             leaver = Leaver(
                 key=victim.key,
                 title=title,

@@ -92,12 +92,12 @@ def _nodes_for(snapshot: Snapshot, pods: Sequence[PodToPlace], lacking: int) -> 
     For the largest amounts that a pod asks for, on the nodes of the cluster that take the most.
     """
     rows = snapshot.rows()
-    asked: dict[int, int] = {}
+    largest: dict[int, int] = {}
     for pod in pods:
         for at, amount in pod.info.amounts:
-            asked[at] = max(asked.get(at, 0), amount)
+            largest[at] = max(largest.get(at, 0), amount)
     room = np.full(len(rows), lacking, np.int64)
-    for at, amount in asked.items():
+    for at, amount in largest.items():
         if amount > 0:
             room = np.minimum(room, snapshot.allocatable[rows][:, at] // amount)
     each = int(room.max(initial=0))
@@ -133,7 +133,7 @@ def gangs_that_fit(
     decider = Decider(snapshot, framework)
     options = Options(seed=seed, tie_break="first", preempt=False)
     counts: dict[str, int] = {}
-    told: dict[str, Any] = {"message": "", "blockers": []}
+    refusal: dict[str, Any] = {"message": "", "blockers": []}
     fits = 0
     while fits < limit:
         go_on()
@@ -142,9 +142,14 @@ def gangs_that_fit(
         pods = [PodToPlace((*key, n), info) for n in range(size)]
         found = schedule_group(snapshot, framework, key, pods, options, decider=decider)
         if not found.placed:
-            told["message"] = found.status.message
+            refusal["message"] = found.status.message
             break
         for one in found.decisions:
             counts[one.node_name] = counts.get(one.node_name, 0) + 1
         fits += 1
-    return {"fits": fits, "limited": fits >= limit, "nodes": dict(sorted(counts.items())), **told}
+    return {
+        "fits": fits,
+        "limited": fits >= limit,
+        "nodes": dict(sorted(counts.items())),
+        **refusal,
+    }

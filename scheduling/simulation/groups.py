@@ -179,8 +179,8 @@ def _group(
     taints = _taints(snapshot, members[0])
     terms = {(plugin, reasons): about for plugin, reasons, about in causes}
     counts: dict[tuple[str, str, tuple[str, ...]], list[tuple[int, int]]] = {}
-    for _, told in found:
-        for status, nodes, alone in told:
+    for _, rejections in found:
+        for status, nodes, alone in rejections:
             key = (status.plugin, status.code.wire, status.reasons)
             counts.setdefault(key, []).append((nodes, alone))
     blockers = [

@@ -128,8 +128,8 @@ def read_headroom(document: object) -> Headroom:
     return Headroom(found, Given(pod, "spec.pod"), limit, shape)
 
 
-def _is_limit(given: object) -> bool:
-    return isinstance(given, int) and given is not True and 1 <= given <= LARGEST_LIMIT
+def _is_limit(value: object) -> bool:
+    return isinstance(value, int) and value is not True and 1 <= value <= LARGEST_LIMIT
 
 
 def run_headroom(question: Headroom, base: Base) -> Manifest:
@@ -206,12 +206,12 @@ def headroom_of(
     if room is not None and (limit is None or room.total < limit):
         if room.next.outcome == ERROR:
             raise StatusError(room.next.message)
-        taken = np.flatnonzero(room.counts)
-        names = [snapshot.node_name(row) for row in room.rows[taken].tolist()]
+        used = np.flatnonzero(room.counts)
+        names = [snapshot.node_name(row) for row in room.rows[used].tolist()]
         return {
             "fits": room.total,
             "limited": False,
-            "nodes": dict(sorted(zip(names, room.counts[taken].tolist(), strict=True))),
+            "nodes": dict(sorted(zip(names, room.counts[used].tolist(), strict=True))),
             "message": room.next.message,
             "blockers": _blockers(room.next),
         }
@@ -241,7 +241,7 @@ def _placed(
         ]
         decisions = schedule_batch(
             snapshot, framework, pods, options, start=start, draw=fits, decider=decider,
-            stop=lambda made: settle(snapshot, made),
+            stop=lambda batch_: settle(snapshot, batch_),
         )  # fmt: skip
         placed = [decision for decision in decisions if decision.scheduled]
         for decision in placed:
@@ -276,17 +276,17 @@ def _template(pod: Manifest) -> Manifest:
     meta["namespace"] = meta.get("namespace") or "default"
     meta["name"] = meta.get("name") or f"{meta.get('generateName', 'pod-')}x"
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
-    kept = {key: value for key, value in pod.items() if key != "status"}
-    return {**kept, "metadata": meta, "spec": spec}
+    members = {key: value for key, value in pod.items() if key != "status"}
+    return {**members, "metadata": meta, "spec": spec}
 
 
 def _blockers(decision: Decision) -> list[Manifest]:
     """Return what rejects the next pod, on how many nodes; a node may have several reasons."""
     counts: dict[tuple[str, str], int] = {}
-    told = [(one.status, one.nodes) for one in decision.rejections]
+    rejections = [(one.status, one.nodes) for one in decision.rejections]
     if not decision.absent.ok:
-        told.append((decision.absent, decision.node_count - decision.evaluated))
-    for status, nodes in told:
+        rejections.append((decision.absent, decision.node_count - decision.evaluated))
+    for status, nodes in rejections:
         for reason in status.reasons:
             key = (status.plugin, reason)
             counts[key] = counts.get(key, 0) + nodes

@@ -47,7 +47,7 @@ def ways(
         PluginFailed: a plugin failed.
     """
     framework = frameworks[pod.info.scheduler_name]
-    asked = {
+    requests = {
         column: amount
         for plugin in framework.filter_plugins
         if isinstance(plugin, RequestFilter)
@@ -61,7 +61,7 @@ def ways(
     for one in may_move(snapshot, frameworks):
         on_node.setdefault(one.node_name, []).append(one)
     found = []
-    nodes = [name for name, pods in on_node.items() if _has_amounts(snapshot, asked, name, pods)]
+    nodes = [name for name, pods in on_node.items() if _has_amounts(snapshot, requests, name, pods)]
     for node in sorted(nodes, key=lambda name: (len(on_node[name]), name))[:most]:
         go_on()
         if movers := _movers(snapshot, framework, pod, on_node[node], firsts):
@@ -70,20 +70,20 @@ def ways(
 
 
 def _has_amounts(
-    snapshot: Snapshot, asked: Mapping[int, int], node: str, pods: list[Seeker]
+    snapshot: Snapshot, requests: Mapping[int, int], node: str, pods: list[Seeker]
 ) -> bool:
     """Return whether a node without these pods has the amounts that are asked, by column."""
     row = snapshot.row_of(node)
     assert row is not None
     free = {
         column: int(snapshot.allocatable[row, column] - snapshot.requested[row, column])
-        for column in asked
+        for column in requests
     }
     for pod in pods:
         for column, amount in pod.info.amounts:
             if column in free:
                 free[column] += amount
-    return all(free[column] >= amount for column, amount in asked.items())
+    return all(free[column] >= amount for column, amount in requests.items())
 
 
 def _movers(
@@ -152,5 +152,5 @@ def _land(
 
 
 def _importance(pod: Seeker) -> tuple[int, int, int]:
-    asked = pod.info.requests
-    return -pod.info.priority, -asked.get("cpu", 0), -asked.get("memory", 0)
+    requests = pod.info.requests
+    return -pod.info.priority, -requests.get("cpu", 0), -requests.get("memory", 0)

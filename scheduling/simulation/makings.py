@@ -46,7 +46,7 @@ Maker = Callable[[Snapshot, PodInfo, Node | None], ObjectsToMake | None]
 def volumes(snapshot: Snapshot, info: PodInfo, node: Node | None) -> ObjectsToMake | None:
     """Return the volumes of claims for which nobody makes any, or has no room to make them."""
     table = snapshot.volumes
-    made: list[Manifest] = []
+    new_volumes: list[Manifest] = []
     where: dict[str, None] = {}
 
     def is_taken(name: str) -> bool:
@@ -68,20 +68,20 @@ def volumes(snapshot: Snapshot, info: PodInfo, node: Node | None) -> ObjectsToMa
             return None
         place = {} if node is None else {key: labels[key] for key in sorted(keys)}
         driver = HOLLOW_DRIVER if of.provisioner == HOLLOW_PROVISIONER else of.provisioner
-        made.append(_volume(claim, place, "" if by_hand else driver, is_taken))
+        new_volumes.append(_volume(claim, place, "" if by_hand else driver, is_taken))
         if by_hand and node is not None:
             where[f"on the node {labels[HOSTNAME]}"] = None
         elif place:
             where["in " + ", ".join(f"{key}={value}" for key, value in place.items())] = None
-    if not made:
+    if not new_volumes:
         return None
     sizes = " and ".join(
         f"{one['spec']['capacity'][STORAGE]} of class {one['spec']['storageClassName']}"
-        for one in made
+        for one in new_volumes
     )
-    noun = "a volume" if len(made) == 1 else "volumes"
+    noun = "a volume" if len(new_volumes) == 1 else "volumes"
     return ObjectsToMake(
-        " ".join([f"make {noun} of {sizes}", " and ".join(where)]).strip(), tuple(made)
+        " ".join([f"make {noun} of {sizes}", " and ".join(where)]).strip(), tuple(new_volumes)
     )
 
 
@@ -144,24 +144,24 @@ def slices(snapshot: Snapshot, info: PodInfo, node: Node | None) -> ObjectsToMak
     which some go to several claims, get ready later or count on shared counters are not made up.
     """
     devices = snapshot.devices
-    wanted = wanted_devices(devices, info)
-    known = [one for each in devices.slices.values() for one in each.devices]
-    made: dict[str, list[Manifest]] = {}
+    requests = wanted_devices(devices, info)
+    views = [one for each in devices.slices.values() for one in each.devices]
+    by_driver: dict[str, list[Manifest]] = {}
     texts = []
     chosen: set[tuple[str, str]] = set()
-    for whose, name, request in wanted:
+    for whose, name, request in requests:
         if (one_of := (whose, name.partition("/")[0])) in chosen:
             continue  # the first alternative is made
         chosen.add(one_of)
-        fits = [one for one in known if one.is_plain and suits(devices, one, request)]
+        fits = [one for one in views if one.is_plain and suits(devices, one, request)]
         many = request.get("count") or 1
         if not fits or request.get("allocationMode") == "All":
             return None
-        if node is not None and len(wanted) == 1:
+        if node is not None and len(requests) == 1:
             many = max(many - _free(snapshot, fits, request, node), 1)
-        kept = ("attributes", "capacity")
-        like = {key: fits[0].manifest[key] for key in kept if key in fits[0].manifest}
-        of_driver = made.setdefault(fits[0].id[0], [])
+        copied = ("attributes", "capacity")
+        like = {key: fits[0].manifest[key] for key in copied if key in fits[0].manifest}
+        of_driver = by_driver.setdefault(fits[0].id[0], [])
         of_driver += [{"name": f"device-{len(of_driver) + at}", **like} for at in range(many)]
         noun = "a device" if many == 1 else f"{many} devices"
         texts.append(f"{noun} of class {request.get('deviceClassName', '')}")
@@ -174,7 +174,7 @@ def slices(snapshot: Snapshot, info: PodInfo, node: Node | None) -> ObjectsToMak
     whose = whose[:_LONGEST_OF_POD].rstrip("-.")
     objects = [
         _slice(_free_name(f"{whose}-{driver}", devices.slices.__contains__), driver, place, found)
-        for driver, found in made.items()
+        for driver, found in by_driver.items()
     ]
     where = "" if node is None else f" to the node {node.metadata.name}"
     return ObjectsToMake(f"add {' and '.join(texts)}{where}", tuple(objects))

@@ -169,8 +169,8 @@ def _cordons_and_taints(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -
         if is_cordoned:
             taints = tuple(taint for taint in taints if not edits.is_cordon(taint))
         number = numbers.setdefault((bool(is_cordoned), taints), len(numbers) + 1)
-        known = bool(is_cordoned) or bool(taints)
-        codes[concerned & (pairs == pair)] = number if known else UNKNOWN
+        is_cause = bool(is_cordoned) or bool(taints)
+        codes[concerned & (pairs == pair)] = number if is_cause else UNKNOWN
         choices[number] = _taint_choice(cordoned=bool(is_cordoned), taints=taints)
     return _Aspect(codes, lambda code, rows: choices[code])
 
@@ -228,8 +228,8 @@ def _node_labels(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -> _Aspe
         lines: list[dict[Requirement, Mask]] = []
         misses: list[Int64] = []
         for term in matcher.terms:
-            asked = term.labels.requirements if term.labels is not None else ()
-            line = {one: ~requirement_mask(snapshot, one, rows) for one in asked}
+            requirements = term.labels.requirements if term.labels is not None else ()
+            line = {one: ~requirement_mask(snapshot, one, rows) for one in requirements}
             count: Int64 = sum(
                 (missed.astype(np.int64) for missed in line.values()), np.zeros(len(rows), np.int64)
             )
@@ -253,8 +253,8 @@ def _node_labels(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -> _Aspe
     number, different = numbered_together(missing, missing.shape[1])
     kinds = missing[:, first_places(number, different)]
     some: Mask = np.atleast_1d(kinds.any(axis=0))
-    known = ~hopeless[concerned] & some[number]
-    codes[concerned] = np.where(known, number + 1, UNKNOWN)
+    is_fixable = ~hopeless[concerned] & some[number]
+    codes[concerned] = np.where(is_fixable, number + 1, UNKNOWN)
 
     def explain(code: int, members: Rows) -> Choice:
         missed = [key for key, is_missed in zip(keys, kinds[:, code - 1], strict=True) if is_missed]
@@ -307,13 +307,13 @@ def _resources(
         nearest = int(share.argmin())
         least = {of: int(lack[nearest]) for of, lack in lacks.items()}
         most = {of: int(lack.max()) for of, lack in lacks.items()}
-        wanted = [least] if least == most else [most, least]
-        asked = dict(zip(names, amounts, strict=True))
-        pod = [edits.ask_less(one, asked) for one in wanted]
+        reductions = [least] if least == most else [most, least]
+        requests = dict(zip(names, amounts, strict=True))
+        pod = [edits.ask_less(one, requests) for one in reductions]
         return Choice(
             name,
             tuple((one,) for one in pod if one is not None),
-            tuple((edits.add_capacity(one),) for one in wanted),
+            tuple((edits.add_capacity(one),) for one in reductions),
         )
 
     return _Aspect(codes, explain)
@@ -341,8 +341,8 @@ def _affinity_choice(info: PodInfo) -> Callable[[Status], Choice | None]:
 
 def _spread_choice(info: PodInfo) -> Callable[[Status], Choice | None]:
     def choose(status: Status) -> Choice | None:
-        stated = info.pod.spec.topology_spread_constraints
-        hard = sum(one.when_unsatisfiable == edits.HARD for one in stated)
+        constraints = info.pod.spec.topology_spread_constraints
+        hard = sum(one.when_unsatisfiable == edits.HARD for one in constraints)
         which = [None, *range(hard)] if hard > 1 else [*range(hard)]
         ways = tuple((edits.relax_spread(number),) for number in which)
         return Choice(pod_topology_spread.NAME, ways) if ways else None

@@ -77,7 +77,7 @@ class Advice(msgspec.Struct, frozen=True):
 class _Set(msgspec.Struct, frozen=True):
     """Offers taken, by position, and how many pods find room with them."""
 
-    taken: tuple[int, ...]
+    numbers: tuple[int, ...]
     placed: int
 
 
@@ -113,16 +113,16 @@ def advise(
     everything = range(len(offers))
     found = [trial.grown(everything, before, most)]
     found += [trial.grown([number], before, most) for number in everything if len(offers) > 1]
-    best = min(found, key=lambda one: (-one.placed, trial.price(one.taken), len(one.taken)))
-    taken = trial.trimmed(best)
+    best = min(found, key=lambda one: (-one.placed, trial.price(one.numbers), len(one.numbers)))
+    numbers = trial.trimmed(best)
     return Advice(
-        counts=tuple(taken.count(number) for number in everything),
-        price=trial.price(taken),
-        placed=tuple(trial.placements(taken)),
+        counts=tuple(numbers.count(number) for number in everything),
+        price=trial.price(numbers),
+        placed=tuple(trial.placements(numbers)),
         waiting=len(pods[:MOST_PODS]),
         before=before,
-        alone=trial.placed(taken),
-        names=trial.names(taken),
+        alone=trial.placed(numbers),
+        names=trial.names(numbers),
     )
 
 
@@ -147,25 +147,25 @@ class _Trial:
         self._pods = pods
         self._offers = offers
         self._go_on = go_on
-        self._known: dict[tuple[int, ...], int] = {}
+        self._placed: dict[tuple[int, ...], int] = {}
         deciding.warm_for(len(pods), snapshot.node_count)
         self._decider = Decider(snapshot, framework)
 
-    def price(self, taken: Sequence[int]) -> float:
+    def price(self, numbers: Sequence[int]) -> float:
         """Return what this many nodes cost."""
-        return round(sum(self._offers[number].price for number in taken), 6)
+        return round(sum(self._offers[number].price for number in numbers), 6)
 
-    def placed(self, taken: tuple[int, ...]) -> int:
+    def placed(self, numbers: tuple[int, ...]) -> int:
         """Return how many of the pods find room with these nodes added."""
-        key = tuple(sorted(taken))
-        if key not in self._known:
-            self._known[key] = len(self.placements(key))
-        return self._known[key]
+        key = tuple(sorted(numbers))
+        if key not in self._placed:
+            self._placed[key] = len(self.placements(key))
+        return self._placed[key]
 
-    def placements(self, taken: Sequence[int]) -> list[tuple[object, str]]:
+    def placements(self, numbers: Sequence[int]) -> list[tuple[object, str]]:
         """Return the pods that find room with these nodes added, and where."""
         self._go_on()
-        names = self._add(taken)
+        names = self._add(numbers)
         try:
             decided = schedule_batch(
                 self._snapshot,
@@ -182,17 +182,17 @@ class _Trial:
             for name in names:
                 self._snapshot.remove_node(name)
 
-    def names(self, taken: Sequence[int]) -> tuple[tuple[str, int], ...]:
+    def names(self, numbers: Sequence[int]) -> tuple[tuple[str, int], ...]:
         """Return the name and the offer's number of each new node that ``placements`` adds."""
-        ordered = sorted(taken)
+        ordered = sorted(numbers)
         return tuple(
             (self._node(number, at).metadata.name, number) for at, number in enumerate(ordered)
         )
 
-    def _add(self, taken: Sequence[int]) -> list[str]:
+    def _add(self, numbers: Sequence[int]) -> list[str]:
         """Add nodes of offers to the snapshot; return their names."""
         names = []
-        for at, number in enumerate(sorted(taken)):
+        for at, number in enumerate(sorted(numbers)):
             node = self._node(number, at)
             names.append(node.metadata.name)
             self._snapshot.set_node(node)
@@ -213,22 +213,24 @@ class _Trial:
         placed: list[tuple[object, str]] = list(before)
         try:
             here = {key for key, _ in before}
-            left = [Seeker(p.key, p.info, self._framework) for p in self._pods if p.key not in here]
-            found = self._solved(left, most)
+            unplaced = [
+                Seeker(p.key, p.info, self._framework) for p in self._pods if p.key not in here
+            ]
+            found = self._solved(unplaced, most)
             if found is None:
                 return None
-            taken = sorted(found.shapes.tolist())
-            names = self._add(taken)
+            numbers = sorted(found.shapes.tolist())
+            names = self._add(numbers)
             by_offer: dict[int, list[str]] = {}
-            for name, number in zip(names, taken, strict=True):
+            for name, number in zip(names, numbers, strict=True):
                 by_offer.setdefault(number, []).append(name)
             pods_of: dict[int, list[Seeker]] = {}
-            for pod in left:
+            for pod in unplaced:
                 pods_of.setdefault(pod.info.index, []).append(pod)
             waiting = []
             for shape, counts in zip(found.shapes.tolist(), found.pods.tolist(), strict=True):
                 name = by_offer[shape].pop(0)
-                for index, many in zip(_classes(left), counts, strict=True):
+                for index, many in zip(_classes(unplaced), counts, strict=True):
                     waiting += [(pods_of[index].pop(), name) for _ in range(many)]
             for pod, name in waiting:
                 place = PodToPlace(pod.key, pod.info, name)
@@ -242,26 +244,26 @@ class _Trial:
                 snapshot.forget(key)
             for name in names:
                 snapshot.remove_node(name)
-        price = self.price(taken)
+        price = self.price(numbers)
         return Advice(
-            counts=tuple(taken.count(number) for number in range(len(self._offers))),
+            counts=tuple(numbers.count(number) for number in range(len(self._offers))),
             price=price,
             placed=tuple(placed),
             waiting=len(self._pods),
             before=len(before),
             least=min(found.least, price),
-            alone=self.placed(tuple(taken)),
-            names=tuple(zip(names, taken, strict=True)),
+            alone=self.placed(tuple(numbers)),
+            names=tuple(zip(names, numbers, strict=True)),
         )
 
-    def _solved(self, left: Sequence[Seeker], most: int) -> Bought | None:
+    def _solved(self, unplaced: Sequence[Seeker], most: int) -> Bought | None:
         """Return the solver's set for pods that find no room, in terms of offers and classes."""
         snapshot, offers = self._snapshot, self._offers
         names = self._add(range(len(offers)))
         try:
-            if not all(facts.packable(snapshot, left, [self._framework])):
+            if not all(facts.packable(snapshot, unplaced, [self._framework])):
                 return None
-            read = facts.read(snapshot, left)
+            read = facts.read(snapshot, unplaced)
         finally:
             for name in names:
                 snapshot.remove_node(name)
@@ -285,50 +287,50 @@ class _Trial:
 
     def grown(self, allowed: Sequence[int], before: int, most: int) -> _Set:
         """Return a set that grew by the offer of the lowest price for each pod that it frees."""
-        taken: tuple[int, ...] = ()
+        numbers: tuple[int, ...] = ()
         now = before
-        while len(taken) < most and now < len(self._pods):
+        while len(numbers) < most and now < len(self._pods):
             best: tuple[float, int, int] | None = None
             for number in allowed:
-                if taken.count(number) >= self._offers[number].most:
+                if numbers.count(number) >= self._offers[number].most:
                     continue
-                gained = self.placed((*taken, number)) - now
+                gained = self.placed((*numbers, number)) - now
                 if gained > 0:
                     cost = (self._offers[number].price / gained, -gained, number)
                     best = cost if best is None else min(best, cost)
             if best is None:
                 break
             gained, number = -best[1], best[2]
-            taken, now = (*taken, number), now + gained
-            taken, now = self._repeated(taken, number, now, gained, most)
-        return _Set(taken, now)
+            numbers, now = (*numbers, number), now + gained
+            numbers, now = self._repeated(numbers, number, now, gained, most)
+        return _Set(numbers, now)
 
     def _repeated(
-        self, taken: tuple[int, ...], number: int, now: int, gained: int, most: int
+        self, numbers: tuple[int, ...], number: int, now: int, gained: int, most: int
     ) -> tuple[tuple[int, ...], int]:
         """Add the same offer again as often as each adds as many pods, in growing steps."""
         step = 1
-        of_these = self._offers[number].most - taken.count(number) + len(taken)
-        while step and len(taken) + step <= min(most, of_these):
-            more = (*taken, *[number] * step)
+        of_these = self._offers[number].most - numbers.count(number) + len(numbers)
+        while step and len(numbers) + step <= min(most, of_these):
+            more = (*numbers, *[number] * step)
             placed = self.placed(more)
             if placed - now >= gained * step:
-                taken, now, step = more, placed, 2 * step
+                numbers, now, step = more, placed, 2 * step
             else:
                 step //= 2
-        return taken, now
+        return numbers, now
 
     def trimmed(self, found: _Set) -> tuple[int, ...]:
         """Return the set without nodes that it does as well without, the dearest first."""
-        taken = list(found.taken)
-        for number in sorted(set(taken), key=lambda one: (-self._offers[one].price, one)):
-            while number in taken:
-                fewer = taken.copy()
+        numbers = list(found.numbers)
+        for number in sorted(set(numbers), key=lambda one: (-self._offers[one].price, one)):
+            while number in numbers:
+                fewer = numbers.copy()
                 fewer.remove(number)
                 if self.placed(tuple(fewer)) < found.placed:
                     break
-                taken = fewer
-        return tuple(taken)
+                numbers = fewer
+        return tuple(numbers)
 
     def _node(self, number: int, at: int) -> Node:
         return new_node(self._snapshot, self._offers[number], at)

@@ -54,10 +54,10 @@ def read(document: object) -> tuple[Spec, list[Offer], Prices | None]:
     """
     errors: list[FieldError] = []
     head = reading.document(document, api_version=API_VERSION, kind=KIND, errors=errors)
-    given = head.spec.rest()
+    raw_spec = head.spec.rest()
     head.finish()
     try:
-        spec = msgspec.convert(given, Spec)
+        spec = msgspec.convert(raw_spec, Spec)
     except msgspec.ValidationError as error:
         text, _, where = str(error).partition(" - at `$")
         path = f"spec{where.rstrip('`')}"
@@ -68,7 +68,7 @@ def read(document: object) -> tuple[Spec, list[Offer], Prices | None]:
     if len(spec.catalogue) > MOST_SHAPES:
         detail = f"must have at most {MOST_SHAPES} entries"
         errors.append(FieldError(INVALID, "spec.catalogue", len(spec.catalogue), detail))
-    prices = read_prices(given, errors)
+    prices = read_prices(raw_spec, errors)
     if prices is not None and not spec.nominate:
         detail = "must be true where nodes are removed"
         errors.append(FieldError(INVALID, "spec.nominate", spec.nominate, detail))
@@ -251,9 +251,9 @@ def run_node_advice(document: object, world: Question, base: Base) -> Manifest:
         ("nominate", spec.nominate, True),
     )
     if wrong := [
-        FieldError(INVALID, f"spec.{name}", given, "must be left out where the pods are of files")
-        for name, given, usual in for_live
-        if given != usual
+        FieldError(INVALID, f"spec.{name}", value, "must be left out where the pods are of files")
+        for name, value, usual in for_live
+        if value != usual
     ]:
         raise Invalid(KIND, "", wrong, GROUP)
     found_world, frameworks, pods, refused = gathered(world.simulation, base)

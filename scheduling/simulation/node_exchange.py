@@ -159,8 +159,8 @@ class _Exchanging:
         order += [facts.nodes.index(node.metadata.name) for node, _ in shapes]
         problem = exchange.columns_of(facts.problem, order)
         names = [facts.nodes[at] for at in order]
-        asked = [self._today.get(name, 0.0) for name in names[:here]] + [o.price for o in offers]
-        floats = np.where(problem.prices > 0, np.array(asked), 0.0)
+        prices = [self._today.get(name, 0.0) for name in names[:here]] + [o.price for o in offers]
+        floats = np.where(problem.prices > 0, np.array(prices), 0.0)
         many = np.array([min(one.most, most) for one in offers], np.int64)
         found = exchange.explore(problem, floats, many, most, buy=self._buy, pack=self._pack)
         others = today - float(floats[:here].sum())
@@ -183,14 +183,14 @@ class _Exchanging:
     ) -> list[tuple[str, Node | None, int]]:
         """Return name, node and offer of each column; of a node that is there the name alone."""
         nodes: list[tuple[str, Node | None, int]] = []
-        made = [0] * len(self._offers)
+        counts = [0] * len(self._offers)
         for column in found.columns:
             if column < here:
                 nodes.append((names[column], None, -1))
                 continue
             number = column - here
-            node = new_node(self._snapshot, self._offers[number], made[number])
-            made[number] += 1
+            node = new_node(self._snapshot, self._offers[number], counts[number])
+            counts[number] += 1
             nodes.append((node.metadata.name, node, number))
         return nodes
 
@@ -248,8 +248,8 @@ def _cheaper(proved: Sequence[Exchange]) -> list[Exchange]:
     """Return those that place the most pods, the cheapest moves first, each cheaper than before."""
     most = max(len(one.packing.placed) for one in proved)
     able = [one for one in proved if len(one.packing.placed) == most]
-    kept: list[Exchange] = []
+    cheaper: list[Exchange] = []
     for one in sorted(able, key=lambda one: (one.moves_cost, len(one.packing.moves), one.after)):
-        if not kept or one.after < kept[-1].after - 1e-9:
-            kept.append(one)
-    return kept
+        if not cheaper or one.after < cheaper[-1].after - 1e-9:
+            cheaper.append(one)
+    return cheaper

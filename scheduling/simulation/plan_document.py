@@ -202,9 +202,9 @@ def edited(change: PlanChange, node: Manifest) -> Manifest:
     return node_edits.resize(node, change.amounts)
 
 
-def _configuration(given: Manifest) -> KubeSchedulerConfiguration | None:
+def _configuration(document: Manifest) -> KubeSchedulerConfiguration | None:
     try:
-        return load_configuration(given)
+        return load_configuration(document)
     except Invalid:  # noted where it was read
         return None
 
@@ -251,14 +251,14 @@ def _of_objects(what: str, path: str, found: Sequence[tuple[str, Manifest]]) -> 
 
 def _read(what: str, body: Field) -> PlanChange:
     if what == CONFIGURATION:
-        given = body.rest()
+        configuration = body.rest()
         try:
-            load_configuration(given)
+            load_configuration(configuration)
         except Invalid as invalid:
             for error in invalid.errors:
                 path = f"{body.path}.{error.field}" if error.field else body.path
                 body.errors.append(FieldError(error.type, path, error.bad_value, error.detail))
-        return PlanChange(what=what, path=body.path, configuration=given)
+        return PlanChange(what=what, path=body.path, configuration=configuration)
     if what in (ADD, PODS):
         kind = "Node" if what == ADD else "Pod"
         return _of_objects(what, body.path, list(_objects(body, (kind,))))
@@ -279,12 +279,12 @@ def _read(what: str, body: Field) -> PlanChange:
         taints = tuple(_taints(body, exact=what == TAINT))
         return PlanChange(what=what, path=body.path, nodes=nodes, selector=selector, taints=taints)
     if what == LABEL:
-        wanted = _texts(body, "set")
+        new_labels = _texts(body, "set")
         gone = tuple(body.texts("remove"))
-        if not wanted and not gone:
+        if not new_labels and not gone:
             body.errors.append(FieldError(REQUIRED, body.child("set")))
         return PlanChange(
-            what=what, path=body.path, nodes=nodes, selector=selector, labels=wanted, gone=gone
+            what=what, path=body.path, nodes=nodes, selector=selector, labels=new_labels, gone=gone
         )
     if what == RESIZE:
         amounts = _texts(body, "amounts")
@@ -420,8 +420,8 @@ def _taints(body: Field, *, exact: bool) -> Iterable[Manifest]:
                 NOT_SUPPORTED, entry.child("effect"), effect, f"supported values: {listed}"
             )
             entry.errors.append(error)
-        given = {"key": key, "effect": effect, "value": text}
-        yield {name: one for name, one in given.items() if one}
+        taint = {"key": key, "effect": effect, "value": text}
+        yield {name: one for name, one in taint.items() if one}
 
 
 def _texts(body: Field, name: str) -> dict[str, str]:
@@ -441,16 +441,16 @@ def _objects(body: Field, kinds: Sequence[str]) -> Iterable[tuple[str, Manifest]
     entries = body.items("objects")
     if not entries:
         body.errors.append(FieldError(REQUIRED, body.child("objects")))
-    for number, given in enumerate(entries):
+    for number, value in enumerate(entries):
         path = f"{body.child('objects')}[{number}]"
-        listed: list[tuple[str, Any]] = [(path, given)]
-        if isinstance(given, dict) and given.get("kind") in _LISTS:
-            items = given.get("items")
+        listed: list[tuple[str, Any]] = [(path, value)]
+        if isinstance(value, dict) and value.get("kind") in _LISTS:
+            items = value.get("items")
             if items is not None and not isinstance(items, list):
                 detail = "must be a list"
                 body.errors.append(FieldError(TYPE_INVALID, f"{path}.items", None, detail))
                 continue
-            of = str(given["kind"]).removesuffix("List")
+            of = str(value["kind"]).removesuffix("List")
             inner = [
                 {"kind": of, **one} if of and isinstance(one, dict) else one for one in items or ()
             ]

@@ -88,25 +88,25 @@ class Preparer:
         self._world = world
         self._frameworks = frameworks
         self._remembers = remembers
-        self._known: dict[bytes, Ready] = {}
+        self._cache: dict[bytes, Ready] = {}
 
     def prepare(self, manifest: Manifest, number: int) -> Ready | Set | UnplacedStatus:
         """Return the fate of the pod at place ``number`` of the document."""
         key = self._shape(manifest) if self._remembers else b""
         if key:
-            known = self._known.get(key)
-            if known is not None:
+            cached = self._cache.get(key)
+            if cached is not None:
                 name = manifest["metadata"]["name"]
-                title = f"{known.namespace}/{name}"
+                title = f"{cached.namespace}/{name}"
                 return Ready(
-                    known.namespace, name, title, known.info, known.framework, known.nominated,
-                    None, known.warnings,
+                    cached.namespace, name, title, cached.info, cached.framework, cached.nominated,
+                    None, cached.warnings,
                 )  # fmt: skip
         found = self._prepared(manifest, number)
         if key and isinstance(found, Ready):
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            self._known[key] = found
+            if len(self._cache) >= _MOST_REMEMBERED:
+                self._cache.clear()
+            self._cache[key] = found
         return found
 
     @staticmethod
@@ -146,24 +146,24 @@ class Preparer:
             return UnplacedStatus(title, "invalid", str(error), (refusal,))
         meta, status = manifest.get("metadata") or {}, manifest.get("status") or {}
         namespace, name = meta.get("namespace") or "default", meta.get("name") or ""
-        place, told = (namespace, name), tuple(warnings)
+        place, all_warnings = (namespace, name), tuple(warnings)
         if node_name := manifest["spec"].get("nodeName") or "":
-            return Set(namespace, name, title, info, manifest, node_name, told)
+            return Set(namespace, name, title, info, manifest, node_name, all_warnings)
         if status.get("phase") in FINISHED:
-            return UnplacedStatus(title, "skipped", "the pod is finished", (), told, place)
+            return UnplacedStatus(title, "skipped", "the pod is finished", (), all_warnings, place)
         framework = self._frameworks.get(info.scheduler_name)
         if framework is None:
             text = f'no profile is named "{info.scheduler_name}": the pod is left alone'
-            return UnplacedStatus(title, "skipped", text, (), told, place)
+            return UnplacedStatus(title, "skipped", text, (), all_warnings, place)
         try:
             gate = framework.pre_enqueue(info)
         except PluginFailed as failure:
-            return UnplacedStatus(title, "error", failure.status.message, (), told, place)
+            return UnplacedStatus(title, "error", failure.status.message, (), all_warnings, place)
         if not gate.ok:
             outcome = "gated" if gate.code.rejects else "error"
-            return UnplacedStatus(title, outcome, gate.message, (), told, place)
+            return UnplacedStatus(title, outcome, gate.message, (), all_warnings, place)
         nominated = status.get("nominatedNodeName") or ""
-        return Ready(namespace, name, title, info, framework, nominated, manifest, told)
+        return Ready(namespace, name, title, info, framework, nominated, manifest, all_warnings)
 
 
 def admitted(manifest: Manifest, world: World, warnings: list[str]) -> Manifest:
@@ -181,9 +181,9 @@ def admitted(manifest: Manifest, world: World, warnings: list[str]) -> Manifest:
         return found.manifest
     if world.admission:
         world.namespace(manifest["metadata"]["namespace"])
-    taken: Manifest = msgspec.json.decode(msgspec.json.encode(manifest))
-    set_defaults("Pod", taken)
-    return taken
+    copied: Manifest = msgspec.json.decode(msgspec.json.encode(manifest))
+    set_defaults("Pod", copied)
+    return copied
 
 
 def with_claims(manifest: Manifest, world: World) -> Manifest:

@@ -139,8 +139,8 @@ def remedies(
         before = tried.get((remedy.target, remedy.text))
         if before is None or remedy.opens > before.opens:
             tried[remedy.target, remedy.text] = remedy
-    kept = [*tried.values(), *trial.by_objects(), *trial.by_preemption()]
-    return sorted(kept, key=Remedy.order)
+    helpful = [*tried.values(), *trial.by_objects(), *trial.by_preemption()]
+    return sorted(helpful, key=Remedy.order)
 
 
 class Trial:
@@ -201,16 +201,16 @@ class Trial:
         snapshot = self._snapshot
         rows = self._feasible_with(_objects_to_make(makers, snapshot, self._info, None))
         nodes = (snapshot.node(row) for row in rows[:MOST_TRIED].tolist())
-        made = next(
+        makings = next(
             filter(None, (_objects_to_make(makers, snapshot, self._info, one) for one in nodes)), ()
         )
-        opened = self._feasible_with(made) if made else rows[:0]
+        opened = self._feasible_with(makings) if makings else rows[:0]
         if not len(opened):
             return None
-        objects = [one for making in made for one in making.objects]
+        objects = [one for making in makings for one in making.objects]
         return Remedy(
             objects[0]["kind"],
-            " and ".join(making.text for making in made),
+            " and ".join(making.text for making in makings),
             tuple({"action": _CREATE[one["kind"]], "manifest": one} for one in objects),
             opens=len(opened),
             tried=snapshot.node_count,
@@ -222,10 +222,10 @@ class Trial:
             plan=plan_document.of([{plan_document.IMPORT: {"objects": objects}}]),
         )
 
-    def _feasible_with(self, made: Sequence[ObjectsToMake]) -> Rows:
+    def _feasible_with(self, makings: Sequence[ObjectsToMake]) -> Rows:
         """Return the rows that take the pod once there are these objects, too."""
         world = self._snapshot
-        objects = [one for making in made for one in making.objects]
+        objects = [one for making in makings for one in making.objects]
         for one in objects:
             if one["kind"] == "PersistentVolume":
                 there = {**one, "status": {"phase": AVAILABLE}}
@@ -361,11 +361,11 @@ class Trial:
 
         Remembered; to be asked for the first time while no node is changed.
         """
-        known = self._found_room.get(pod.info.index)
-        if known is None:
-            known = bool(pod.info.affinity) or bool(len(self._feasible(pod)))
-            self._found_room[pod.info.index] = known
-        return known
+        finds_room = self._found_room.get(pod.info.index)
+        if finds_room is None:
+            finds_room = bool(pod.info.affinity) or bool(len(self._feasible(pod)))
+            self._found_room[pod.info.index] = finds_room
+        return finds_room
 
     def _interned(self, pod: Pod) -> PodInfo | None:
         try:
@@ -419,15 +419,15 @@ class Trial:
         A pod that finds none gets no reason, and the pods of its class after it are not tried: no
         pod leaves, so they would be refused as well.
         """
-        left = list(pods)
-        while left:
+        remaining = list(pods)
+        while remaining:
             self._question.go_on()
-            run = self._decider.decide_run(left, 0, _WITHOUT_VICTIMS)
-            keys += (pod.key for pod in left[: len(run)])
-            left = self._not_full(left[len(run) :], changed)
-            if not left:
+            run = self._decider.decide_run(remaining, 0, _WITHOUT_VICTIMS)
+            keys += (pod.key for pod in remaining[: len(run)])
+            remaining = self._not_full(remaining[len(run) :], changed)
+            if not remaining:
                 return
-            pod = left[0]
+            pod = remaining[0]
             if len(self._feasible(pod, self._open_to(pod, changed))):
                 if run:
                     continue  # compiled loops look ahead so far at a time
@@ -435,9 +435,9 @@ class Trial:
                 if decision.row >= 0:
                     self._snapshot.assume(pod.key, pod.info, decision.row)
                     keys.append(pod.key)
-                    left = left[1:]
+                    remaining = remaining[1:]
                     continue
-            left = [one for one in left if one.info is not pod.info]
+            remaining = [one for one in remaining if one.info is not pod.info]
 
     def _open_to(self, pod: PodToPlace, changed: Rows | None) -> Rows | None:
         """Return the nodes on which a pod may find room, ``None`` for all; see ``placed``."""

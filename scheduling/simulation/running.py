@@ -70,9 +70,9 @@ def frameworks_of(simulation: Simulation, base: Base) -> Mapping[str, Framework]
     configuration = simulation.configuration or base.configuration()
     percentage = simulation.percentage_of_nodes_to_score
     key = (id(configuration), percentage)
-    known = _built.get(key)
-    if known is not None:
-        return known[1]
+    cached = _built.get(key)
+    if cached is not None:
+        return cached[1]
     try:
         found = build_frameworks(configuration, percentage)
     except ConfigurationError as error:
@@ -151,7 +151,7 @@ class _Run:
 
     def run(self) -> list[Manifest]:
         """Return one result per pod, in the document's order."""
-        pods = [given.manifest for given in self._simulation.pods]
+        pods = [entry.manifest for entry in self._simulation.pods]
         self._results = [{} for _ in pods]
         order = self._in_turn(pods)
         for place, number in enumerate(order):
@@ -193,9 +193,9 @@ class _Run:
             self._decide_waiting()
         if place is not None and self._world.key(*place) is not None:
             self._decide_waiting()
-            taken = FieldError(DUPLICATE, "metadata.name", place[1])
+            error = FieldError(DUPLICATE, "metadata.name", place[1])
             text = f'pods "{place[1]}" already exists'
-            self._note(number, self._result(pod.title, "invalid", text, errors=[taken]), pod)
+            self._note(number, self._result(pod.title, "invalid", text, errors=[error]), pod)
         elif isinstance(pod, UnplacedStatus):
             found = self._result(pod.title, pod.status, pod.message, errors=pod.errors)
             self._note(number, found, pod)
@@ -292,7 +292,7 @@ class _Run:
             start=self._starts.get(name, 0),
             draw=first,
             decider=self._decider(framework),
-            stop=lambda made: claims.settle(snapshot, made) or (stop is not None and stop(made)),
+            stop=lambda batch: claims.settle(snapshot, batch) or (stop is not None and stop(batch)),
         )
         self._starts[name] = decisions.next_start
         return decisions
@@ -513,8 +513,8 @@ def explain_table(decision: Decision, *, scores: bool) -> Manifest:
 
 def described_error(error: FieldError) -> Manifest:
     """Return a field error as JSON: ``field``, ``type`` (Go's name), ``detail``, ``message``."""
-    known = error.type.startswith("FieldValue")
-    text = error.message() if known else error.detail
+    has_text = error.type.startswith("FieldValue")
+    text = error.message() if has_text else error.detail
     found: Manifest = {"field": error.field, "type": error.type, "detail": error.detail}
     if error.bad_value is not None:
         found["badValue"] = error.bad_value

@@ -71,7 +71,7 @@ def wanted_devices(devices: DeviceTable, info: PodInfo) -> list[tuple[str, str, 
         claims = devices.claims_of(manifest_of(info))
     except ClaimError:
         claims = []  # the scheduler's reason says it all
-    wanted = [
+    requests = [
         (f"claim {full_name(claim)}", name, request)
         for claim in claims
         if not (claim.get("status") or {}).get("allocation")
@@ -80,8 +80,8 @@ def wanted_devices(devices: DeviceTable, info: PodInfo) -> list[tuple[str, str, 
     for resource, count in info.requests.items():
         if count and (of_class := devices.class_of(resource)) is not None:
             name = of_class["metadata"]["name"]
-            wanted.append((resource, "", {"deviceClassName": name, "count": count}))
-    return wanted
+            requests.append((resource, "", {"deviceClassName": name, "count": count}))
+    return requests
 
 
 def _of_request(
@@ -99,7 +99,7 @@ def _of_request(
     suit = [one for one in every if suits(devices, one, request)]
     usable = [one for one in suit if one.id[:2] not in incomplete]
     open_ = [one for one in usable if not is_tainted(one, request)]
-    taken = [one for one in open_ if one.id in held and not one.shared]
+    in_use = [one for one in open_ if one.id in held and not one.shared]
     text = f"{len(suit)} of {len(every)} devices suit class {name}"
     text += " and the selectors" if _selectors(request) else ""
     parts = []
@@ -108,9 +108,9 @@ def _of_request(
         parts.append(f"{lacking} are in incomplete pools: {', '.join(named[:_MOST_NAMED])}")
     if tainted := len(usable) - len(open_):
         parts.append(f"{tainted} are tainted and not tolerated")
-    if taken:
-        parts.append(f"{len(taken)} are held{_by_whom(taken, held, namespace)}")
-    if free := len(open_) - len(taken):
+    if in_use:
+        parts.append(f"{len(in_use)} are held{_by_whom(in_use, held, namespace)}")
+    if free := len(open_) - len(in_use):
         count = request.get("count") or 1
         parts.append(f"{free} free or shared, {count} wanted on one node")
     return "; ".join([text, *parts])
@@ -142,11 +142,11 @@ def is_tainted(device: DeviceView, request: Manifest) -> bool:
 
 
 def _by_whom(
-    taken: Sequence[DeviceView], held: dict[DeviceId, list[Holder]], namespace: str
+    in_use: Sequence[DeviceView], held: dict[DeviceId, list[Holder]], namespace: str
 ) -> str:
     counts = Counter(
         (pod or f"claim {claim}") if space == namespace else "other namespaces"
-        for one in taken
+        for one in in_use
         for space, claim, pod in held[one.id]
     )
     named = [f"{name} ({count})" for name, count in counts.most_common(_MOST_NAMED)]
@@ -157,15 +157,15 @@ def _by_whom(
 
 
 def _of_volumes(table: VolumeTable, claim: PersistentVolumeClaim) -> str:
-    wanted, of = wanted_size(claim), table.storage_class(claim.class_name)
+    size, of = wanted_size(claim), table.storage_class(claim.class_name)
     every = [
         table.volume(one.metadata.name) or one
         for one in table.everything("PersistentVolume")
         if isinstance(one, PersistentVolume) and one.class_name == claim.class_name
     ]
     free = [one for one in every if one.spec.claim_ref is None]
-    large = [one for one in free if size_of(one) >= wanted]
-    text = f"claim {claim.full_name} wants {wanted} of class {claim.class_name or '(none)'}: "
+    large = [one for one in free if size_of(one) >= size]
+    text = f"claim {claim.full_name} wants {size} of class {claim.class_name or '(none)'}: "
     text += f"{len(every)} volumes, {len(free)} of them free, {len(large)} large enough"
     if where := sorted({place for one in large for place in _places(one)}):
         text += f" ({', '.join(where[:_MOST_NAMED])})"
@@ -177,9 +177,9 @@ def _of_volumes(table: VolumeTable, claim: PersistentVolumeClaim) -> str:
 
 def cramped(table: VolumeTable, claim: PersistentVolumeClaim) -> list[CSIStorageCapacity]:
     """Return where there is too little room to make a claim's volume, as its driver says."""
-    wanted = wanted_size(claim)
+    size = wanted_size(claim)
     capacities = table.capacities(claim.class_name)
-    return [one for one in capacities if quantity_of(one.limit or 0) < wanted]
+    return [one for one in capacities if quantity_of(one.limit or 0) < size]
 
 
 def _places(volume: PersistentVolume) -> Iterator[str]:

@@ -100,15 +100,15 @@ class Verdicts(msgspec.Struct, frozen=True):
         rejects = self.verdict != 0
         total = rejects.sum(axis=0)
         stopped = np.bincount(self._first_line[total > 0], minlength=len(self.plugins)).tolist()
-        left = len(self.rows)
+        remaining = len(self.rows)
         steps = []
         for plugin, mine, rejected in zip(self.plugins, rejects, stopped, strict=True):
-            left -= rejected
+            remaining -= rejected
             steps.append(
                 FilterFunnel(
                     plugin,
                     rejected=rejected,
-                    left=left,
+                    left=remaining,
                     rejects=int(mine.sum()),
                     alone=int((mine & (total == 1)).sum()),
                 )
@@ -156,22 +156,22 @@ def judge(
     narrowing = _narrowing(snapshot, framework, pod) if left_out.any() else ""
     if narrowing and narrowing not in {plugin.name for plugin in framework.filter_plugins}:
         table.add(narrowing, left_out.astype(np.int32), (SUCCESS, begun.absent))
-    known: Shared = {} if shared is None else shared
-    asked: dict[str, Filtered] = {}
+    cache: Shared = {} if shared is None else shared
+    answers: dict[str, Filtered] = {}
     for plugin in framework.filter_plugins if begun.status.ok else ():
         if plugin.name in state.skip_filter:
             continue
         key = _shared_key(plugin, pod.info, snapshot)
-        found = None if key is None else known.get(key)
+        found = None if key is None else cache.get(key)
         if found is None:
             found = framework.filter_some([plugin], state, pod.info, snapshot, rows)
             if key is not None:
-                known[key] = found
-        asked[plugin.name] = found
+                cache[key] = found
+        answers[plugin.name] = found
     nominated = snapshot.nominated_pods(pod.info.priority, state.pod_key)
-    if nominated and asked:
-        asked = _with_nominated(snapshot, framework, pod.info, state, rows, asked)
-    for name, found in asked.items():
+    if nominated and answers:
+        answers = _with_nominated(snapshot, framework, pod.info, state, rows, answers)
+    for name, found in answers.items():
         if name == narrowing:
             table.add(name, left_out.astype(np.int32), (SUCCESS, begun.absent))
         table.add(name, found.verdict, found.statuses)
@@ -282,7 +282,7 @@ def _with_nominated(
     info: PodInfo,
     state: CycleState,
     rows: Rows,
-    asked: dict[str, Filtered],
+    answers: dict[str, Filtered],
 ) -> dict[str, Filtered]:
     """Return the verdicts with nominated pods counted on their nodes, where that rejects a node.
 
@@ -293,23 +293,23 @@ def _with_nominated(
     first = framework.judge_with_nominated(state, info, snapshot, rows[concerned], nominated)
     rejected = [at for at, status in zip(concerned.tolist(), first, strict=True) if not status.ok]
     if not rejected:
-        return asked
+        return answers
     plugins = {plugin.name: plugin for plugin in framework.filter_plugins}
-    lines = {name: found.verdict.copy() for name, found in asked.items()}
+    lines = {name: found.verdict.copy() for name, found in answers.items()}
     numbers = {
         name: {status: number for number, status in enumerate(found.statuses)}
-        for name, found in asked.items()
+        for name, found in answers.items()
     }
     for at in rejected:
         row = int(rows[at])
         # One node at a time: pods nominated to another one may matter to it otherwise.
         with snapshot.counting_nominated({row: nominated[row]}):
             for name, line in lines.items():
-                said = framework.filter_some(
+                status_ = framework.filter_some(
                     [plugins[name]], state.clone(), info, snapshot, rows[at : at + 1]
                 ).status(0)
-                line[at] = numbers[name].setdefault(said, len(numbers[name]))
+                line[at] = numbers[name].setdefault(status_, len(numbers[name]))
     return {
         name: Filtered(found.rows, lines[name], tuple(numbers[name]))
-        for name, found in asked.items()
+        for name, found in answers.items()
     }

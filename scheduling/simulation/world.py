@@ -244,23 +244,23 @@ class World:
 
     def full_names(self, keys: Iterable[Hashable]) -> Callable[[Hashable], str]:
         """Return what gives ``namespace/name`` of these keys."""
-        known = self.base.pod_names([key for key in keys if not isinstance(key, str)])
-        return lambda key: key if isinstance(key, str) else known.get(key, str(key))
+        names = self.base.pod_names([key for key in keys if not isinstance(key, str)])
+        return lambda key: key if isinstance(key, str) else names.get(key, str(key))
 
     def apply(self, objects: Iterable[Given], delete: Iterable[Gone]) -> None:
         """Add and replace, then delete; classes and namespaces first, since pods refer to them."""
         first = ("Namespace", "PriorityClass", "RuntimeClass")
-        for given in sorted(objects, key=lambda g: g.manifest["kind"] not in first):
+        for entry in sorted(objects, key=lambda g: g.manifest["kind"] not in first):
             self.base.go_on()
             try:
-                self._add(given)
+                self._add(entry)
             except Invalid as invalid:
-                self.errors += [below(given.path, error) for error in invalid.errors]
+                self.errors += [below(entry.path, error) for error in invalid.errors]
             except StatusError as error:
                 detail = error.message
-                self.errors.append(FieldError(INVALID, given.path, None, detail))
+                self.errors.append(FieldError(INVALID, entry.path, None, detail))
             except (QuantityError, SelectorError) as error:
-                self.errors.append(FieldError(INVALID, given.path, None, str(error)))
+                self.errors.append(FieldError(INVALID, entry.path, None, str(error)))
         leaving = list(delete)
         self._look_up((gone.namespace, gone.name) for gone in leaving if gone.kind == "Pod")
         for gone in leaving:
@@ -286,11 +286,11 @@ class World:
             Invalid: with every wrong field.
         """
         kind = manifest["kind"]
-        made: Manifest = msgspec.json.decode(msgspec.json.encode(manifest))
-        set_defaults(kind, made)
+        copy: Manifest = msgspec.json.decode(msgspec.json.encode(manifest))
+        set_defaults(kind, copy)
         if self.admission and kind in _CHECKED:
-            made = admit(kind, CREATE, made, None, None, self, NOBODY).manifest
-        return made
+            copy = admit(kind, CREATE, copy, None, None, self, NOBODY).manifest
+        return copy
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Take an object away that is neither a node nor a pod; an unknown one is fine."""
@@ -332,22 +332,22 @@ class World:
                 self._open_budgets.append(budget)
                 self._budget_rules[namespace, name] = manifest.get("spec") or {}
 
-    def _add(self, given: Given) -> None:
-        kind = given.manifest["kind"]
+    def _add(self, entry: Given) -> None:
+        kind = entry.manifest["kind"]
         # Admission and defaults change what they get, and the document is the caller's.
-        text = msgspec.json.encode(given.manifest)
+        text = msgspec.json.encode(entry.manifest)
         shape = slot = b""
-        if kind == "Node" and _TELLING_NAME.match(given.manifest["metadata"]["name"]):
-            slot = msgspec.json.encode(given.manifest["metadata"]["name"])
+        if kind == "Node" and _TELLING_NAME.match(entry.manifest["metadata"]["name"]):
+            slot = msgspec.json.encode(entry.manifest["metadata"]["name"])
             shape = text.replace(slot, _SLOT)
             if _SLOT + b":" in shape:
                 shape = b""
-            elif (known := self._nodes_by_shape.get(shape)) is not None:
-                self.put(kind, msgspec.json.decode(known.replace(_SLOT, slot)))
+            elif (admitted_text := self._nodes_by_shape.get(shape)) is not None:
+                self.put(kind, msgspec.json.decode(admitted_text.replace(_SLOT, slot)))
                 return
         manifest: Manifest = msgspec.json.decode(text)
         if kind == "Pod":
-            self._add_pod(manifest, given.path)
+            self._add_pod(manifest, entry.path)
             return
         set_defaults(kind, manifest)
         if kind == "PodGroup":

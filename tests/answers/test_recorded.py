@@ -58,8 +58,8 @@ def test_what_happened_is_played_as_it_was() -> None:
     assert abs(script.until - 3600) < 1
     found = {fate.pod: fate for fate in recorded.outcome(script).fates}
     old, job = found["default/old"], found["default/job"]
-    assert (old.node, old.bound_at, old.left) == ("a", 0.0, PodEnd.STAYS)
-    assert (job.node, job.left) == ("b", PodEnd.FINISHED)
+    assert (old.node, old.bound_at, old.end) == ("a", 0.0, PodEnd.STAYS)
+    assert (job.node, job.end) == ("b", PodEnd.FINISHED)
     assert job.waited == pytest.approx(60)
     assert job.left_at == pytest.approx(40 * 60, abs=1)
     assert found["default/waits"].bound_at is None
@@ -115,7 +115,7 @@ def test_pods_that_the_profiles_leave_alone_take_their_room_as_they_did() -> Non
         assert {fate.node for fate in found.values()} == {"a"}, outcome.title
         assert outcome.pods_on == {"a": 3}
         assert found["other"].waited == pytest.approx(60)
-        assert (found["named"].given, found["named"].waited) == (True, 0.0)
+        assert (found["named"].has_fixed_node, found["named"].waited) == (True, 0.0)
         assert found["gated"].came_at == pytest.approx(40 * 60, abs=1)
         assert found["gated"].waited == pytest.approx(waited)
         assert outcome.summary()["pods"] == 2

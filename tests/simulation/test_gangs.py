@@ -109,7 +109,7 @@ def test_what_is_foretold_charges_a_budget_of_groups_once_for_a_group():
         for n in range(2)
     )  # fmt: skip
     future.run(horizon=10.0)
-    held = {one.leaver.title: one.blocked_by for one in future.left}
+    held = {one.leaver.title: one.blocked_by for one in future.departures}
     assert held == {
         "a0": "",
         "a1": "",
