@@ -44,11 +44,11 @@ def attempt(
         sessions.note_end(error)
         reason = reason_of(error)
         if failures := trouble.note(reason) if trouble is not None else 1:
-            told = {"work": work, "error": reason, "failures": failures}
+            details = {"work": work, "error": reason, "failures": failures}
             if is_away:
-                logger.warning("lost_the_database", **told)
+                logger.warning("lost_the_database", **details)
             else:
-                logger.exception("pass_failed", **told)
+                logger.exception("pass_failed", **details)
         hang_up()
         return False
     if trouble is not None:

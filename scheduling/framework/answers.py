@@ -106,12 +106,12 @@ def rejection_of(plugin: Plugin, result: FilterResult, code: int, reason: int) -
     """Return a rejection as the result states it; ``reason`` is an index into its reasons."""
     try:
         reasons = result.reasons[reason]
-        told = Code(code)
+        status_code = Code(code)
     except (IndexError, ValueError) as cause:
         raise wrong(plugin, "Filter", f"code {code} with reason {reason}: {cause}") from cause
     if not isinstance(reasons, tuple):
         raise wrong(plugin, "Filter", "reasons must be tuples of strings")
-    return Status(told, reasons, plugin.name)
+    return Status(status_code, reasons, plugin.name)
 
 
 def check_scores(plugin: Plugin, point: str, scores: object, count: int) -> None:

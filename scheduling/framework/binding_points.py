@@ -102,9 +102,9 @@ class BindingPoints:
             self.meter.note(plugin.name, point, code, self.meter.clock() - begun)
 
     def _ask(
-        self, plugin: Plugin, point: str, function: Callable[..., object], *given: object
+        self, plugin: Plugin, point: str, function: Callable[..., object], *arguments: object
     ) -> Status:
-        return status_of(plugin, point, self._call(plugin, point, function, *given))
+        return status_of(plugin, point, self._call(plugin, point, function, *arguments))
 
     @metered("Reserve")
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
@@ -144,8 +144,8 @@ class BindingPoints:
         waits: dict[str, float] = {}
         for plugin in self.permit_plugins:
             answer = self._call(plugin, "Permit", plugin.permit, state, pod, node_name)
-            told, timeout = pair_of(plugin, "Permit", answer)
-            status = status_of(plugin, "Permit", told)
+            verdict, timeout = pair_of(plugin, "Permit", answer)
+            status = status_of(plugin, "Permit", verdict)
             if status.code is Code.WAIT:
                 if not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
                     raise wrong(plugin, "Permit", "timeout is not a number of seconds")

@@ -61,19 +61,19 @@ def filtered(answer: Any, names: Sequence[str], *, only_names: bool) -> Judgemen
         ExtenderFailed: it reports an error, names a node that it was not asked about, or is not an
             answer to a filter.
     """
-    told = _members(answer)
-    _check_error(told)
-    given, nodes = told.get("nodenames"), told.get("nodes")
-    if only_names and given is not None:
-        kept = _texts(given, "NodeNames")
+    members = _members(answer)
+    _check_error(members)
+    node_names, nodes = members.get("nodenames"), members.get("nodes")
+    if only_names and node_names is not None:
+        passed = _texts(node_names, "NodeNames")
     elif nodes is not None:
-        kept = _names_of(nodes)
+        passed = _names_of(nodes)
     else:
-        kept = []
+        passed = []
     return Judgement(
-        _asked_about(kept, names),
-        _reasons(told, "failednodes"),
-        _reasons(told, "failedandunresolvablenodes"),
+        _asked_about(passed, names),
+        _reasons(members, "failednodes"),
+        _reasons(members, "failedandunresolvablenodes"),
     )
 
 
@@ -112,13 +112,13 @@ def scores_of(answer: Any) -> dict[str, int]:
         raise ExtenderFailed("the answer is not a list of hosts with scores")
     found: dict[str, int] = {}
     for one in answer:
-        told = _members(one)
-        score = told.get("score")
+        members = _members(one)
+        score = members.get("score")
         if not isinstance(score, int) or isinstance(score, bool) or not 0 <= score <= HIGHEST_SCORE:
             raise ExtenderFailed(
                 f"a score must be a number from 0 to {HIGHEST_SCORE}: {score!r:.50}"
             )
-        found[str(told.get("host"))] = score
+        found[str(members.get("host"))] = score
     return found
 
 
@@ -144,8 +144,8 @@ def victims_of(answer: Any) -> dict[str, tuple[list[str], int]]:
         raise ExtenderFailed("NodeNameToMetaVictims is not an object")
     result: dict[str, tuple[list[str], int]] = {}
     for name, one in found.items():
-        told = _members({} if one is None else one)
-        pods, violations = told.get("pods") or [], told.get("numpdbviolations") or 0
+        members = _members({} if one is None else one)
+        pods, violations = members.get("pods") or [], members.get("numpdbviolations") or 0
         if not isinstance(pods, list):
             raise ExtenderFailed(f"the victims on {name:.253} are not a list")
         if not isinstance(violations, int) or isinstance(violations, bool):
@@ -186,20 +186,20 @@ def batch_of(answer: Any, names: Sequence[str], count: int) -> "list[Judgement |
     return found
 
 
-def _batch_item(told: Mapping[str, Any], names: Sequence[str]) -> Judgement:
-    _check_error(told)
-    given, scores = told.get("nodenames"), told.get("scores")
+def _batch_item(members: Mapping[str, Any], names: Sequence[str]) -> Judgement:
+    _check_error(members)
+    node_names, scores = members.get("nodenames"), members.get("scores")
     return Judgement(
-        None if given is None else _asked_about(_texts(given, "NodeNames"), names),
-        _reasons(told, "failednodes"),
-        _reasons(told, "failedandunresolvablenodes"),
+        None if node_names is None else _asked_about(_texts(node_names, "NodeNames"), names),
+        _reasons(members, "failednodes"),
+        _reasons(members, "failedandunresolvablenodes"),
         {} if scores is None else scores_of(scores),
     )
 
 
-def _check_error(told: Mapping[str, Any]) -> None:
-    if told.get("error"):
-        raise ExtenderFailed(str(told["error"])[:_LONGEST_REASON])
+def _check_error(members: Mapping[str, Any]) -> None:
+    if members.get("error"):
+        raise ExtenderFailed(str(members["error"])[:_LONGEST_REASON])
 
 
 def _members(answer: Any) -> dict[str, Any]:
@@ -209,10 +209,10 @@ def _members(answer: Any) -> dict[str, Any]:
     return {str(key).lower(): value for key, value in answer.items()}
 
 
-def _texts(given: Any, member: str) -> list[str]:
-    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+def _texts(value: Any, member: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise ExtenderFailed(f"{member} is not a list of names")
-    return given
+    return value
 
 
 def _names_of(nodes: Any) -> list[str]:
@@ -225,16 +225,16 @@ def _names_of(nodes: Any) -> list[str]:
     return [str(_members(_members(one).get("metadata")).get("name")) for one in items]
 
 
-def _asked_about(kept: Sequence[str], names: Sequence[str]) -> frozenset[str]:
-    found = frozenset(kept)
+def _asked_about(answered: Sequence[str], names: Sequence[str]) -> frozenset[str]:
+    found = frozenset(answered)
     others = found.difference(names)
     if others:
         raise ExtenderFailed(f"the answer names node {min(others)!r:.253}, which was not asked for")
     return found
 
 
-def _reasons(told: Mapping[str, Any], member: str) -> dict[str, str]:
-    found = told.get(member)
+def _reasons(members: Mapping[str, Any], member: str) -> dict[str, str]:
+    found = members.get(member)
     if found is None:
         return {}
     if not isinstance(found, dict):

@@ -54,8 +54,8 @@ class FilterPoint(BindingPoints):
         if not self._outside:
             return judged
         places = np.flatnonzero(judged.verdict == 0)
-        asked = self.filter_some(self._outside, state, pod, snapshot, judged.rows[places])
-        return judged if len(asked.statuses) == 1 else judged.narrowed(places, asked)
+        answer = self.filter_some(self._outside, state, pod, snapshot, judged.rows[places])
+        return judged if len(answer.statuses) == 1 else judged.narrowed(places, answer)
 
     @metered("Filter")
     def filter_inside(
@@ -93,8 +93,10 @@ class FilterPoint(BindingPoints):
         used = np.bincount(verdict, minlength=len(statuses)) > 0
         used[0] = True
         renumbered = (np.cumsum(used, dtype=np.int32) - 1)[verdict]
-        kept = tuple(status for status, is_used in zip(statuses, used, strict=True) if is_used)
-        return Filtered(rows, renumbered, kept)
+        used_statuses = tuple(
+            status for status, is_used in zip(statuses, used, strict=True) if is_used
+        )
+        return Filtered(rows, renumbered, used_statuses)
 
     def judge_with_nominated(
         self,

@@ -106,10 +106,10 @@ class _Connection(http.client.HTTPConnection):
         self._context = context
 
     def _seconds_left(self) -> float:
-        left = self.deadline - time.monotonic()
-        if left <= 0:
+        seconds = self.deadline - time.monotonic()
+        if seconds <= 0:
             raise TimeoutError("timed out")
-        return left
+        return seconds
 
     def connect(self) -> None:
         """Connect to the first address that answers."""

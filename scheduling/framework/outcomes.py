@@ -53,12 +53,12 @@ class Filtered(msgspec.Struct, frozen=True):
         found: list[int] = np.bincount(self.verdict, minlength=len(self.statuses)).tolist()
         return found
 
-    def narrowed(self, places: npt.NDArray[np.intp], asked: "Filtered") -> "Filtered":
-        """Return this with what ``asked`` says of the rows at ``places``, all of which pass."""
+    def narrowed(self, places: npt.NDArray[np.intp], other: "Filtered") -> "Filtered":
+        """Return this with what ``other`` says of the rows at ``places``, all of which pass."""
         verdict = self.verdict.copy()
         base = np.int32(len(self.statuses) - 1)
-        verdict[places] = np.where(asked.verdict > 0, asked.verdict + base, 0)
-        return Filtered(self.rows, verdict, (*self.statuses, *asked.statuses[1:]))
+        verdict[places] = np.where(other.verdict > 0, other.verdict + base, 0)
+        return Filtered(self.rows, verdict, (*self.statuses, *other.statuses[1:]))
 
     @property
     def feasible(self) -> Rows:

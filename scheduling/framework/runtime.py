@@ -459,8 +459,8 @@ class Framework(FilterPoint, GroupPoints):
             answer = self._call(
                 plugin, "PostFilter", plugin.post_filter, state, pod, snapshot, diagnosis, self
             )
-            told, verdict = pair_of(plugin, "PostFilter", answer)
-            result = told if isinstance(told, Nomination) else None
+            nominated, verdict = pair_of(plugin, "PostFilter", answer)
+            result = nominated if isinstance(nominated, Nomination) else None
             status = status_of(plugin, "PostFilter", verdict)
             if status.ok or status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
                 return result, status.by(plugin.name)

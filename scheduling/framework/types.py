@@ -294,7 +294,7 @@ class NodeStatuses(Mapping[str, Status]):
         self._verdict = verdict
         self._statuses = statuses
         self._names = names
-        self._made: dict[str, Status] | None = None
+        self._cached: dict[str, Status] | None = None
 
     def rows_with(self, code: Code) -> npt.NDArray[np.intp]:
         """Return the rows whose status has the code, in order."""
@@ -303,11 +303,11 @@ class NodeStatuses(Mapping[str, Status]):
         return found
 
     def _by_name(self) -> dict[str, Status]:
-        if self._made is None:
+        if self._cached is None:
             names, statuses = self._names, self._statuses
             pairs = zip(self.rows.tolist(), self._verdict.tolist(), strict=True)
-            self._made = {names[row]: statuses[number] for row, number in pairs}
-        return self._made
+            self._cached = {names[row]: statuses[number] for row, number in pairs}
+        return self._cached
 
     def __getitem__(self, name: str) -> Status:
         return self._by_name()[name]

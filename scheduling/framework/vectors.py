@@ -129,24 +129,24 @@ def resource_columns(
     found = asked_for(table, pod, resource, nonzero=nonzero)
     if found is None:
         return None
-    asked, column = found
+    request, column = found
     if nonzero and column < 2:
-        return asked, table.allocatable[:, column], table.nonzero_requested[:, column]
-    return asked, table.allocatable[:, column], table.requested[:, column]
+        return request, table.allocatable[:, column], table.nonzero_requested[:, column]
+    return request, table.allocatable[:, column], table.requested[:, column]
 
 
 def asked_for(
     table: NodeTable, pod: PodInfo, resource: str, *, nonzero: bool
 ) -> tuple[int, int] | None:
     """Return what the pod asks for of a resource, and its column; see ``resource_columns``."""
-    asked = (pod.scored_requests if nonzero else pod.requests).get(resource, 0)
+    request = (pod.scored_requests if nonzero else pod.requests).get(resource, 0)
     if resource == "cpu":
-        return asked, 0
+        return request, 0
     if resource == "memory":
-        return asked, 1
-    if resource != "ephemeral-storage" and (asked == 0 or not table.is_counted(resource)):
+        return request, 1
+    if resource != "ephemeral-storage" and (request == 0 or not table.is_counted(resource)):
         return None
-    return asked, table.resource(resource)
+    return request, table.resource(resource)
 
 
 def scored_resources(
@@ -169,9 +169,9 @@ def scored_resources(
         elif name == "memory":
             found += (1, weight, requests.get(name, 0))
         else:
-            taken = asked_for(table, pod, name, nonzero=nonzero)
-            if taken is not None:
-                found += (taken[1], weight, taken[0])
+            request = asked_for(table, pod, name, nonzero=nonzero)
+            if request is not None:
+                found += (request[1], weight, request[0])
     return found
 
 

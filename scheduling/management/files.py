@@ -178,14 +178,14 @@ def of_placement(document: Any) -> Any:
     """Return a node with what matters to placement; anything else as it is."""
     if not isinstance(document, dict) or document.get("kind") != "Node":
         return document
-    kept = {key: document[key] for key in ("apiVersion", "kind") if key in document}
+    reduced = {key: document[key] for key in ("apiVersion", "kind") if key in document}
     for part, names in _OF_NODES.items():
         value = document.get(part)
         if isinstance(value, dict):
-            kept[part] = {name: value[name] for name in names if name in value}
+            reduced[part] = {name: value[name] for name in names if name in value}
         elif value is not None:
-            kept[part] = value
-    return kept
+            reduced[part] = value
+    return reduced
 
 
 def _flat(nested: list[Any]) -> Iterator[Any]:

@@ -52,7 +52,7 @@ def run(
     *,
     about: tuple[str, ...] = (),
     extra: Extra | None = None,
-    given: Mapping[str, KubeSchedulerConfiguration] | None = None,
+    configurations: Mapping[str, KubeSchedulerConfiguration] | None = None,
 ) -> None:
     """Play a script under each policy asked for, print the outcome, and write the report.
 
@@ -63,13 +63,13 @@ def run(
         err: for progress.
         about: sentences for the report.
         extra: makes an outcome to begin with.
-        given: configurations by title, beside those of ``--policy``.
+        configurations: by title, beside those of ``--policy``.
 
     Raises:
         CommandError: a policy or an object is wrong, or the report cannot be written.
     """
     chosen = [(name, _configuration(name, script)) for name in options["policy"]]
-    chosen += (given or {}).items()
+    chosen += (configurations or {}).items()
     if not chosen:
         own = script.configuration
         if own is not None:
@@ -115,8 +115,8 @@ def run(
         out.write(tables.comparison_table(found))
     if options["report"]:
         nodes = outcomes[-1].samples[0].nodes if outcomes[-1].samples else 0
-        told = (*about, f"{script.pod_count} pods on {nodes} nodes, seed {script.seed}.")
-        text = page(f"Stowage: {script.title}", told, outcomes, found)
+        sentences = (*about, f"{script.pod_count} pods on {nodes} nodes, seed {script.seed}.")
+        text = page(f"Stowage: {script.title}", sentences, outcomes, found)
         try:
             Path(options["report"]).write_text(text, encoding="utf-8")
         except OSError as error:
@@ -137,8 +137,8 @@ def _configuration(name: str, script: Script) -> KubeSchedulerConfiguration:
     if name in policies.NAMES:
         return _by_name(name, script)
     if not Path(name).exists():
-        known = ", ".join(policies.NAMES)
-        raise CommandError(f"--policy {name}: neither a file nor one of {known}")
+        names = ", ".join(policies.NAMES)
+        raise CommandError(f"--policy {name}: neither a file nor one of {names}")
     try:
         found = list(files.single(files.documents(name)))
         if len(found) != 1 or not isinstance(found[0], dict):

@@ -72,7 +72,7 @@ class ExpandedDocuments:
         for name, times in Counter(_meta(one).get("name") for one in nodes).items():
             if name and times > 1:
                 self.notes.append(f"Node {name}: is given {times} times, and the last one counts")
-        self.documents = [made for one in documents for made in self._with_pods(one)]
+        self.documents = [expanded for one in documents for expanded in self._with_pods(one)]
 
     def _with_pods(self, document: Any) -> Iterator[Any]:
         kind = document.get("kind") if isinstance(document, dict) else None
@@ -143,10 +143,12 @@ class ExpandedDocuments:
         completions = spec.get("completions")
         if completions is None:
             return parallel
-        left = max(0, int(completions) - int(status.get("succeeded") or 0))
-        if left > parallel:
-            self._note(document, f"{parallel} of its {left} pods are placed: no more run at a time")
-        return min(parallel, left)
+        remaining = max(0, int(completions) - int(status.get("succeeded") or 0))
+        if remaining > parallel:
+            self._note(
+                document, f"{parallel} of its {remaining} pods are placed: no more run at a time"
+            )
+        return min(parallel, remaining)
 
     def _present(self, kind: str, document: Manifest, spec: Manifest, template: Manifest) -> int:
         selector = _selector(kind, spec)
@@ -172,7 +174,7 @@ class ExpandedDocuments:
     def _daemons(self, document: Manifest, template: Manifest) -> Iterator[Manifest]:
         daemon = daemon_set_rules.Daemon(template)
         selector = _selector("DaemonSet", document["spec"])
-        taken = {
+        occupied = {
             _node_of(pod)
             for pod in self._active()
             if _namespace(pod) == _namespace(document)
@@ -181,7 +183,7 @@ class ExpandedDocuments:
         }
         spec = template.get("spec") or {}
         base = {**spec, "tolerations": daemon_set_rules.tolerations(spec)}
-        left = 0
+        excluded = 0
         for manifest in self._nodes:
             node = msgspec.convert(
                 {"metadata": manifest.get("metadata") or {}, "spec": manifest.get("spec") or {}},
@@ -191,14 +193,14 @@ class ExpandedDocuments:
             judged = daemon.judge(
                 daemon_set_rules.DaemonNode(name, node.metadata.labels, node.spec.taints)
             )
-            left += not judged.runs
-            if judged.runs and name not in taken:
+            excluded += not judged.runs
+            if judged.runs and name not in occupied:
                 own = {**template, "spec": daemon_set_rules.pinned(base, name)}
                 pod, claims = self._pod(document, own, 0)
                 yield from self._with_claims(document, pod, claims)
-        if left:
+        if excluded:
             self._note(
-                document, f"belongs on {len(self._nodes) - left} of {len(self._nodes)} nodes"
+                document, f"belongs on {len(self._nodes) - excluded} of {len(self._nodes)} nodes"
             )
 
     def _pod(
@@ -220,25 +222,25 @@ class ExpandedDocuments:
         }
         claims: dict[str, Manifest] = {}
         if kind == "StatefulSet":
-            known = {**owner, "metadata": {"name": name, "namespace": namespace}}
+            set_ = {**owner, "metadata": {"name": name, "namespace": namespace}}
             history = {"metadata": {"name": name}, "data": {"spec": {"template": template}}}
-            template = stateful_set_rules.template_for(known, history, number)
-            made = stateful_set_rules.claims_for(known, number)
+            template = stateful_set_rules.template_for(set_, history, number)
+            own_claims = stateful_set_rules.claims_for(set_, number)
             names = [
                 _meta(one).get("name") for one in owner["spec"].get("volumeClaimTemplates") or ()
             ]
-            claims = {str(own): one for own, one in zip(names, made, strict=True)}
+            claims = {str(own): one for own, one in zip(names, own_claims, strict=True)}
         meta = _meta(template)
-        kept = {key: meta[key] for key in ("labels", "annotations") if meta.get(key)}
+        copied = {key: meta[key] for key in ("labels", "annotations") if meta.get(key)}
         if kind in ("Job", "CronJob"):
-            kept["labels"] = {**(kept.get("labels") or {}), **dict.fromkeys(_JOB_LABELS, name)}
+            copied["labels"] = {**(copied.get("labels") or {}), **dict.fromkeys(_JOB_LABELS, name)}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
                 "name": f"{name}-{number}",
                 "namespace": namespace,
-                **kept,
+                **copied,
                 "ownerReferences": [reference],
             },
             "spec": template.get("spec") or {},
@@ -308,11 +310,11 @@ class ExpandedDocuments:
         """Return whether the files say nothing of what a claim that they have is bound to."""
         spec = claim.get("spec") or {}
         name = self._class_of({**claim, "spec": spec})
-        known = any(_meta(one).get("name") == name for one in self._classes)
+        has_class = any(_meta(one).get("name") == name for one in self._classes)
         volumes = any(
             ((one.get("spec") or {}).get("storageClassName") or "") == name for one in self._volumes
         )
-        return not (spec.get("volumeName") or known or volumes)
+        return not (spec.get("volumeName") or has_class or volumes)
 
     def _note(self, document: Manifest, text: str) -> None:
         name = _meta(document).get("name") or "without a name"
@@ -354,10 +356,10 @@ def _node_of(pod: Manifest) -> str:
 
 def _selector(kind: str, spec: Manifest) -> Selector | None:
     """Return which pods are a workload's; ``None`` where it does not say, as Jobs do not."""
-    given = spec.get("selector")
+    selector = spec.get("selector")
     if kind == "ReplicationController":
-        labels = given or _meta(spec.get("template") or {}).get("labels")
+        labels = selector or _meta(spec.get("template") or {}).get("labels")
         return selector_from_set(labels) if labels else None
-    if not given:
+    if not selector:
         return None
-    return selector_from_label_selector(msgspec.convert(given, LabelSelector))
+    return selector_from_label_selector(msgspec.convert(selector, LabelSelector))

@@ -70,8 +70,8 @@ class DefaultPreemption:
         """Return the node to make room on, Unschedulable when there is none."""
         nominated = state.nominated_node
         if pod.preemption_policy == NEVER or nominated:
-            told = diagnosis.node_to_status.get(nominated, diagnosis.absent)
-            allowed, why = eligible(pod, nominated, told, snapshot)
+            rejection = diagnosis.node_to_status.get(nominated, diagnosis.absent)
+            allowed, why = eligible(pod, nominated, rejection, snapshot)
             if not allowed:
                 return None, unschedulable(f"preemption: {why}")
         found = self._search(state, pod, snapshot, potential_rows(diagnosis, snapshot), handle)
@@ -183,11 +183,11 @@ def _left_by_extenders(
 
     Rule: preemption.go ``callExtenders``: each gets what the one before it left.
     """
-    left = tuple(candidates)
+    remaining = tuple(candidates)
     for extender in handle.extenders:
-        if left:
-            left = tuple(extender.process_preemption(state, pod, snapshot, left))
-    return left
+        if remaining:
+            remaining = tuple(extender.process_preemption(state, pod, snapshot, remaining))
+    return remaining
 
 
 def _no_need(name: str) -> Status:
@@ -197,22 +197,22 @@ def _no_need(name: str) -> Status:
 
 def potential_rows(diagnosis: Diagnosis, snapshot: NodeTable) -> Rows:
     """Return the rows that reject the pod in a way that removing pods may change, in order."""
-    told = diagnosis.node_to_status
-    if isinstance(told, NodeStatuses):
-        known = told.rows
+    statuses = diagnosis.node_to_status
+    if isinstance(statuses, NodeStatuses):
+        rejecting = statuses.rows
         alike = bool(diagnosis.counts) and all(
             status.code is Code.UNSCHEDULABLE for status, _ in diagnosis.counts
         )
-        found = known if alike else told.rows_with(Code.UNSCHEDULABLE)
+        found = rejecting if alike else statuses.rows_with(Code.UNSCHEDULABLE)
     else:
-        there = {name: row for name in told if (row := snapshot.row_of(name)) is not None}
-        known = np.array([*there.values()], np.intp)
-        chosen = [row for name, row in there.items() if told[name].code is Code.UNSCHEDULABLE]
+        there = {name: row for name in statuses if (row := snapshot.row_of(name)) is not None}
+        rejecting = np.array([*there.values()], np.intp)
+        chosen = [row for name, row in there.items() if statuses[name].code is Code.UNSCHEDULABLE]
         found = np.array(chosen, np.intp)
     if diagnosis.absent.code is not Code.UNSCHEDULABLE:
         return found
     rows = snapshot.rows()
-    return np.concatenate((found, rows[~np.isin(rows, known)]))
+    return np.concatenate((found, rows[~np.isin(rows, rejecting)]))
 
 
 def eligible(
@@ -326,7 +326,7 @@ def split_by_budget(
 
     Rule: ``filterPodsWithPDBViolation``. Budgets are used up in the order of the pods.
     """
-    left = [budget.disruptions_allowed for budget in budgets]
+    disruptions = [budget.disruptions_allowed for budget in budgets]
     violating: list[PodRecord] = []
     fine: list[PodRecord] = []
     for other in pods:
@@ -334,8 +334,8 @@ def split_by_budget(
         for number, budget in enumerate(budgets):
             if other.name in budget.disrupted or not budget.guards(other.info, compatibility):
                 continue
-            left[number] -= 1
-            violates = violates or left[number] < 0
+            disruptions[number] -= 1
+            violates = violates or disruptions[number] < 0
         (violating if violates else fine).append(other)
     return violating, fine
 

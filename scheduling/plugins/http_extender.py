@@ -268,7 +268,7 @@ class HTTPExtender:
         empty = {"NodeNameToVictims": None, "NodeNameToMetaVictims": None}
         body = msgspec.json.encode({"Pod": self._pod(state, pod), **empty, member: victims})
         answered = self._ask(self._args.preempt_verb, body, protocol.victims_of)
-        left: list[Candidate] = []
+        remaining: list[Candidate] = []
         for name, (named, violations) in answered.items():
             if name not in there:
                 raise ExtenderFailed(f"the answer names node {name!r:.253}, which is no candidate")
@@ -284,8 +284,8 @@ class HTTPExtender:
                         f" {name}, but the pod is not found on that node"
                     )
             chosen = tuple(by_uid[uid] for uid in dict.fromkeys(named))
-            left.append(Candidate(node_name=name, victims=chosen, pdb_violations=violations))
-        return left
+            remaining.append(Candidate(node_name=name, victims=chosen, pdb_violations=violations))
+        return remaining
 
     def _victims(
         self, records: Sequence[PodRecord], candidates: Sequence[Candidate]

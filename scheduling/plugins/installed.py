@@ -121,11 +121,11 @@ def _read(point: EntryPoint) -> InstalledPlugin:
 
     def make(args: msgspec.Struct) -> Plugin:
         try:
-            made: Plugin = kind() if args_type is None else kind(args)
+            plugin: Plugin = kind() if args_type is None else kind(args)
         except Exception as cause:
             text = f"plugin {point.name!r} cannot be made: {type(cause).__name__}: {cause}"
             raise ConfigurationError(text) from cause
-        return made
+        return plugin
 
     info = PluginInfo(points=points, args_type=args_type or NoArgs)
     return InstalledPlugin(info, make, _package(point))

@@ -133,10 +133,10 @@ class NodeAffinity:
             return error(aggregate(pod.preferred.errors))
         affinity = pod.pod.spec.affinity
         node_affinity = affinity.node_affinity if affinity else None
-        stated = node_affinity and (
+        preferred = node_affinity and (
             node_affinity.preferred_during_scheduling_ignored_during_execution
         )
-        return SUCCESS if stated or self._prefers else SKIP
+        return SUCCESS if preferred or self._prefers else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
         """Return the sum of the weights of matching preferred terms, the profile's included."""

@@ -30,10 +30,10 @@ class NodeName:
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
         """Reject every node but the named one."""
-        wanted = pod.pod.spec.node_name
-        if not wanted:
+        node_name = pod.pod.spec.node_name
+        if not node_name:
             return None
-        row = snapshot.row_of(wanted)
+        row = snapshot.row_of(node_name)
         return FilterResult.rejecting(
             rows != (-1 if row is None else row), Code.UNSCHEDULABLE_AND_UNRESOLVABLE, REASON
         )

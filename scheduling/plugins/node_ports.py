@@ -44,8 +44,8 @@ class NodePorts:
         """Reject nodes where some pod has a port that meets one of this pod's."""
         if not pod.host_ports:
             return None
-        taken = self._conflicts(pod, snapshot).rows[rows] > 0
-        return FilterResult.rejecting(taken, Code.UNSCHEDULABLE, REASON)
+        conflicts = self._conflicts(pod, snapshot).rows[rows] > 0
+        return FilterResult.rejecting(conflicts, Code.UNSCHEDULABLE, REASON)
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
         """Return nothing for pods without host ports."""
@@ -56,12 +56,10 @@ class NodePorts:
         return self._conflicts(pod, snapshot), (Code.UNSCHEDULABLE, (REASON,))
 
     def _conflicts(self, pod: PodInfo, snapshot: NodeTable) -> Counter:
-        wanted = pod.host_ports
+        ports = pod.host_ports
 
         def meets(other: PodInfo) -> int:
-            return int(
-                any(conflict(mine, theirs) for mine in wanted for theirs in other.host_ports)
-            )
+            return int(any(conflict(mine, theirs) for mine in ports for theirs in other.host_ports))
 
         reach = Reach((HOST_PORT,))
-        return snapshot.counter((NAME, wanted), meets, live_only=False, reach=reach)
+        return snapshot.counter((NAME, ports), meets, live_only=False, reach=reach)

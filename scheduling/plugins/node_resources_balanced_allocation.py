@@ -49,11 +49,11 @@ class NodeResourcesBalancedAllocation:
         after: list[Float64] = []
         before: list[Float64] = []
         has: list[npt.NDArray[np.bool_]] = []
-        for asked, allocatable, requested in self._columns(pod, snapshot):
+        for request, allocatable, requested in self._columns(pod, snapshot):
             room, used = allocatable[rows], requested[rows]
             present = room != 0
             divisor = np.where(present, room, 1)
-            after.append(_fraction(used + asked, divisor, present))
+            after.append(_fraction(used + request, divisor, present))
             before.append(_fraction(used, divisor, present))
             has.append(present)
         with_pod = _balance(after, has, len(rows))

@@ -190,12 +190,12 @@ class NodeResourcesFit:
         """Return the weighted mean over resources of which the node has any."""
         total = np.zeros(len(rows), np.int64)
         weights = np.zeros(len(rows), np.int64)
-        for weight, asked, allocatable, requested in self._columns(pod, snapshot):
+        for weight, request, allocatable, requested in self._columns(pod, snapshot):
             room = allocatable[rows]
             add_resource(
                 total,
                 weights,
-                self._resource_score(requested[rows] + asked, np.maximum(room, 1)),
+                self._resource_score(requested[rows] + request, np.maximum(room, 1)),
                 room,
                 weight,
                 skip_zero_scores=self._round,

@@ -68,11 +68,11 @@ def registrations(
         registered: what plugins with ``events_to_register`` say themselves, by name
             (``Framework.events``).
     """
-    given = registered or {}
+    by_plugin = registered or {}
     found: dict[str, Sequence[Registration]] = {}
     for name in profile.all_plugins():
-        if name in given:
-            found[name] = given[name]
+        if name in by_plugin:
+            found[name] = by_plugin[name]
         elif name in _BUILT_IN:
             found[name] = _BUILT_IN[name](profile)
         else:
@@ -230,19 +230,19 @@ def _node_grew(pod: Pod, event: ClusterEvent) -> bool:
     if not isinstance(event.new, Node):
         return False
     now = _allocatable(event.new)
-    asked = _asked(pod)
-    wanted = {
+    requests = _asked(pod)
+    required = {
         name: quantity
-        for name, quantity in asked.items()
+        for name, quantity in requests.items()
         if name in _NEVER_DEVICES or now.get(name, _ZERO).sign > 0 or not _serve(event, name)
     }
-    wanted["pods"] = Quantity.of(1)
-    if any(never(quantity, now.get(name, _ZERO)) for name, quantity in wanted.items()):
+    required["pods"] = Quantity.of(1)
+    if any(never(quantity, now.get(name, _ZERO)) for name, quantity in required.items()):
         return False
-    if not isinstance(event.old, Node) or not asked.keys() <= wanted.keys():
+    if not isinstance(event.old, Node) or not requests.keys() <= required.keys():
         return True
     before = _allocatable(event.old)
-    return any(now.get(name, _ZERO) > before.get(name, _ZERO) for name in wanted)
+    return any(now.get(name, _ZERO) > before.get(name, _ZERO) for name in required)
 
 
 def _asked(pod: Pod) -> dict[str, Quantity]:
@@ -278,12 +278,12 @@ def _serves(pod: Pod, event: ClusterEvent) -> bool:
     new = event.new
     if not isinstance(new, dict):
         return True
-    asked = pod_requests(pod)
+    requests = pod_requests(pod)
     named = (new.get("spec") or {}).get("extendedResourceName")
     if isinstance(event.old, dict):
         before = (event.old.get("spec") or {}).get("extendedResourceName")
-        return named != before and named in asked
-    return named in asked or f"{_IMPLICIT}{new['metadata']['name']}" in asked
+        return named != before and named in requests
+    return named in requests or f"{_IMPLICIT}{new['metadata']['name']}" in requests
 
 
 # --- topology ------------------------------------------------------------------------------------
@@ -315,8 +315,8 @@ class _SpreadHints:
         Only a node with all the topology keys is in domains at all.
         """
         constraints = _hard_constraints(pod)
-        stated = pod.spec.topology_spread_constraints
-        keys = [one.topology_key for one in constraints] if stated else self._default_keys
+        own = pod.spec.topology_spread_constraints
+        keys = [one.topology_key for one in constraints] if own else self._default_keys
         old, new = _node_of(event.old), _node_of(event.new)
         was, is_in = _has_keys(old, keys), _has_keys(new, keys)
         if was != is_in:
@@ -328,7 +328,7 @@ class _SpreadHints:
         before, after = old.metadata.labels, new.metadata.labels
         if any(before[key] != after[key] for key in keys):
             return True
-        by_affinity = not stated or any(
+        by_affinity = not own or any(
             one.node_affinity_policy in (None, "", "Honor") for one in constraints
         )
         return by_affinity and before != after and self._affinity_flips(pod, old, new)
@@ -384,8 +384,8 @@ _HARD = "DoNotSchedule"
 
 
 def _hard_constraints(pod: Pod) -> list[TopologySpreadConstraint]:
-    stated = pod.spec.topology_spread_constraints
-    return [constraint for constraint in stated if constraint.when_unsatisfiable == _HARD]
+    constraints = pod.spec.topology_spread_constraints
+    return [constraint for constraint in constraints if constraint.when_unsatisfiable == _HARD]
 
 
 def _counted_by(constraint: TopologySpreadConstraint, pod: Pod) -> Selector:
@@ -510,15 +510,15 @@ def _affinity_nodes(pod: Pod, event: ClusterEvent) -> bool:
     before = event.old.metadata.labels
     if any(key in after and before.get(key) != after[key] for key in near):
         return True
-    left = {key for key, value in before.items() if after.get(key) != value}
-    if any(key in left for key in near) and _first_of_its_kind(pod):
+    gone = {key for key, value in before.items() if after.get(key) != value}
+    if any(key in gone for key in near) and _first_of_its_kind(pod):
         return True
-    if any(term.topology_key in left for term in _anti_affinity_terms(pod)):
+    if any(term.topology_key in gone for term in _anti_affinity_terms(pod)):
         return True
     repelling = event.repelling
     if repelling is None:
-        return bool(left)
-    return any(term.topology_key in left and _repels(term, pod) for term in repelling)
+        return bool(gone)
+    return any(term.topology_key in gone and _repels(term, pod) for term in repelling)
 
 
 def _repels(term: AffinityTerm, pod: Pod) -> bool:

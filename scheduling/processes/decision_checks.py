@@ -104,7 +104,7 @@ def check(record: Record) -> tuple[Result, list[str]]:
     try:
         if replay.framework_of(record).extenders:
             return "impossible", ["the profile has extenders, which are not asked again"]
-        made = replay.make_again(record)
+        repeated = replay.make_again(record)
     except Expired as error:
         return "impossible", [str(error)]
-    return ("differs", list(made.differences)) if made.differences else ("same", [])
+    return ("differs", list(repeated.differences)) if repeated.differences else ("same", [])

@@ -81,8 +81,8 @@ def run_duties(loop: Loop) -> None:
     try:
         while not loop.stopping():
             patience = pause
-            if news.came() and (left := controllers.rest_left()) > 0:
-                patience = min(patience, left)
+            if news.came() and (rest := controllers.rest_left()) > 0:
+                patience = min(patience, rest)
             elif news.taken():
                 passes.attempt(loop.name, controllers.begin_promptly, raises_if_away=True)
             failed = [duty for duty in duties if not duty.run_if_due(loop)]
@@ -232,18 +232,18 @@ def pack_and_seal(loop: Loop) -> None:
     while not loop.stopping():
         loop.busy()
         started = time.monotonic()
-        kept: list[int] = []
+        counts: list[int] = []
         for work, keep in (("seal", seals.seal), ("pack", _pack)):
-            note = partial(_note, kept, keep)
+            note = partial(_note, counts, keep)
             passes.attempt(work, note, raises_if_away=True, trouble=troubles[work])
-        rest = _REST * (time.monotonic() - started) if any(kept) else _NOTHING_TO_KEEP_SECONDS
+        rest = _REST * (time.monotonic() - started) if any(counts) else _NOTHING_TO_KEEP_SECONDS
         rest = max(rest, _LOOK_SECONDS)
         heartbeats.beat(loop.name, rest + attempt_seconds())
         loop.pause(rest)
 
 
-def _note(kept: list[int], keep: Callable[[], int]) -> None:
-    kept.append(keep())
+def _note(counts: list[int], keep: Callable[[], int]) -> None:
+    counts.append(keep())
 
 
 def _pack() -> int:

@@ -75,12 +75,12 @@ class Messages(Consumer):  # type: ignore[misc]  # Celery has no types
     def _wait(self, error: Exception) -> None:
         reason = reason_of(error)
         if failures := self._trouble.note(reason):
-            known = (*self.conninfo.channel_errors, *self.conninfo.connection_errors)
+            expected = (*self.conninfo.channel_errors, *self.conninfo.connection_errors)
             logger.warning(
                 "broker_does_not_work",
                 error=reason,
                 failures=failures,
-                exc_info=None if isinstance(error, known) else error,
+                exc_info=None if isinstance(error, expected) else error,
             )
         end = time.monotonic() + AGAIN_SECONDS
         while time.monotonic() < end and not stopping():

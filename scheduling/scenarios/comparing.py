@@ -134,7 +134,7 @@ def _pods(by_pod: Sequence[dict[str, PodTimeline]]) -> list[PodDifference]:
         if len(fates) < len(by_pod):
             continue
         gaps = [abs(_gap(fate, other)) for other in fates[1:]]
-        if max(gaps) > 1 or any(other.left is not fate.end for other in fates[1:]):
+        if max(gaps) > 1 or any(other.end is not fate.end for other in fates[1:]):
             ranked.append((max(gaps), pod, fates))
     ranked.sort(key=lambda one: (-one[0], one[1]))
     return [

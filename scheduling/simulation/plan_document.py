@@ -441,16 +441,16 @@ def _objects(body: Field, kinds: Sequence[str]) -> Iterable[tuple[str, Manifest]
     entries = body.items("objects")
     if not entries:
         body.errors.append(FieldError(REQUIRED, body.child("objects")))
-    for number, value in enumerate(entries):
+    for number, one_ in enumerate(entries):
         path = f"{body.child('objects')}[{number}]"
-        listed: list[tuple[str, Any]] = [(path, value)]
-        if isinstance(value, dict) and value.get("kind") in _LISTS:
-            items = value.get("items")
+        listed: list[tuple[str, Any]] = [(path, one_)]
+        if isinstance(one_, dict) and one_.get("kind") in _LISTS:
+            items = one_.get("items")
             if items is not None and not isinstance(items, list):
                 detail = "must be a list"
                 body.errors.append(FieldError(TYPE_INVALID, f"{path}.items", None, detail))
                 continue
-            of = str(value["kind"]).removesuffix("List")
+            of = str(one_["kind"]).removesuffix("List")
             inner = [
                 {"kind": of, **one} if of and isinstance(one, dict) else one for one in items or ()
             ]

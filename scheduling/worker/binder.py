@@ -653,9 +653,9 @@ class Binder:
         condition = ending.condition(
             ending.PREEMPTED, f"{decision.profile}: preempting to accommodate a higher priority pod"
         )
-        left = list(leaving_rows.items())
-        for first in range(0, len(left), _VICTIMS_AT_ONCE):
-            some = dict(left[first : first + _VICTIMS_AT_ONCE])
+        pairs = list(leaving_rows.items())
+        for first in range(0, len(pairs), _VICTIMS_AT_ONCE):
+            some = dict(pairs[first : first + _VICTIMS_AT_ONCE])
             with acting(made_room):
                 gone = self._delete(some, condition, now)
             for pod_id in gone:
@@ -667,14 +667,14 @@ class Binder:
 
         Where one of a group may not be deleted, the victims are deleted one by one.
         """
-        wanted = [
+        deletions = [
             Deletion(namespace=row.namespace, name=row.name, uid=row.uid, condition=condition)
             for row in rows.values()
         ]
         together = bool(self._mirror.snapshot.groups)
         try:
             with leaving(list(rows), condition, now=now) if together else nullcontext():
-                found = delete_pods_each(wanted, now=now)
+                found = delete_pods_each(deletions, now=now)
         except StatusError as error:
             if len(rows) > 1:
                 each = ({pod_id: row} for pod_id, row in rows.items())
@@ -699,18 +699,18 @@ class Binder:
         """
         if len(self.recorder):
             self.finish_batch(now)
-        left = math.inf if most is None else most
-        left -= self.recorder.record(most)
+        budget = math.inf if most is None else most
+        budget -= self.recorder.record(most)
         queue = self._mirror.queue
-        if left > 0 and queue.has_changes:
+        if budget > 0 and queue.has_changes:
             with wake.without_scheduler():
-                left -= self.refused.move(queue, int(min(left, _MOVES_AT_ONCE)))
-        if left > 0:
+                budget -= self.refused.move(queue, int(min(budget, _MOVES_AT_ONCE)))
+        if budget > 0:
             if self._traced:
                 traced = list(self._traced)
                 self._traced.clear()
                 traces.send(traced)
-            self._events.write(now, None if most is None else int(left))
+            self._events.write(now, None if most is None else int(budget))
         return not self.has_news
 
     @property

@@ -21,7 +21,7 @@ class BatchSize:
 
     def __init__(self, batch: int) -> None:
         self._usual = self.limit = batch
-        self._left = self._before = 0
+        self._suspects = self._before = 0
 
     def failed(self, batch: Sequence[PendingPod], error: Exception, now: float) -> None:
         """Note that a batch failed; set its pod aside if it was alone in it.
@@ -34,7 +34,7 @@ class BatchSize:
             # One of these, or of the batch before, whose binding was still under way.
             suspects = len(batch) + self._before
             if suspects:
-                self._left, self.limit = suspects, max(1, min(self._usual, suspects) // 2)
+                self._suspects, self.limit = suspects, max(1, min(self._usual, suspects) // 2)
         elif len(batch) > 1:
             self.limit = max(1, len(batch) // 2)
         elif batch:
@@ -54,9 +54,9 @@ class BatchSize:
         return self.limit < self._usual
 
     def _decided(self, count: int) -> None:
-        self._left -= count
-        if self._left <= 0:
-            self.limit, self._left = self._usual, 0
+        self._suspects -= count
+        if self._suspects <= 0:
+            self.limit, self._suspects = self._usual, 0
 
 
 def set_aside(found: Iterable[tuple[ObjectRef, Exception]], now: float) -> None:

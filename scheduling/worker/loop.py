@@ -135,9 +135,9 @@ def run(
                 heartbeats.beat(NAME, CYCLE_SECONDS)
                 now = clock()
                 if scheduler.may_move_up and locks.take(locks.cycle(shards.FIRST)):
-                    left = shard if scheduler.move_up(now) else shards.FIRST
-                    locks.give_back(locks.cycle(left))
-                    if left == shard:
+                    previous = shard if scheduler.move_up(now) else shards.FIRST
+                    locks.give_back(locks.cycle(previous))
+                    if previous == shard:
                         shard = shards.FIRST
                         reporter = progress.Reporter(shards.loop(shard))
                 count = scheduler.cycle(now)
@@ -240,9 +240,9 @@ def _write_remaining_records(scheduler: Scheduler, clock: Callable[[], float]) -
         scheduler.binder.write_records(clock(), _NEWS_AT_ONCE)
 
 
-def _wait_for(scheduler: Scheduler, now: float, left: float) -> float:
+def _wait_for(scheduler: Scheduler, now: float, remaining: float) -> float:
     """Return the seconds until a backoff or a Permit deadline ends, at most ``_LONGEST_WAIT``."""
-    wait = min(_LONGEST_WAIT if scheduler.division is None else DIVIDE_EVERY, left)
+    wait = min(_LONGEST_WAIT if scheduler.division is None else DIVIDE_EVERY, remaining)
     for due in (scheduler.mirror.queue.next_due(now), scheduler.reservations.next_due()):
         if due is not None:
             wait = min(wait, due - now)

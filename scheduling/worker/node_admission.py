@@ -174,12 +174,12 @@ def _rejected(snapshot: Snapshot, profile: Profile, record: PodRecord) -> Proble
     info, rows = record.info, np.array([record.row], np.intp)
     args = profile.args.get(node_affinity.NAME)
     empty_term = args.empty_node_selector_term if isinstance(args, NodeAffinityArgs) else "all"
-    wanted = info.required_affinity(cast(EmptyTerm, empty_term))
-    if not required_affinity_mask(snapshot, wanted, rows)[0]:
+    affinity = info.required_affinity(cast(EmptyTerm, empty_term))
+    if not required_affinity_mask(snapshot, affinity, rows)[0]:
         return _failed(node_affinity.NAME, node_affinity.REASON_POD)
-    taken = _ports.filter(CycleState(pod_key=record.key), info, snapshot, rows)
-    if taken is not None and taken.codes[0]:
-        return _failed(_ports.name, ", ".join(taken.reasons[taken.reason[0]]))
+    conflicts = _ports.filter(CycleState(pod_key=record.key), info, snapshot, rows)
+    if conflicts is not None and conflicts.codes[0]:
+        return _failed(_ports.name, ", ".join(conflicts.reasons[conflicts.reason[0]]))
     return None
 
 

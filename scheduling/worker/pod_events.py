@@ -22,25 +22,25 @@ class PodEvents:
     """Events about pods that this scheduler has yet to write, by pod id."""
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[int, str, str, str]] = deque()
+        self._unwritten: deque[tuple[int, str, str, str]] = deque()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._unwritten)
 
     def note(self, pod_id: int, type_: str, reason: str, text: str) -> None:
         """Keep an event; of ``SCHEDULED`` the text is the name of the node."""
-        self._kept.append((pod_id, type_, reason, text))
+        self._unwritten.append((pod_id, type_, reason, text))
 
     def write(self, now: float, most: int | None = None) -> None:
         """Write the oldest events, at most this many; none about pods that are gone.
 
         Queries once for each ``_AT_ONCE`` events, and writes as often.
         """
-        count = len(self._kept) if most is None else min(most, len(self._kept))
-        taken = [self._kept.popleft() for _ in range(count)]
+        count = len(self._unwritten) if most is None else min(most, len(self._unwritten))
+        oldest = [self._unwritten.popleft() for _ in range(count)]
         moment = datetime.fromtimestamp(now, UTC)
-        for first in range(0, len(taken), _AT_ONCE):
-            part = taken[first : first + _AT_ONCE]
+        for first in range(0, len(oldest), _AT_ONCE):
+            part = oldest[first : first + _AT_ONCE]
             rows = pods_by_id([pod_id for pod_id, *_ in part])
             with wake.without_scheduler():
                 events.record_many(

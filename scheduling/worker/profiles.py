@@ -50,15 +50,15 @@ _MOST = 16
 
 
 def _at(revision: int) -> KubeSchedulerConfiguration:
-    known = _known.get(revision)
-    if known is not None and time.monotonic() < known[1]:
-        return known[0]
+    cached = _known.get(revision)
+    if cached is not None and time.monotonic() < cached[1]:
+        return cached[0]
     stored = decisions.configuration(revision)
     if stored is None:
         raise Expired(f"scheduler configuration {revision} is no longer kept")
     found = _read(stored)
     why = problems(found)
-    if why and (known is None or problems(known[0]) != why):
+    if why and (cached is None or problems(cached[0]) != why):
         logger.error("configuration_unusable", revision=revision, error="; ".join(why.values()))
     if len(_known) >= _MOST:
         _known.clear()

@@ -104,12 +104,12 @@ class Recorder:
                 if decision.nomination is None or not decision.nomination.node_name:
                     key = id(decision.rejections), decision.rejected_by
                     body = bodies.get(key) or bodies.setdefault(key, pack(decision))
-                made = _record_of(decision, moment, profile_revision, table=table, body=body)
-                self._noted.append((moment, profile_revision, made))
+                record = _record_of(decision, moment, profile_revision, table=table, body=body)
+                self._noted.append((moment, profile_revision, record))
 
     def _kept_table(self, decision: Decision) -> bytes | None:
-        kept = self._tables.get(id(decision.judged))
-        return None if kept is None else kept[1]
+        cached = self._tables.get(id(decision.judged))
+        return None if cached is None else cached[1]
 
     def _make_table(self, decision: Decision, snapshot: Snapshot) -> bytes:
         table = pack_table(decision, snapshot)

@@ -250,7 +250,7 @@ class Reservations:
 
     def load(self, now: float) -> None:
         """Take over the reservations that the mirror has read, in place of what is known here."""
-        known = dict(self._pods)
+        previous = dict(self._pods)
         self._pods.clear()
         unknown: list[int] = []
         bound: list[ReservedPod] = []
@@ -263,7 +263,7 @@ class Reservations:
             if not row.uid:
                 unknown.append(row.pod_id)
                 continue
-            pod = known.get(row.pod_id) or self._taken_over(row)
+            pod = previous.get(row.pod_id) or self._taken_over(row)
             pod.submitted = False
             if row.pod_node_name == row.node_name:
                 bound.append(pod)
@@ -444,12 +444,12 @@ class Reservations:
         )
         if moved:
             wake.send_binding()
-        kept = set(moved)
-        self._informing |= kept
+        moved_ids = set(moved)
+        self._informing |= moved_ids
         for pod in bound:
-            if pod.pod_id not in kept:
+            if pod.pod_id not in moved_ids:
                 self._to_activate.update(dict.fromkeys(pod.state.take_pods_to_activate()))
-        actions.drop([p.pod_id for p in (*bound, *gone) if p.stored and p.pod_id not in kept])
+        actions.drop([p.pod_id for p in (*bound, *gone) if p.stored and p.pod_id not in moved_ids])
 
     def _take_back(self, refused: Sequence[tuple[ReservedPod, Status]], now: float) -> None:
         """Give back the room of refused pods, and send them to the queue with their reasons."""

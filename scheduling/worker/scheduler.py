@@ -371,7 +371,7 @@ class Scheduler:
         try:
             if revision != self._revision and (why := profiles.problems(configuration)):
                 raise ConfigurationError("; ".join(why.values()))
-            made = _Profiles(configuration, self._make)
+            new_profiles = _Profiles(configuration, self._make)
         except ConfigurationError as error:
             self._unusable(revision, error)
             self._passed_over = revision
@@ -384,31 +384,33 @@ class Scheduler:
         self.reservations.follow(now)
         for name, framework in self._profiles.frameworks.items():
             self._earlier[self._revision, name] = framework
-        self._revision, self._profiles = revision, made
-        self._queue_plugins.frameworks = made.frameworks
+        self._revision, self._profiles = revision, new_profiles
+        self._queue_plugins.frameworks = new_profiles.frameworks
         if self.division is not None:
-            self.division.use(made.frameworks)
+            self.division.use(new_profiles.frameworks)
         self._starts, self._deciders, self._footprints = {}, {}, {}
         if self.is_first:
             self._guard.begin(revision)
             self._tell_use()
         with sql.patience(LOAD_SECONDS):  # the whole queue is read again
-            self.mirror.reconfigure(revision, made.events, made.backoff, now)
-        self.mirror.compatibility = made.compatibility  # ``_shed`` loads it anew if it differs
+            self.mirror.reconfigure(revision, new_profiles.events, new_profiles.backoff, now)
+        self.mirror.compatibility = (
+            new_profiles.compatibility
+        )  # ``_shed`` loads it anew if it differs
         if self.is_first:
             self.reservations.load(now)
         logger.info(
             "configuration_changed", revision=revision, profiles=list(self._profiles.frameworks)
         )
 
-    def _tell_use(self, wanted: int | None = None, problems: dict[str, str] | None = None) -> None:
+    def _tell_use(self, skipped: int | None = None, problems: dict[str, str] | None = None) -> None:
         """Write which configuration is in force, for ``status.inForce``. Queries once.
 
-        ``wanted``: the one that this scheduler passed over, whose ``problems`` these are.
+        ``skipped``: the one that this scheduler passed over, whose ``problems`` these are.
         """
         scheduler_configuration.note_use(
             revision=self._revision,
-            stored_revision=self._revision if wanted is None else wanted,
+            stored_revision=self._revision if skipped is None else skipped,
             problems=self._profiles.problems if problems is None else problems,
             is_usable=len(self._profiles.problems) < len(self._profiles.frameworks),
         )
@@ -622,18 +624,18 @@ class Scheduler:
         )
 
     def _decide(self, batch: Sequence[PendingPod], now: float) -> Decisions:
-        made = Decisions()
+        decisions = Decisions()
         snapshot = self.mirror.snapshot
         together = self._profiles.of_groups if snapshot.groups else {}
         for key, run_of in runs(batch, together) if together else [(None, batch)]:
             if key is None:
-                self._decide_singly(run_of, made, now)
+                self._decide_singly(run_of, decisions, now)
             else:
-                self._decide_group(key, run_of, made, now)
-        return made
+                self._decide_group(key, run_of, decisions, now)
+        return decisions
 
     def _decide_group(
-        self, key: GroupKey, pods: Sequence[PendingPod], made: Decisions, now: float
+        self, key: GroupKey, pods: Sequence[PendingPod], decisions: Decisions, now: float
     ) -> None:
         """Decide the pods of a group as one, and note whether they are to be bound together."""
         name = pods[0].spec.spec.scheduler_name
@@ -650,7 +652,7 @@ class Scheduler:
         else:
             self.groups.search(snapshot, framework, places, decision)
         self.groups.note(decision, now)
-        made.extend(decision.decisions)
+        decisions.extend(decision.decisions)
 
     def _reserve_group(
         self,
@@ -687,7 +689,9 @@ class Scheduler:
         nominated = self.mirror.snapshot.nominated_node_of(pod.pod_id)
         return PodToPlace(pod.pod_id, self.mirror.info(pod.class_id), nominated)
 
-    def _decide_singly(self, batch: Sequence[PendingPod], made: Decisions, now: float) -> None:
+    def _decide_singly(
+        self, batch: Sequence[PendingPod], all_decisions: Decisions, now: float
+    ) -> None:
         snapshot = self.mirror.snapshot
         for name, pods in by_profile(batch):
             framework = self._profiles.frameworks[name]
@@ -696,7 +700,9 @@ class Scheduler:
             draw = 0
             for alone, run in self._runs(framework, places):
                 if alone:
-                    made.extend(self._reserve_each(framework, run, options, now, draw=draw))
+                    all_decisions.extend(
+                        self._reserve_each(framework, run, options, now, draw=draw)
+                    )
                 else:
                     decisions = schedule_batch(
                         snapshot,
@@ -708,9 +714,9 @@ class Scheduler:
                         decider=self._decider(name),
                     )
                     for part in decisions.parts:
-                        made.extend(part)
+                        all_decisions.extend(part)
                 draw += len(run)
-                self._starts[name] = made.next_start
+                self._starts[name] = all_decisions.next_start
 
     def _runs(
         self, framework: Framework, pods: Sequence[PodToPlace]
@@ -754,14 +760,14 @@ class Scheduler:
         decisions: list[Decision] = []
         start = self._starts.get(framework.scheduler_name, 0)
         if decider is not None and framework.only_notes:
-            made = schedule_batch(
+            batch = schedule_batch(
                 snapshot, framework, pods, options, draw=draw, start=start, decider=decider
             )
             return [
                 self.reservations.begin(framework, self._revision, pod, state, decision, now)
                 if decision.scheduled
                 else decision
-                for pod, state, decision in zip(pods, states, made, strict=True)
+                for pod, state, decision in zip(pods, states, batch, strict=True)
             ]
         for number, (pod, state) in enumerate(zip(pods, states, strict=True), draw):
             if decider is None:

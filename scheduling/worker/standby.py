@@ -42,12 +42,12 @@ class Standby:
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
-        self._seen = bulk.TriedPods.none()
+        self._tried = bulk.TriedPods.none()
         self._log_at = self._rows_at = 0.0
 
     def load(self, now: float) -> None:
         """Build the mirror from the rows."""
-        self._seen = bulk.tried_pods()  # first: what is written meanwhile is read once more
+        self._tried = bulk.tried_pods()  # first: what is written meanwhile is read once more
         self._mirror.load(now)
 
     def follow(self, now: float, *, at_once: bool = False) -> float:
@@ -76,10 +76,10 @@ class Standby:
         mirror.follow_reservations()
         ids: list[int] = []
         if with_rows:
-            seen = bulk.tried_pods()
-            ids, left = seen.since(self._seen)
-            ids += [pod_id for pod_id in left if pod_id in mirror.queue]
-            self._seen = seen
+            tried = bulk.tried_pods()
+            ids, gone = tried.since(self._tried)
+            ids += [pod_id for pod_id in gone if pod_id in mirror.queue]
+            self._tried = tried
         if with_reserved:
             ids = sorted({*ids, *mirror.reserved})
         rows = load_waiting(ids)

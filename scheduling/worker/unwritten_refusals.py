@@ -83,10 +83,10 @@ class UnwrittenRefusals:
         queue = mirror.queue
         items: list[Unschedulable] = []
         self._wrote_at = now
-        taken = 0
-        while self._waiting and taken < most:
+        count = 0
+        while self._waiting and count < most:
             pod_id, (_, item) = self._waiting.popitem(last=False)
-            taken += 1
+            count += 1
             if pod_id not in queue:
                 continue
             place = queue.place(pod_id)
@@ -105,7 +105,7 @@ class UnwrittenRefusals:
         ended = {item.pod_id for item in items if item.nominated_node_name == ""}
         mirror.wrote_nominations(one for one in written if one[0] in ended)
         queue.mark_written(item.pod_id for item in items)
-        return taken
+        return count
 
     def move(self, queue: PriorityQueue, most: int) -> int:
         """Write the places of pods that moved in the queue, at most this many; return how many.

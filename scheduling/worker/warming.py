@@ -100,8 +100,8 @@ def _compile(*what: str) -> None:
         check=False,
     )
     if done.returncode:
-        said = done.stderr.strip().rpartition("\n")[2]
-        logger.error("loops_not_compiled", status=done.returncode, error=said)
+        last_line = done.stderr.strip().rpartition("\n")[2]
+        logger.error("loops_not_compiled", status=done.returncode, error=last_line)
 
 
 def _die_with(parent: int) -> None:

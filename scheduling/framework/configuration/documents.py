@@ -80,8 +80,8 @@ def load(
     warnings: list[str] = []
     source = parse(document)
     current = legacy.translate(source, errors, warnings)
-    known = {**BUILT_IN, **(extra_plugins or {})}
-    configuration = _read(current, known, errors, warnings)
+    plugins = {**BUILT_IN, **(extra_plugins or {})}
+    configuration = _read(current, plugins, errors, warnings)
     if errors or configuration is None:
         raise Invalid(str(source.get("kind") or KIND), "", errors, GROUP)
     return configuration
@@ -134,7 +134,7 @@ _WITHOUT_EFFECT_FIELDS = (
 
 def _read(
     document: dict[str, Any],
-    known: Mapping[str, PluginInfo],
+    plugins: Mapping[str, PluginInfo],
     errors: Errors,
     warnings: list[str],
 ) -> KubeSchedulerConfiguration | None:
@@ -177,7 +177,7 @@ def _read(
             percentage=percentage,
             floor=floor,
             version=version,
-            known=known,
+            plugins=plugins,
             warnings=warnings,
         )
         for field in fields
@@ -221,13 +221,13 @@ def _percentage(field: Field, default: int | None, warnings: list[str]) -> int |
 
 def _compatibility(top: Field) -> Compatibility:
     """Read which version of Kubernetes to decide like; the newest one where it is not said."""
-    given = top.take("compatibility")
-    if given is None:
+    text = top.take("compatibility")
+    if text is None:
         return compatibility.NEWEST
-    found = compatibility.parse(given)
+    found = compatibility.parse(text)
     if found is None:
-        known = ", ".join(f'"{one.text}"' for one in Compatibility)
-        top.error("compatibility", given, f"must be one of {known}")
+        supported = ", ".join(f'"{one.text}"' for one in Compatibility)
+        top.error("compatibility", text, f"must be one of {supported}")
         return compatibility.NEWEST
     return found
 
@@ -268,23 +268,23 @@ def _profile(
     percentage: int,
     floor: int,
     version: Compatibility,
-    known: Mapping[str, PluginInfo],
+    plugins: Mapping[str, PluginInfo],
     warnings: list[str],
 ) -> tuple[Profile, Field]:
     name = field.text("schedulerName", DEFAULT_SCHEDULER if default_name else "")
     if not name:
         field.errors.append(FieldError(REQUIRED, field.child("schedulerName")))
     own = _percentage(field, None, warnings)
-    sets = read_plugin_sets(field, known, warnings)
-    points = expand(sets, known, field)
-    given = _plugin_config(field, known, warnings)
+    sets = read_plugin_sets(field, plugins, warnings)
+    points = expand(sets, plugins, field)
+    plugin_args = _plugin_config(field, plugins, warnings)
     field.finish()
     used = {use.name for uses in points.values() for use in uses}
     args: dict[str, Args] = {}
-    for plugin in sorted(used | set(given)):
-        info = known.get(plugin)
-        if plugin in given:
-            args[plugin] = given[plugin]
+    for plugin in sorted(used | set(plugin_args)):
+        info = plugins.get(plugin)
+        if plugin in plugin_args:
+            args[plugin] = plugin_args[plugin]
         elif info is not None and info.args_type is not None:
             try:
                 args[plugin] = msgspec.convert({}, info.args_type)
@@ -302,7 +302,7 @@ def _profile(
 
 
 def _plugin_config(
-    field: Field, known: Mapping[str, PluginInfo], warnings: list[str]
+    field: Field, plugins: Mapping[str, PluginInfo], warnings: list[str]
 ) -> dict[str, Args]:
     found: dict[str, Args] = {}
     for entry in field.objects("pluginConfig"):
@@ -310,7 +310,7 @@ def _plugin_config(
         if name in found:
             entry.errors.append(FieldError(DUPLICATE, entry.path, name))
             continue
-        if not check_plugin_name(name, entry, known, warnings):
+        if not check_plugin_name(name, entry, plugins, warnings):
             continue
         args = entry.object("args") or Field({}, entry.child("args"), entry.errors)
         entry.finish()
@@ -322,7 +322,7 @@ def _plugin_config(
                 warnings.append(f"{args.child('filterTimeout')}: has no effect in this service")
             args.finish()
         else:
-            found[name] = _foreign_args(args, known[name])
+            found[name] = _foreign_args(args, plugins[name])
     return found
 
 

@@ -63,8 +63,8 @@ def read(top: Field, warnings: list[str]) -> list[Extender]:
     Rule: apis/config/validation ``validateExtenders``: one of them may bind, and a resource is
     managed by one of them. Two may have the same address.
     """
-    taken: set[str] = set()
-    found = [_read(field, taken, warnings) for field in top.objects("extenders")]
+    managed: set[str] = set()
+    found = [_read(field, managed, warnings) for field in top.objects("extenders")]
     binders = sum(bool(one.args.bind_verb) for one in found)
     if binders > 1:
         detail = f"found {binders} extenders implementing bind"
@@ -79,8 +79,8 @@ def read(top: Field, warnings: list[str]) -> list[Extender]:
     return found
 
 
-def _read(field: Field, taken: set[str], warnings: list[str]) -> Extender:
-    """Read one; ``taken`` are the resources that those before it manage, and gets its own."""
+def _read(field: Field, all_managed: set[str], warnings: list[str]) -> Extender:
+    """Read one; ``all_managed`` are the resources that those before it manage, and gets its own."""
     errors = field.errors
     url = field.text("urlPrefix")
     scheme = _scheme(url)
@@ -111,7 +111,7 @@ def _read(field: Field, taken: set[str], warnings: list[str]) -> Extender:
         if tls.take(name):
             detail = "is not supported: name files (caFile, certFile, keyFile)"
             errors.append(FieldError(FORBIDDEN, tls.child(name), None, detail))
-    managed, ignored = _resources(field, taken)
+    managed, ignored = _resources(field, all_managed)
     args = ExtenderArgs(
         name=f"Extender {url}",
         url_prefix=url.rstrip("/"),
@@ -149,29 +149,29 @@ def _scheme(url: str) -> str:
 
 def _seconds(field: Field, warnings: list[str]) -> float:
     """Return ``httpTimeout``, such as "100ms" or "1m30s"; 5 s where it is absent or 0."""
-    given = field.take("httpTimeout")
-    if given is None:
+    text = field.take("httpTimeout")
+    if text is None:
         return _DEFAULT_SECONDS
-    seconds = durations.parse(given)
+    seconds = durations.parse(text)
     if seconds is None or seconds < 0:
-        shown = given if isinstance(given, str | int | float) else None
+        shown = text if isinstance(text, str | int | float) else None
         field.error("httpTimeout", shown, 'must be a duration such as "100ms", "5s" or "1m30s"')
         return _DEFAULT_SECONDS
     if seconds > _LONGEST_SECONDS:
-        warnings.append(f"{field.child('httpTimeout')}: {given} acts as 60s")
+        warnings.append(f"{field.child('httpTimeout')}: {text} acts as 60s")
     return min(seconds, _LONGEST_SECONDS) or _DEFAULT_SECONDS
 
 
-def _resources(field: Field, taken: set[str]) -> tuple[frozenset[str], frozenset[str]]:
+def _resources(field: Field, all_managed: set[str]) -> tuple[frozenset[str], frozenset[str]]:
     managed, ignored = set(), set()
     for one in field.objects("managedResources"):
         name = one.text("name")
         check_label_name(name, one.child("name"), field.errors)
         if "/" not in name:
             one.error("name", name, "must be an extended resource, such as example.com/device")
-        if name in taken:
+        if name in all_managed:
             one.error("name", name, "duplicate extender managed resource name")
-        taken.add(name)
+        all_managed.add(name)
         if one.boolean("ignoredByScheduler", default=False):
             ignored.add(name)
         one.finish()

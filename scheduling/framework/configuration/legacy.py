@@ -91,10 +91,10 @@ def _profile(profile: Document, path: str, errors: Errors, warnings: list[str]) 
     plugins = profile.get("plugins")
     if isinstance(plugins, dict):
         result["plugins"] = {
-            point: _plugin_set(given, f"{path}.plugins.{point}", strategies, errors, warnings)
-            if isinstance(given, dict)
-            else given
-            for point, given in plugins.items()
+            point: _plugin_set(plugin_set, f"{path}.plugins.{point}", strategies, errors, warnings)
+            if isinstance(plugin_set, dict)
+            else plugin_set
+            for point, plugin_set in plugins.items()
             # unreserve was merged into reserve, which every such plugin implements.
             if point != "unreserve"
         }
@@ -103,7 +103,7 @@ def _profile(profile: Document, path: str, errors: Errors, warnings: list[str]) 
     if not entries and not strategies:
         return result
     fit: Document = {}
-    kept: list[Document] = []
+    plugin_config: list[Document] = []
     for i, entry in enumerate(entries):
         name = _name(entry)
         args = entry.get("args")
@@ -122,14 +122,14 @@ def _profile(profile: Document, path: str, errors: Errors, warnings: list[str]) 
         elif name == "PodTopologySpread":
             if args.get("defaultConstraints") and "defaultingType" not in args:
                 args["defaultingType"] = "List"
-            kept.append({"name": name, "args": args})
+            plugin_config.append({"name": name, "args": args})
         else:
-            kept.append({**entry, "args": args} if "args" in entry else entry)
+            plugin_config.append({**entry, "args": args} if "args" in entry else entry)
     for name in strategies:
         fit.setdefault("scoringStrategy", _strategy(name, {}))
     if fit:
-        kept.append({"name": "NodeResourcesFit", "args": fit})
-    result["pluginConfig"] = kept
+        plugin_config.append({"name": "NodeResourcesFit", "args": fit})
+    result["pluginConfig"] = plugin_config
     return result
 
 
@@ -150,13 +150,13 @@ def _strategy(name: str, args: Document) -> Document:
 
 
 def _plugin_set(
-    given: Document, path: str, strategies: set[str], errors: Errors, warnings: list[str]
+    plugin_set: Document, path: str, strategies: set[str], errors: Errors, warnings: list[str]
 ) -> Document:
-    if not all(isinstance(given.get(name, []), list) for name in ("enabled", "disabled")):
+    if not all(isinstance(plugin_set.get(name, []), list) for name in ("enabled", "disabled")):
         # Of another type: the reader of today's documents says so.
-        return given
+        return plugin_set
     enabled: list[Any] = []
-    for i, entry in enumerate(given.get("enabled", [])):
+    for i, entry in enumerate(plugin_set.get("enabled", [])):
         name = _name(entry)
         where = f"{path}.enabled[{i}].name"
         if name in _STRATEGIES:
@@ -176,7 +176,7 @@ def _plugin_set(
             enabled.append(entry)
     replaced = bool(strategies)
     disabled: list[Any] = []
-    for entry in given.get("disabled", []):
+    for entry in plugin_set.get("disabled", []):
         name = _name(entry)
         if name in _STRATEGIES:
             # LeastAllocated off and another strategy on is a change of strategy, not of plugins.
@@ -429,8 +429,8 @@ def _predicates(policy: Field, required: list[Document], warnings: list[str]) ->
         if argument is not None and argument.has("labelsPresence"):
             presence = argument.object("labelsPresence")
             if presence is not None:
-                wanted = presence.boolean("presence", default=False)
-                operator = "Exists" if wanted else "DoesNotExist"
+                is_required = presence.boolean("presence", default=False)
+                operator = "Exists" if is_required else "DoesNotExist"
                 labels = presence.texts("labels")
                 required += [{"key": label, "operator": operator} for label in labels]
                 presence.finish()
@@ -498,9 +498,9 @@ def _priority_argument(argument: Field, name: str, weight: int, scores: _Scores)
         scores.set_strategy(strategy, ratio.path, weight)
     if preference is not None:
         label = preference.text("label")
-        wanted = preference.boolean("presence", default=False)
+        is_required = preference.boolean("presence", default=False)
         preference.finish()
-        operator = "Exists" if wanted else "DoesNotExist"
+        operator = "Exists" if is_required else "DoesNotExist"
         term = {"matchExpressions": [{"key": label, "operator": operator}]}
         scores.preferred.append({"weight": 100, "preference": term})
         scores.add("NodeAffinity", weight)

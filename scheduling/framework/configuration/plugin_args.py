@@ -396,14 +396,14 @@ def _dynamic_resources(args: Field) -> Args:
 
 def _duration(args: Field, name: str, least: float, text: str) -> float | None:
     """Return seconds, ``None`` where the member is absent or wrong."""
-    given = args.take(name)
-    if given is None:
+    text_ = args.take(name)
+    if text_ is None:
         return None
-    seconds = durations.parse(given)
+    seconds = durations.parse(text_)
     if seconds is None:
-        args.error(name, given, 'must be a duration such as "100ms", "5s" or "1m30s"')
+        args.error(name, text_, 'must be a duration such as "100ms", "5s" or "1m30s"')
     elif seconds < least:
-        args.error(name, given, text)
+        args.error(name, text_, text)
     return seconds
 
 

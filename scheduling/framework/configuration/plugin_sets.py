@@ -36,7 +36,7 @@ class PluginSet(msgspec.Struct):
 
 
 def read_plugin_sets(
-    field: Field, known: Mapping[str, PluginInfo], warnings: list[str]
+    field: Field, infos: Mapping[str, PluginInfo], warnings: list[str]
 ) -> dict[str, PluginSet]:
     """Return a profile's own sets by extension point, and by ``multiPoint``; errors are noted."""
     sets = {
@@ -46,19 +46,19 @@ def read_plugin_sets(
     if plugins is None:
         return sets
     for point, target in sets.items():
-        given = plugins.object(point)
-        if given is None:
+        plugin_set = plugins.object(point)
+        if plugin_set is None:
             continue
-        for entry in given.objects("enabled"):
+        for entry in plugin_set.objects("enabled"):
             name = entry.text("name")
             weight = entry.integer("weight", 0)
             entry.finish()
             path = entry.path
-            if not check_plugin_name(name, entry, known, warnings):
+            if not check_plugin_name(name, entry, infos, warnings):
                 continue
             if weight < 0:
                 entry.error("weight", weight, "must not be negative")
-            if point not in ("multiPoint", *known[name].points):
+            if point not in ("multiPoint", *infos[name].points):
                 detail = f'plugin "{name}" does not extend {point}'
                 field.errors.append(FieldError(INVALID, f"{path}.name", name, detail))
                 continue
@@ -66,27 +66,27 @@ def read_plugin_sets(
                 field.errors.append(FieldError(DUPLICATE, f"{path}.name", name))
                 continue
             target.enabled.append((PluginUse(name, weight), path))
-        for entry in given.objects("disabled"):
+        for entry in plugin_set.objects("disabled"):
             name = entry.text("name")
             entry.integer("weight", 0)
             entry.finish()
-            if name == "*" or check_plugin_name(name, entry, known, None):
+            if name == "*" or check_plugin_name(name, entry, infos, None):
                 target.disabled.add(name)
-        given.finish()
+        plugin_set.finish()
     plugins.finish()
     return sets
 
 
 def check_plugin_name(
-    name: str, entry: Field, known: Mapping[str, PluginInfo], warnings: list[str] | None
+    name: str, entry: Field, infos: Mapping[str, PluginInfo], warnings: list[str] | None
 ) -> bool:
     """Tell whether the plugin exists here; note an error, or a warning for one without effect."""
     path = entry.child("name")
     if not name:
         entry.errors.append(FieldError(REQUIRED, path))
-    elif name in known and known[name].problem:
-        entry.errors.append(FieldError(INVALID, path, name, known[name].problem))
-    elif name in known:
+    elif name in infos and infos[name].problem:
+        entry.errors.append(FieldError(INVALID, path, name, infos[name].problem))
+    elif name in infos:
         return True
     elif name in WITHOUT_EFFECT:
         if warnings is not None:
@@ -100,7 +100,7 @@ def check_plugin_name(
 
 
 def expand(
-    sets: Mapping[str, PluginSet], known: Mapping[str, PluginInfo], field: Field
+    sets: Mapping[str, PluginSet], infos: Mapping[str, PluginInfo], field: Field
 ) -> dict[str, tuple[PluginUse, ...]]:
     """Return the effective plugins by extension point.
 
@@ -120,17 +120,17 @@ def expand(
 
     points: dict[str, tuple[PluginUse, ...]] = {}
     for point in EXTENSION_POINTS:
-        given = sets[point]
-        at_point = [use for use, _ in given.enabled]
+        plugin_set = sets[point]
+        at_point = [use for use, _ in plugin_set.enabled]
         names = {use.name for use in at_point}
         implied: list[PluginUse] = []
         overridden: set[str] = set()
-        if "*" not in given.disabled:
+        if "*" not in plugin_set.disabled:
             for use in multi:
-                if point not in known[use.name].points:
+                if point not in infos[use.name].points:
                     continue
                 # Disabled and enabled at the same point: it runs, after those of multiPoint.
-                if use.name in given.disabled:
+                if use.name in plugin_set.disabled:
                     continue
                 if use.name in names:
                     overridden.add(use.name)

@@ -32,7 +32,7 @@ class Field:
 
     def __init__(self, value: dict[str, Any], path: str, errors: Errors) -> None:
         self._value = value
-        self._left = dict(value)
+        self._unread = dict(value)
         self.path = path
         self.errors = errors
 
@@ -50,7 +50,7 @@ class Field:
 
     def take(self, name: str) -> Any:
         """Return the member as it is, None when absent, and count it as read."""
-        return self._left.pop(name, None)
+        return self._unread.pop(name, None)
 
     def _typed(self, name: str, kind: type, text: str) -> Any:
         value = self.take(name)
@@ -109,15 +109,15 @@ class Field:
 
     def rest(self) -> dict[str, Any]:
         """Return the members that no other method has read yet, and count them as read."""
-        rest, self._left = self._left, {}
+        rest, self._unread = self._unread, {}
         return rest
 
     def finish(self) -> None:
         """Note an error for each member that was not read."""
-        for name, value in self._left.items():
+        for name, value in self._unread.items():
             shown = value if isinstance(value, str | int | float | bool) else None
             self.errors.append(FieldError(INVALID, self.child(name), shown, "unknown field"))
-        self._left = {}
+        self._unread = {}
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -137,24 +137,24 @@ class Document(msgspec.Struct, frozen=True):
         self._top.finish()
 
 
-def document(given: object, *, api_version: str, kind: str, errors: Errors) -> Document:
+def document(value: object, *, api_version: str, kind: str, errors: Errors) -> Document:
     """Return the head of a document; ``status`` is passed over, nulls are as if absent.
 
     Raises:
         Invalid: it is no object.
         BadRequest: it is nested too deeply.
     """
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         error = FieldError(TYPE_INVALID, "", None, "must be an object")
         raise Invalid(kind, "", [error], api_version.partition("/")[0])
     try:
-        top = Field(_without_nulls(given), "", errors)
+        top = Field(_without_nulls(value), "", errors)
     except RecursionError:
         raise BadRequest("the document is nested too deeply") from None
-    for name, wanted in (("apiVersion", api_version), ("kind", kind)):
-        told = top.text(name, wanted)
-        if told != wanted:
-            errors.append(FieldError(NOT_SUPPORTED, name, told, f'supported values: "{wanted}"'))
+    for name, expected in (("apiVersion", api_version), ("kind", kind)):
+        text = top.text(name, expected)
+        if text != expected:
+            errors.append(FieldError(NOT_SUPPORTED, name, text, f'supported values: "{expected}"'))
     metadata = top.take("metadata")
     top.take("status")
     spec = top.object("spec")
@@ -168,18 +168,18 @@ def document(given: object, *, api_version: str, kind: str, errors: Errors) -> D
     return Document(metadata, title if isinstance(title, str) else "", spec, top)
 
 
-def _without_nulls(given: dict[str, Any]) -> dict[str, Any]:
+def _without_nulls(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document without JSON nulls; most have none, which is quick to see.
 
     Raises:
         RecursionError: it is nested too deeply.
     """
     try:
-        if b"null" not in msgspec.json.encode(given):
-            return given
+        if b"null" not in msgspec.json.encode(document):
+            return document
     except (TypeError, ValueError):
         pass  # values that JSON does not have: the checks of each object name them
-    found: dict[str, Any] = strip_nulls(given)
+    found: dict[str, Any] = strip_nulls(document)
     return found
 
 

@@ -107,7 +107,7 @@ class Command(BaseCommand):
             self.stderr,
             about=about,
             extra=lambda: recorded.outcome(script),
-            given={canary.name: configuration},
+            configurations={canary.name: configuration},
         )
 
 

@@ -73,10 +73,10 @@ def table(items: list[Manifest]) -> str:
     rows = [["SHAPE", "FITS", "NODES", "NEXT BLOCKED BY"]]
     for item in items:
         status = item["status"]
-        told = [f"{one['reason']} ({one['nodes']})" for one in status["blockers"]]
+        blockers = [f"{one['reason']} ({one['nodes']})" for one in status["blockers"]]
         fits = f"{status['fits']}+" if status["limited"] else str(status["fits"])
         rows.append(
-            [item["metadata"]["name"], fits, str(status["nodeCount"]), "; ".join(told) or "-"]
+            [item["metadata"]["name"], fits, str(status["nodeCount"]), "; ".join(blockers) or "-"]
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (

@@ -64,17 +64,17 @@ class Command(BaseCommand):
         left_out: Counter[str] = Counter()
         found = (one for name in options["files"] for one in files.documents(name))
         try:
-            given = list(files.of_known_kinds(files.single(found), left_out))
+            world = list(files.of_known_kinds(files.single(found), left_out))
             catalogue = options["catalogue"]
-            asked = list(files.single(files.documents(catalogue))) if catalogue else []
+            advice_documents = list(files.single(files.documents(catalogue))) if catalogue else []
         except files.FileError as error:
             raise CommandError(str(error)) from error
         collector.calm()
         if text := files.left_out_text(left_out):
             self.stderr.write(text)
-        document = self._document(given, options)
+        document = self._document(world, options)
         try:
-            answer = advice(asked, document) if catalogue else answer_to(document)
+            answer = advice(advice_documents, document) if catalogue else answer_to(document)
         except StatusError as error:
             raise CommandError(error.message) from error
         except OperationalError as error:
@@ -87,17 +87,17 @@ class Command(BaseCommand):
         else:
             self.stdout.write(table(answer))
 
-    def _document(self, given: list[Any], options: dict[str, Any]) -> Manifest:
+    def _document(self, world: list[Any], options: dict[str, Any]) -> Manifest:
         """Return the one document of the files, or one made of plain objects."""
-        own = [one for one in given if isinstance(one, dict) and one.get("kind") == packing.KIND]
+        own = [one for one in world if isinstance(one, dict) and one.get("kind") == packing.KIND]
         if own:
-            if len(given) > 1:
+            if len(world) > 1:
                 raise CommandError(
                     "Give either one Packing document and nothing else, or objects without one."
                 )
             document: Manifest = own[0]
             return document
-        placed = workloads.ExpandedDocuments(list(map(files.of_placement, given)))
+        placed = workloads.ExpandedDocuments(list(map(files.of_placement, world)))
         for note in placed.notes:
             self.stderr.write(note)
         objects: list[Any] = []
@@ -131,7 +131,7 @@ def answer_to(document: Manifest) -> Manifest:
     return packing.run_packing(question, simulation.Base())
 
 
-def advice(asked: list[Any], document: Manifest) -> Manifest:
+def advice(catalogue: list[Any], document: Manifest) -> Manifest:
     """Return the answer to a NodeAdvice document about the world of a Packing document.
 
     Raises:
@@ -139,7 +139,7 @@ def advice(asked: list[Any], document: Manifest) -> Manifest:
             for.
         StatusError: a document is wrong, or there is no solver.
     """
-    if len(asked) != 1:
+    if len(catalogue) != 1:
         raise CommandError("The catalogue must be one NodeAdvice document.")
     question = packing.read_packing(document)
     own = question.move, question.seconds, question.prices
@@ -148,7 +148,7 @@ def advice(asked: list[Any], document: Manifest) -> Manifest:
             "With a catalogue there is nothing to say about move, seconds and prices of the"
             " Packing, and its base is empty."
         )
-    return run_node_advice(asked[0], question, simulation.Base())
+    return run_node_advice(catalogue[0], question, simulation.Base())
 
 
 def table(answer: Manifest) -> str:
@@ -157,9 +157,9 @@ def table(answer: Manifest) -> str:
     if answer["kind"] == NODE_ADVICE:
         return advice_table(status)
     fit = f"{status['placed']} of {status['of']} pods fit"
-    told = [f"{fit} ({status['schedulerAlone']} one by one): {status['bound']['message']}."]
+    lines = [f"{fit} ({status['schedulerAlone']} one by one): {status['bound']['message']}."]
     if emptied := status.get("emptied"):
-        told.append(
+        lines.append(
             f"{len(emptied)} nodes can be emptied by {len(status.get('moves', ()))} moves:"
             f" {', '.join(emptied)}."
         )
@@ -171,8 +171,8 @@ def table(answer: Manifest) -> str:
     rows += [[one["pod"], "-", one["nodeName"], ""] for one in status["pods"]]
     rows += [[one["pod"], "-", "-", one["message"]] for one in status["left"]]
     rows += [[one["pod"], "-", "-", one["message"]] for one in status.get("skipped", ())]
-    told += _lines(rows)
-    return "\n".join([*told, *(f"Warning: {text}" for text in status.get("warnings", ()))])
+    lines += _lines(rows)
+    return "\n".join([*lines, *(f"Warning: {text}" for text in status.get("warnings", ()))])
 
 
 def advice_table(status: Manifest) -> str:
@@ -183,7 +183,7 @@ def advice_table(status: Manifest) -> str:
         f"Nodes cost {cost['today']:g} today and {cost['after']:g} after; no set costs less than"
         f" {bound['atLeast']:g}."
     )
-    told = [
+    lines = [
         costs,
         f"Buy: {bought or 'none'}. Remove: {', '.join(status['remove']) or 'none'}.",
     ]
@@ -197,7 +197,7 @@ def advice_table(status: Manifest) -> str:
         ]
         for one in status["frontier"]
     ]
-    told += [*_lines(rows), ""]
+    lines += [*_lines(rows), ""]
     rows = [["POD", "FROM", "TO", "WHY"]]
     rows += [[one["pod"], one["from"], one["to"], ""] for one in status["moves"]]
     rows += [[one["pod"], "-", one["nodeName"], ""] for one in status["places"]]
@@ -205,7 +205,7 @@ def advice_table(status: Manifest) -> str:
         [one["pod"], "-", "-", one["message"]]
         for one in (*status.get("left", ()), *status.get("skipped", ()))
     ]
-    return "\n".join([*told, *_lines(rows)])
+    return "\n".join([*lines, *_lines(rows)])
 
 
 def _lines(rows: list[list[str]]) -> list[str]:

@@ -82,7 +82,7 @@ class Command(BaseCommand):
             raise CommandError("Name at least one file, or - for standard input.")
         left_out: Counter[str] = Counter()
         try:
-            given = list(
+            read = list(
                 files.of_known_kinds(
                     files.single(one for name in options["files"] for one in files.documents(name)),
                     left_out,
@@ -93,8 +93,8 @@ class Command(BaseCommand):
         collector.calm()
         if text := files.left_out_text(left_out):
             self.stderr.write(text)
-        script_documents = [one for one in given if _kind(one) == scenarios.KIND]
-        others = self._placed([one for one in given if _kind(one) != scenarios.KIND])
+        script_documents = [one for one in read if _kind(one) == scenarios.KIND]
+        others = self._placed([one for one in read if _kind(one) != scenarios.KIND])
         if script_documents:
             self._run_scenarios(script_documents, others, options)
             return
@@ -151,11 +151,11 @@ class Command(BaseCommand):
         objects = [one for one in others if _kind(one) not in _CONFIGURATIONS]
         spec = document.get("spec")
         if isinstance(spec, dict):
-            given = spec.get("objects")
-            own = list(files.single(given)) if isinstance(given, list) else []
+            objects_ = spec.get("objects")
+            own = list(files.single(objects_)) if isinstance(objects_, list) else []
             whole = {**spec, "objects": [*objects, *self._placed(own)]}
-            if given is not None and not isinstance(given, list):
-                whole["objects"] = given
+            if objects_ is not None and not isinstance(objects_, list):
+                whole["objects"] = objects_
             if configurations and "configuration" not in spec:
                 whole["configuration"] = configurations[-1]
             document = {**document, "spec": whole}
@@ -250,10 +250,10 @@ def table(answer: Manifest) -> str:
     rows = [("POD", "STATUS", "NODE", "TOTAL", "WHY")]
     for result in answer["status"]["results"]:
         why = result["message"]
-        feasible, known, best = _counts(result)
+        feasible, evaluated, best = _counts(result)
         preemption = result.get("preemption") or {}
         if result["status"] == "scheduled":
-            why = f"{feasible} of {known} nodes fit"
+            why = f"{feasible} of {evaluated} nodes fit"
             if best > 1:
                 why += f", {best} equally well"
             if preemption.get("victims"):

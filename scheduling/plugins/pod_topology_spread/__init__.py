@@ -139,22 +139,24 @@ class PodTopologySpread:
 
     def _tables(self, pod: PodInfo, snapshot: NodeTable) -> "_Tables":
         """Return counters and tables of all constraints, up to date."""
-        wanted = self._constraints(pod, snapshot)
+        constraints = self._constraints(pod, snapshot)
         found = pod.memo.get(self._tables_key)
         if (
             isinstance(found, _Tables)
             and found.version == snapshot.peer_version
-            and found.wanted is wanted
+            and found.constraints is constraints
             and found.snapshot is snapshot
         ):
             found.follow()
             return found
         # Default constraints count by one selector: its counter is looked up once.
         counters: dict[int, Counter] = {}
-        hard = self._counted(wanted.hard_counted(), _keys(wanted.hard), pod, snapshot, counters)
-        soft_keys = _keys(wanted.soft) if wanted.all_keys else ()
-        soft = self._counted(wanted.soft_counted(), soft_keys, pod, snapshot, counters)
-        tables = _Tables(snapshot, wanted, hard, soft)
+        hard = self._counted(
+            constraints.hard_counted(), _keys(constraints.hard), pod, snapshot, counters
+        )
+        soft_keys = _keys(constraints.soft) if constraints.all_keys else ()
+        soft = self._counted(constraints.soft_counted(), soft_keys, pod, snapshot, counters)
+        tables = _Tables(snapshot, constraints, hard, soft)
         pod.memo[self._tables_key] = tables
         return tables
 
@@ -180,10 +182,10 @@ class PodTopologySpread:
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
         """Skip where nothing is required; a selector that does not parse is an error."""
-        wanted = self._constraints(pod, snapshot)
-        if wanted.hard_problem:
-            return None, error(f"get constraints from pod: {wanted.hard_problem}")
-        return None, SUCCESS if wanted.hard else SKIP
+        constraints = self._constraints(pod, snapshot)
+        if constraints.hard_problem:
+            return None, error(f"get constraints from pod: {constraints.hard_problem}")
+        return None, SUCCESS if constraints.hard else SKIP
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
@@ -240,11 +242,11 @@ class PodTopologySpread:
         row: int,
         delta: int,
     ) -> None:
-        wanted = self._constraints(pod, snapshot)
-        if not wanted.hard or other.info.namespace != pod.namespace:
+        constraints = self._constraints(pod, snapshot)
+        if not constraints.hard or other.info.namespace != pod.namespace:
             return
         tables = self._tables(pod, snapshot).hard
-        for number, (_, selector) in enumerate(wanted.hard_counted()):
+        for number, (_, selector) in enumerate(constraints.hard_counted()):
             uncounted = other.terminating or not self._counts_any(selector)
             if not uncounted or not selector.matches(other.info.labels):
                 continue
@@ -268,18 +270,18 @@ class PodTopologySpread:
         multiplicity: npt.NDArray[np.int64],
     ) -> Status:
         """Find which nodes take part and how many domains they span; Skip without constraints."""
-        wanted = self._constraints(pod, snapshot)
-        if wanted.soft_problem:
-            return error(f"calculating preScoreState: {wanted.soft_problem}")
-        if not wanted.soft:
+        constraints = self._constraints(pod, snapshot)
+        if constraints.soft_problem:
+            return error(f"calculating preScoreState: {constraints.soft_problem}")
+        if not constraints.soft:
             return SKIP
         ignored = np.zeros(len(rows), np.bool_)
-        if wanted.all_keys:
-            for constraint in wanted.soft:
+        if constraints.all_keys:
+            for constraint in constraints.soft:
                 ignored |= snapshot.label_column(constraint.topology_key).ids[rows] < 0
         taking_part = ~ignored
         weights = []
-        for constraint in wanted.soft:
+        for constraint in constraints.soft:
             if constraint.topology_key == HOSTNAME:
                 size = int(multiplicity[taking_part].sum())
             else:
@@ -297,17 +299,19 @@ class PodTopologySpread:
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
         """Return the weighted number of matching pods around each node; fewer is better."""
-        wanted = self._constraints(pod, snapshot)
+        constraints = self._constraints(pod, snapshot)
         weights = state.read(f"{NAME}/weights", list)
         tables = self._tables(pod, snapshot).soft
         score = np.zeros(len(rows), np.float64)
-        for constraint, weight, (counter, table) in zip(wanted.soft, weights, tables, strict=True):
+        for constraint, weight, (counter, table) in zip(
+            constraints.soft, weights, tables, strict=True
+        ):
             ids = table.column.ids[rows]
             own = constraint.topology_key == HOSTNAME
             here = counter.rows[rows] if own else table.at(rows)
             credit = here * weight + float(constraint.max_skew - 1)
             score = score + np.where(ids >= 0, credit, 0.0)
-        score[_ignored(wanted, snapshot, rows)] = 0.0
+        score[_ignored(constraints, snapshot, rows)] = 0.0
         # Half away from zero, as Go rounds; scores are not negative.
         return np.floor(score + 0.5).astype(np.int64)
 
@@ -335,10 +339,10 @@ class PodTopologySpread:
 
     def spread_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
         """Return the constraints as terms."""
-        wanted, tables = self._constraints(pod, snapshot), self._tables(pod, snapshot)
+        constraints, tables = self._constraints(pod, snapshot), self._tables(pod, snapshot)
         terms = []
         for (constraint, selector), (_, table) in zip(
-            wanted.hard_counted(), tables.hard, strict=True
+            constraints.hard_counted(), tables.hard, strict=True
         ):
             terms.append(
                 Term(
@@ -353,7 +357,7 @@ class PodTopologySpread:
                     else _dry_run_weight(selector, pod.namespace),
                 )
             )
-        for constraint, (_, table) in zip(wanted.soft, tables.soft, strict=True):
+        for constraint, (_, table) in zip(constraints.soft, tables.soft, strict=True):
             own = constraint.topology_key == HOSTNAME
             terms.append(
                 Term(
@@ -363,17 +367,17 @@ class PodTopologySpread:
                     whole=own,
                     max_skew=constraint.max_skew,
                     by_size=own,
-                    all_keys=wanted.all_keys,
+                    all_keys=constraints.all_keys,
                 )
             )
         return terms
 
     def spread_alike(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Hashable, Counter] | None:
         """Return the number of constraints by default that only score, and whose pods count."""
-        wanted = self._constraints(pod, snapshot)
-        if wanted.alike is None or wanted.hard or not wanted.soft:
+        constraints = self._constraints(pod, snapshot)
+        if constraints.alike is None or constraints.hard or not constraints.soft:
             return None
-        return wanted.alike, self._counter(wanted.selectors[0], pod, snapshot)
+        return constraints.alike, self._counter(constraints.selectors[0], pod, snapshot)
 
     def relied_on(self, pod: PodInfo, snapshot: NodeTable) -> list[Counter]:
         """Return the counts of hard constraints: others may have raised the lowest."""
@@ -395,8 +399,8 @@ class PodTopologySpread:
             return None
         if not self._defaults:
             return ()
-        wanted = self._constraints(pod, snapshot)
-        return None if wanted.hard or wanted.soft else ()
+        constraints = self._constraints(pod, snapshot)
+        return None if constraints.hard or constraints.soft else ()
 
     @staticmethod
     def _by_count(constraint: Constraint, snapshot: NodeTable, *, soft: bool) -> bool:
@@ -418,13 +422,13 @@ class _Tables:
     def __init__(
         self,
         snapshot: NodeTable,
-        wanted: Constraints,
+        constraints: Constraints,
         hard: list[tuple[Counter, Table]],
         soft: list[tuple[Counter, Table]],
     ) -> None:
         self.version = snapshot.peer_version
         self.snapshot = snapshot
-        self.wanted = wanted
+        self.constraints = constraints
         self.hard = hard
         self.soft = soft
         self._node_version = snapshot.node_version
@@ -477,9 +481,9 @@ def _keys(constraints: tuple[Constraint, ...]) -> tuple[str, ...]:
     return tuple(sorted({constraint.topology_key for constraint in constraints}))
 
 
-def _ignored(wanted: Constraints, snapshot: NodeTable, rows: Rows) -> Mask:
+def _ignored(constraints: Constraints, snapshot: NodeTable, rows: Rows) -> Mask:
     ignored = np.zeros(len(rows), np.bool_)
-    if wanted.all_keys:
-        for constraint in wanted.soft:
+    if constraints.all_keys:
+        for constraint in constraints.soft:
             ignored |= snapshot.label_column(constraint.topology_key).ids[rows] < 0
     return ignored

@@ -122,16 +122,16 @@ class ConstraintsByClass:
         stamp = snapshot.peer_stamp(pod)
         if isinstance(found, tuple) and found[0] == stamp:
             return cast("Constraints", found[1])
-        stated = pod.pod.spec.topology_spread_constraints
-        if stated:
-            hard, of_hard, hard_problem = self._parsed(pod, stated, HARD)
-            soft, of_soft, soft_problem = self._parsed(pod, stated, SOFT)
+        own = pod.pod.spec.topology_spread_constraints
+        if own:
+            hard, of_hard, hard_problem = self._parsed(pod, own, HARD)
+            soft, of_soft, soft_problem = self._parsed(pod, own, SOFT)
             selectors = (*of_hard, *of_soft)
-            wanted = Constraints(hard, soft, True, selectors, hard_problem, soft_problem)
+            constraints = Constraints(hard, soft, True, selectors, hard_problem, soft_problem)
         else:
-            wanted = self._by_default(pod, snapshot)
-        pod.memo[self._memo_key] = stamp, wanted
-        return wanted
+            constraints = self._by_default(pod, snapshot)
+        pod.memo[self._memo_key] = stamp, constraints
+        return constraints
 
     def _by_default(self, pod: PodInfo, snapshot: NodeTable) -> Constraints:
         """Return the constraints of a pod that states none."""
@@ -139,19 +139,19 @@ class ConstraintsByClass:
         if selector is None:
             return self._nothing
         key = pod.placement_key, self._hard_defaults and selector.matches(pod.labels)
-        known = self._of_default.get(key)
-        if known is None:
+        cached = self._of_default.get(key)
+        if cached is None:
             if len(self._of_default) >= _MOST_DEFAULTS:
                 self._of_default.clear()
             placement, matches_self = key
-            known = self._of_default[key] = (
+            cached = self._of_default[key] = (
                 self._compile(placement, self.defaults, HARD, itertools.repeat(matches_self)),
                 self._compile(
                     placement, self.defaults, SOFT, itertools.repeat(False), by_default=True
                 ),
                 next(_instances),
             )
-        hard, soft, alike = known
+        hard, soft, alike = cached
         selectors = (selector,) * (len(hard) + len(soft))
         return Constraints(hard, soft, not self._system, selectors, alike=alike)
 

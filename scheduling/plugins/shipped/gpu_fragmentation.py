@@ -84,14 +84,14 @@ class GPUFragmentation:
         columns = np.array([snapshot.resource(name) for name in self._resources], np.intp)
         free = snapshot.allocatable[np.ix_(rows, columns)]
         free -= snapshot.requested[np.ix_(rows, columns)]
-        asked = np.array([pod.requests.get(name, 0) for name in self._resources], np.int64)
+        request = np.array([pod.requests.get(name, 0) for name in self._resources], np.int64)
         label = snapshot.label_column(self._model_label)
         models = tuple(label.values)
         if models != self._allowed_on[0]:
             self._allowed_on = models, self._allowed(models)
         ids = label.ids[rows].astype(np.int64)
         found: Int64 = _program().scores(
-            free, asked, np.where(ids < 0, len(models), ids), self._cpu, self._memory, self._gpu,
+            free, request, np.where(ids < 0, len(models), ids), self._cpu, self._memory, self._gpu,
             self._weight, self._allowed_on[1],
         )  # fmt: skip
         return found
@@ -138,7 +138,7 @@ class _Program:
 
         @numba.njit
         def scores(
-            free: Int64, asked: Int64, model: Int64, cpu: Int64, memory: Int64, gpu: Int64,
+            free: Int64, request: Int64, model: Int64, cpu: Int64, memory: Int64, gpu: Int64,
             weight: Int64, allowed: Mask,
         ) -> Int64:  # fmt: skip
             weights = weight.sum()
@@ -149,7 +149,7 @@ class _Program:
                     allowed,
                 )  # fmt: skip
                 after = fragment(
-                    free[row, 0] - asked[0], free[row, 1] - asked[1], free[row, 2] - asked[2],
+                    free[row, 0] - request[0], free[row, 1] - request[1], free[row, 2] - request[2],
                     model[row], cpu, memory, gpu, weight, allowed,
                 )  # fmt: skip
                 gain = (before - after) // weights

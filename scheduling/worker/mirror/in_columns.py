@@ -91,14 +91,14 @@ class ManyChanges(SingleChanges):
             came_on = PodState(pod=self.snapshot.classes[index].pod, on_node=True)
             self.pod_changed(None, came_on, now)
 
-    def _remove_pods(self, left: pod_news.Pods, now: float) -> None:
+    def _remove_pods(self, pods: pod_news.Pods, now: float) -> None:
         """Count pods no longer that were deleted, or finished."""
-        if not left.ids:
+        if not pods.ids:
             return
-        infos = self.snapshot.infos_of(left.slots)
-        self.snapshot.remove_pods(left.ids, left.slots)
-        self._leave_queue_all(left.ids)
-        self._drop_arrivals(left.ids)
+        infos = self.snapshot.infos_of(pods.slots)
+        self.snapshot.remove_pods(pods.ids, pods.slots)
+        self._leave_queue_all(pods.ids)
+        self._drop_arrivals(pods.ids)
         for info in infos:
             self.pod_changed(PodState(pod=info.pod, on_node=True), None, now)
 

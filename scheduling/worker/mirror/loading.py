@@ -93,16 +93,16 @@ class StateLoader(RefusedPods):
         indices = np.array([self._classes[i].index for i in class_ids.tolist()], np.int32)
         rows = np.array([row_of_node.get(i, -1) for i in node_ids.tolist()], np.int32)
         row_of_pod = rows[node_numbers]
-        known = row_of_pod >= 0
+        is_known = row_of_pod >= 0
         self.snapshot.add_pods(
-            bound.ids[known].tolist(),
-            indices[class_numbers][known],
-            row_of_pod[known],
-            started=bound.started[known],
-            terminating=bound.terminating[known],
+            bound.ids[is_known].tolist(),
+            indices[class_numbers][is_known],
+            row_of_pod[is_known],
+            started=bound.started[is_known],
+            terminating=bound.terminating[is_known],
         )
         self._ending = bound.ids[bound.terminating].tolist()
-        others = np.flatnonzero(~known).tolist()
+        others = np.flatnonzero(~is_known).tolist()
         if others:
             names = bulk.node_names_of_pods(bound.ids[others].tolist())
             for number in others:
