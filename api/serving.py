@@ -484,12 +484,12 @@ class Application:
                 on_thread = partial(self._calls.run, caller.flow)
                 condition = None
                 if b"waitFor=" in scope["query_string"] and waiting.waits_for_created(scope):
-                    wanted = await on_thread(waiting.check, scope, caller.user)
+                    condition = await on_thread(waiting.check, scope, caller.user)
                 work = Work(scope, body, entry, caller.user)
                 run = self._page if lane is self._pages else lane.run
                 answer = await run(work, caller.flow)
-                if wanted is not None:
-                    answer = await waiting.created(scope, receive, answer, wanted, on_thread)
+                if condition is not None:
+                    answer = await waiting.created(scope, receive, answer, condition, on_thread)
             except _Disconnected:
                 return
             except asyncio.CancelledError:

@@ -12,17 +12,17 @@ from clusterstate.objects.values.meta import Manifest
 
 
 def outcome(
-    kind: Kind, name: str, deleted: DeletedObject, wanted: Manifest
+    kind: Kind, name: str, deleted: DeletedObject, delete_options: Manifest
 ) -> tuple[Any, int, list[str]]:
     """Return what a deletion is answered, its code and warnings.
 
     The answer is the object, where it stays or is a pod; otherwise that it is gone. The code is 202
     where it stays and the client says ``orphanDependents=false``; old clients know no code but 200.
-    ``wanted`` are the DeleteOptions. Rule: DeleteResource, apiserver
+    ``delete_options`` are the DeleteOptions. Rule: DeleteResource, apiserver
     ``endpoints/handlers/delete.go``.
     """
-    accepted = not deleted.gone and wanted.get("orphanDependents") is False
-    status, warnings = 202 if accepted else 200, _warnings(kind, wanted)
+    accepted = not deleted.gone and delete_options.get("orphanDependents") is False
+    status, warnings = 202 if accepted else 200, _warnings(kind, delete_options)
     if kind.returns_deleted or not deleted.gone:
         return replies.StoredAnswer(kind, deleted.manifest), status, warnings
     details = _details(kind, name)

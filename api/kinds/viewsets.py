@@ -439,12 +439,14 @@ class ObjectViewSet(ActionsMixin, StatusView):
         target, delete_options = self.target, self._delete_options(request)
 
         def finish(deleted: DeletedObject) -> Response:
-            found, code, warnings = deletions.outcome(target.kind, target.name, deleted, wanted)
+            found, code, warnings = deletions.outcome(
+                target.kind, target.name, deleted, delete_options
+            )
             return replies.reply(found, status=code, warnings=warnings)
 
         batch = batches.of(request)
         if batch is not None and objects.is_batched(target.kind):
-            one = DeleteOptions.of(wanted).about(target.namespace, target.name, self.user)
+            one = DeleteOptions.of(delete_options).about(target.namespace, target.name, self.user)
             return batch.delete(target.kind, one, finish, batches.DeferredAnswer())
         deleted = objects.delete(
             target.kind,
