@@ -186,10 +186,9 @@ _memory = _Memory()
 
 def current() -> Catalogue:
     """Return the remembered catalogue, read first if there is none. It may be out of date."""
-    remembered = _memory.catalogue
-    if remembered is None or _written_here():
-        return reload()
-    return remembered
+    written = _written_here()
+    remembered = _memory.catalogue if written is None else written.remembered()
+    return remembered or reload()
 
 
 def fresh() -> Catalogue:
@@ -234,8 +233,11 @@ def reload() -> Catalogue:
         admission_settings(), compatibility=rules.compatibility, profiles=rules.profiles
     )
     found = Catalogue(row[0], objects, default[0] if default else None, switches)
-    if not _written_here():
+    written = _written_here()
+    if written is None:
         remember(found)
+    else:
+        written.remember(found)
     return found
 
 
@@ -279,17 +281,40 @@ def lock_for_writing() -> None:
 def advance() -> None:
     """Advance the epoch; the caller holds the lock and writes in the same transaction."""
     changes.advance_admission_epoch()
-    transaction.on_commit(_committed)
+    transaction.on_commit(_Written())
 
 
-def _committed() -> None:
-    """Do nothing: by this callback `_written_here` knows that the catalogue was written."""
+class _Written:
+    """A write of the catalogue in the open transaction, and the catalogue as read after it.
 
-
-def _written_here() -> bool:
-    """Return whether the open transaction wrote the catalogue.
-
-    What it reads is then its own and may be rolled back, so it must not be remembered. The
-    callback waits exactly as long as the transaction (or savepoint) is open.
+    It waits as a callback of Django's, so it lasts exactly as long as the transaction or savepoint
+    in which it was written. What was read inside a later savepoint is of no use once that has
+    ended, since it may have been rolled back.
     """
-    return any(entry[1] is _committed for entry in connection.run_on_commit)
+
+    def __init__(self) -> None:
+        self._catalogue: Catalogue | None = None
+        self._savepoints: list[str | None] = []
+
+    def __call__(self) -> None:
+        """Do nothing when the transaction commits."""
+
+    def remember(self, found: Catalogue) -> None:
+        """Remember a catalogue that was read now."""
+        self._catalogue = found
+        self._savepoints = list(connection.savepoint_ids)
+
+    def remembered(self) -> Catalogue | None:
+        """Return what was read in this transaction and has not been rolled back."""
+        inside = connection.savepoint_ids[: len(self._savepoints)] == self._savepoints
+        return self._catalogue if inside else None
+
+
+def _written_here() -> _Written | None:
+    """Return the last write of the catalogue in the open transaction.
+
+    What it reads is its own and may be rolled back, so other transactions must not meet it.
+    """
+    return next(
+        (one[1] for one in reversed(connection.run_on_commit) if isinstance(one[1], _Written)), None
+    )

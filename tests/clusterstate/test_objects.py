@@ -643,6 +643,29 @@ def test_a_rolled_back_class_is_not_remembered() -> None:
         create_pod(pod("a", priorityClassName="high"), now=NOW)
 
 
+def test_a_transaction_remembers_its_own_classes_but_none_that_it_rolled_back() -> None:
+    def create_class(name: str) -> None:
+        objects.create("PriorityClass", "", {"metadata": {"name": name}, "value": 7}, now=NOW)
+
+    with transaction.atomic():
+        create_class("high")
+        known = catalogue.current()
+        assert catalogue.current() is known
+        with transaction.atomic():
+            create_class("low")
+            create_pod(pod("a", priorityClassName="low"), now=NOW)
+            transaction.set_rollback(True)
+        assert catalogue.current() is known
+        with pytest.raises(Forbidden):
+            create_pod(pod("a", priorityClassName="low"), now=NOW)
+        with transaction.atomic():
+            sql.run("UPDATE priority_class SET name = 'middle' WHERE name = 'high'")
+            read_inside = catalogue.reload()
+            assert catalogue.current() is read_inside
+            transaction.set_rollback(True)
+        create_pod(pod("a", priorityClassName="high"), now=NOW)
+
+
 # Events ---------------------------------------------------------------------------------------
 
 
