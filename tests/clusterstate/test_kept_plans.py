@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from django.db import DataError, connection, transaction
 
 from clusterstate.change_log import changes
 from clusterstate.database import sql
@@ -73,3 +74,35 @@ def test_pods_that_matter_to_timers_are_read_by_a_kept_plan() -> None:
     cursor = changes.watermark()
     create_node("n")
     check("SELECT DISTINCT c.object_id", lambda: eviction_news(cursor))
+
+
+def test_statements_stay_prepared_over_rollbacks_unless_the_schema_was_changed() -> None:
+    def prepared() -> int:
+        row = sql.fetch_one(
+            "SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELECT 7::int8'"
+        )
+        assert row is not None
+        count: int = row[0]
+        return count
+
+    def change_schema(kind: str) -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"CREATE TABLE made_here (value {kind})")
+            assert sql.fetch("SELECT value FROM made_here") == []
+            transaction.set_rollback(True)
+
+    sql.fetch("SELECT 7::int8")
+    with transaction.atomic():
+        transaction.set_rollback(True)
+    assert prepared() == 1
+    change_schema("int8")
+    assert prepared() == 0
+    change_schema("text")
+
+
+def test_a_statement_that_a_failed_pipeline_left_out_is_prepared_when_it_is_sent_again() -> None:
+    late = ("SELECT 8::int8", ())
+    for _ in range(2):
+        with pytest.raises(DataError), transaction.atomic():
+            sql.fetch_together(("SELECT 1 / 0", ()), late)
+        assert sql.fetch(*late) == [(8,)]

@@ -24,11 +24,12 @@ The host that answered last is tried first. Other hosts of the URL are tried as 
 
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
 import weakref
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Iterator
 from typing import Any, ClassVar, Final
 
 import psycopg
@@ -36,6 +37,7 @@ from django.conf import settings
 from django.db.backends.postgresql import base
 from django.utils.asyncio import async_unsafe
 from psycopg import IsolationLevel
+from psycopg._preparing import PrepareManager
 from psycopg.errors import ConnectionTimeout, _WaitTimeout
 
 SILENT_SECONDS = 6.0
@@ -145,6 +147,35 @@ class _Asking(psycopg.Connection[Any]):
             raise ConnectionTimeout("no answer") from None
 
 
+class _PreparedStatements(PrepareManager):
+    """The prepared statements of a session, which outlive a rollback as they do at the server.
+
+    psycopg drops all of them at each rollback, since that may have taken back a table or a type.
+    After each refusal and each dry run every statement would be parsed and planned once more. So
+    they are dropped only if the session has changed the schema, or a pipeline has failed and may
+    have left out what it was to prepare.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.are_doubtful = False
+
+    def _should_discard(self, prep: Any, results: Any, *rest: Any) -> bool:
+        if any(_CHANGES_THE_SCHEMA(result.command_status or b"") for result in results):
+            self.are_doubtful = True
+        return super()._should_discard(prep, results, *rest)
+
+    def clear(self) -> bool:
+        """Drop the statements if they are doubtful; psycopg asks for it."""
+        if not self.are_doubtful:
+            return False
+        self.are_doubtful = False
+        return super().clear()
+
+
+_CHANGES_THE_SCHEMA: Final = re.compile(rb"(?:CREATE|ALTER|DROP|DISCARD|DEALLOCATE)\b").match
+
+
 class Session(psycopg.Connection[Any]):
     """A session in which every wait for an answer has an end."""
 
@@ -152,6 +183,20 @@ class Session(psycopg.Connection[Any]):
     """The longest wait, also for a server that answers others."""
     server: _Server
     servers: ClassVar[dict[Address, _Server]] = {}
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._prepared: _PreparedStatements = _PreparedStatements()
+
+    @contextlib.contextmanager
+    def pipeline(self) -> Iterator[psycopg.Pipeline]:
+        """Send statements together, as psycopg does."""
+        try:
+            with super().pipeline() as found:
+                yield found
+        except psycopg.Error:
+            self._prepared.are_doubtful = True
+            raise
 
     @classmethod
     def connect(cls, conninfo: str = "", **given: Any) -> "Session":
