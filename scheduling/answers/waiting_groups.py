@@ -15,8 +15,10 @@ from scheduling.answers.present import IN_FLIGHT, Present, priorities
 from scheduling.answers.why import described, moving, stored_pod
 from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.runtime import Framework
 from scheduling.framework.types import group_key
 from scheduling.simulation.document import API_VERSION, GROUP
+from scheduling.simulation.gang_remedies import gang_remedies
 from scheduling.simulation.gangs import shortfall
 from scheduling.simulation.groups import BLOCKED, Group, grouped, most_common
 from scheduling.simulation.remedies import Question, remedies
@@ -105,7 +107,12 @@ def _remedies(
     """Return what would help the largest class of a group."""
     members = group.members[0]
     framework = present.framework(group.scheduler_name)
-    if group.state != BLOCKED or framework is None or members.verdicts is None:
+    if framework is None:
+        return []
+    key = group_key(members.info.pod) if framework.schedules_groups else None
+    if key is not None and (of_group := _of_group(present, framework, key, pods)):
+        return of_group
+    if group.state != BLOCKED or members.verdicts is None:
         return []
     pod = pods[members.pods[0]]
     stored = stored_pod(pod.namespace, pod.name) if patches else None
@@ -123,6 +130,19 @@ def _remedies(
     except PluginFailed:
         return []  # the group says already which plugin fails
     return [described(one, stored) for one in found]
+
+
+def _of_group(
+    present: Present, framework: Framework, key: GroupKey, pods: list[WaitingPod]
+) -> list[Manifest]:
+    """Return what would let a PodGroup in."""
+    places = [present.to_place(one) for one in pods]
+    mine = [one for one in places if group_key(one.info.pod) == key]
+    lacks = shortfall(present.snapshot, framework, key, mine)
+    if lacks is None:
+        return []
+    found = gang_remedies(present.snapshot, framework, key, mine, lacks, present.world.go_on)
+    return [described(one, None) for one in found]
 
 
 def _manifest(

@@ -41,6 +41,7 @@ from scheduling.framework.types import PodInfo, group_key
 from scheduling.simulation import explanation, making_room, plan_document
 from scheduling.simulation.document import API_VERSION
 from scheduling.simulation.explanation import Explanation
+from scheduling.simulation.gang_remedies import gang_remedies
 from scheduling.simulation.gangs import Shortfall, shortfall
 from scheduling.simulation.remedies import Question, Remedy, remedies
 from scheduling.simulation.shortages import shortages
@@ -159,7 +160,7 @@ def _now(present: Present, pod: Subject, question_: WhyQuestion) -> tuple[Manife
     if framework is None:
         text = f'no profile is named "{pod.scheduler_name}": the scheduler leaves the pod alone'
         raise NotFound(text)
-    group = None if pod.node_name else _group(present, framework, info)
+    group, of_group = _group(present, framework, pod, info, helped=question_.remedies)
     snapshot.remove_pod(pod.id)
     to_place = PodToPlace(pod.id, info, snapshot.nominated_node_of(pod.id))
     decision = schedule_pod(snapshot, framework, to_place, Options())
@@ -179,27 +180,38 @@ def _now(present: Present, pod: Subject, question_: WhyQuestion) -> tuple[Manife
         status["preemption"] = preemption(decision)
         if lacks := shortages(snapshot, info):
             status["shortages"] = lacks
-        if question_.remedies:
+        if question_.remedies and not of_group:
             queue = present.queue(pod.scheduler_name, most=_LOOKED_AT)
             stored = stored_pod(question_.namespace, question_.name) if question_.patches else None
             question = Question(to_place, queue, priorities(), present.world.go_on, stored)
             found = remedies(snapshot, framework, question, verdicts)
             found += moving(present, to_place, f"{question_.namespace}/{question_.name}", queue)
             status["remedies"] = [described(one, stored) for one in found]
+    if of_group:
+        status["remedies"] = [described(one, None) for one in of_group]
     return _document(question_.namespace, question_.name, pod, snapshot.revision, status), explained
 
 
-def _group(present: Present, framework: Framework, info: PodInfo) -> Shortfall | None:
-    """Return what the PodGroup of a waiting pod lacks. Queries once if it is of one."""
+def _group(
+    present: Present, framework: Framework, pod: Subject, info: PodInfo, *, helped: bool
+) -> tuple[Shortfall | None, list[Remedy]]:
+    """Return what the PodGroup of a waiting pod lacks, and what would help where that is wanted.
+
+    Queries once if it is of one.
+    """
     key = group_key(info.pod)
-    if key is None or not framework.schedules_groups:
-        return None
+    if key is None or pod.node_name or not framework.schedules_groups:
+        return None, []
     pods = [
         PodToPlace(pod_id, present.info(class_id))
         for pod_id, class_id in waiting_members(*key)
         if not present.snapshot.knows(pod_id)
     ]
-    return shortfall(present.snapshot, framework, key, pods)
+    lacks = shortfall(present.snapshot, framework, key, pods)
+    if lacks is None or not helped:
+        return lacks, []
+    go_on = present.world.go_on
+    return lacks, gang_remedies(present.snapshot, framework, key, pods, lacks, go_on)
 
 
 def stored_pod(namespace: str, name: str) -> Manifest | None:

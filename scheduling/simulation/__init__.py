@@ -16,6 +16,7 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     makings          volumes and slices of devices to make for such a pod
     groups           waiting pods by what stands in their way
     gangs            what a PodGroup lacks; how many more gangs of a shape fit
+    gang_remedies    what would let a PodGroup in
     node_advice      which nodes to add for the pods that wait
     node_exchange    which nodes to remove, and which to add in their place: several choices
     node_advice_document  the question about both, read, and the answer

@@ -21,6 +21,8 @@ from scheduling.engine.groups import fitting_by_domain, schedule_group
 from scheduling.engine.reference.cycle import Options, PodToPlace
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework import pod_groups as rules
+from scheduling.framework.arrays import Int64
+from scheduling.framework.node_table import Rows
 from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo
 
@@ -89,19 +91,28 @@ def shortfall(
 def _nodes_for(snapshot: Snapshot, pods: Sequence[PodToPlace], lacking: int) -> int:
     """Return how many empty nodes would take this many more pods, by amounts; 0: no node takes one.
 
-    For the largest amounts that a pod asks for, on the nodes of the cluster that take the most.
+    On the nodes of the cluster that take the most.
     """
-    rows = snapshot.rows()
+    each = int(room_on_empty(snapshot, snapshot.rows(), pods, most=lacking).max(initial=0))
+    return -(-lacking // each) if each > 0 else 0
+
+
+def room_on_empty(
+    snapshot: Snapshot, rows: Rows, pods: Sequence[PodToPlace], *, most: int
+) -> Int64:
+    """Return how many of the pods nodes would take if they were empty, int64 (rows,).
+
+    By the largest amounts that a pod asks for; ``most`` at most.
+    """
     largest: dict[int, int] = {}
     for pod in pods:
         for at, amount in pod.info.amounts:
             largest[at] = max(largest.get(at, 0), amount)
-    room = np.full(len(rows), lacking, np.int64)
+    room = np.full(len(rows), most, np.int64)
     for at, amount in largest.items():
         if amount > 0:
             room = np.minimum(room, snapshot.allocatable[rows][:, at] // amount)
-    each = int(room.max(initial=0))
-    return -(-lacking // each) if each > 0 else 0
+    return room
 
 
 def gang_of(key: GroupKey, size: int, topology_key: str) -> PodGroup:

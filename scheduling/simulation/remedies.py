@@ -263,7 +263,7 @@ class Trial:
                 yield Remedy(
                     _ON_POD,
                     f"{edit.text}: {len(nomination.victims)} pods would make room",
-                    (_in_json(edit),),
+                    (in_json(edit),),
                     opens=1,
                     tried=self._snapshot.node_count,
                     nodes=1,
@@ -289,7 +289,7 @@ class Trial:
         return Remedy(
             _ON_POD,
             " and ".join(edit.text for edit in way),
-            tuple(map(_in_json, way)),
+            tuple(map(in_json, way)),
             opens=len(rows),
             tried=self._snapshot.node_count,
             nodes=len(rows),
@@ -309,7 +309,7 @@ class Trial:
         snapshot = self._snapshot
         chosen = rows[:MOST_TRIED]
         before = [snapshot.node(row) for row in chosen.tolist()]
-        after = [_changed(node, steps) for node in before]
+        after = [changed(node, steps) for node in before]
         _set(snapshot, after)
         try:
             opened = self._feasible(self._question.pod, chosen)
@@ -329,7 +329,7 @@ class Trial:
         return Remedy(
             _ON_NODE,
             f"{' and '.join(step.text for step in steps)} {_any_of(count, names)}",
-            tuple(map(_in_json, steps)),
+            tuple(map(in_json, steps)),
             opens=len(opened),
             tried=len(chosen),
             nodes=count,
@@ -497,7 +497,8 @@ def _ways(choices: Sequence[tuple[tuple[E, ...], ...]]) -> Iterator[tuple[E, ...
     yield tuple(itertools.chain.from_iterable(ways[0] for ways in choices))
 
 
-def _changed(node: Node, steps: Sequence[NodeEdit]) -> Node:
+def changed(node: Node, steps: Sequence[NodeEdit]) -> Node:
+    """Return a node with some edits."""
     for step in steps:
         node = step.change(node)
     return node
@@ -508,7 +509,8 @@ def _set(snapshot: Snapshot, nodes: Sequence[Node]) -> None:
         snapshot.set_node(node)
 
 
-def _in_json(edit: Edit) -> Manifest:
+def in_json(edit: Edit) -> Manifest:
+    """Return an edit as answers have it."""
     return {"action": edit.action, **edit.about}
 
 

@@ -81,6 +81,14 @@ def test_a_gang_tells_what_it_lacks(api, runner):
     assert lacks["message"] == (
         "2 of 3 needed pods have a place: room for 1 more is lacking, as on 1 free node"
     )
+    found = why(api, "p1")["status"]["remedies"]
+    assert [one["text"] for one in found] == ["add a node like n1", "lower minCount from 3 to 2"]
+    (group,) = api.get(f"{BASE}/waitinggroups?remedies=true").ok()["items"]
+    assert group["status"]["remedies"] == found
+    plan = api.post("/apis/stowage.dev/v1/plans?dryRun=All", found[0]["plan"]).ok(201)
+    landed = {one["pod"]: one["nodeName"] for one in plan["status"]["placed"]}
+    assert sorted(landed) == ["ns/p0", "ns/p1", "ns/p2"]
+    assert set(landed.values()) == {"n1", "n1-new-1"}
     add(api, make_node("n2").offers(cpu="4"))
     runner.turn()
     assert "podGroup" not in why(api, "p1")["status"]

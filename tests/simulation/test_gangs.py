@@ -11,6 +11,7 @@ from clusterstate.objects.values.workloads import PodDisruptionBudget
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.simulation import Base, read, read_headroom, run_headroom
 from scheduling.simulation.foresight import NEVER, Foresight, Leaver
+from scheduling.simulation.gang_remedies import gang_remedies
 from scheduling.simulation.gangs import shortfall
 from scheduling.simulation.running import world_of
 from tests.builders import make_node, make_pod
@@ -54,6 +55,48 @@ def test_a_group_that_fits_lacks_nothing_and_pods_that_no_node_takes_name_no_nod
     assert lacks(cluster("4"), group(count=2), member("p0"), member("p1")) is None
     found = lacks(cluster("4"), group(count=2), member("p0", "9"), member("p1", "9"))
     assert (found.nodes, found.domains) == (0, {"": 0})
+
+
+def helped(snapshot, made, *pods):
+    snapshot.groups.set(made)
+    ready = [to_place(snapshot, one.build()) for one in pods]
+    framework = kubernetes_framework()
+    lacking = shortfall(snapshot, framework, made.key, ready)
+    return gang_remedies(snapshot, framework, made.key, ready, lacking)
+
+
+def test_what_lets_a_gang_in_is_as_few_nodes_of_one_domain_as_it_needs():
+    """Rack x has room for two pods and three closed nodes, rack y for one pod and two."""
+    sizes, racks = ("4", *["2"] * 3, "2", "2", "2"), ("x",) * 4 + ("y",) * 3
+    snapshot = cluster(*sizes, racks=racks)
+    for number in (1, 2, 3, 5, 6):
+        node = snapshot.node(snapshot.row_of(f"n{number}"))
+        spec = msgspec.structs.replace(node.spec, unschedulable=True)
+        snapshot.set_node(msgspec.structs.replace(node, spec=spec))
+    before = msgspec.to_builtins([snapshot.node(row) for row in snapshot.rows().tolist()])
+    pods = [member(f"p{n}", cpu="2") for n in range(4)]
+    found = {one.text: one for one in helped(snapshot, group(count=4, **in_rack()), *pods)}
+    assert set(found) == {
+        "lower minCount from 4 to 2",
+        f"uncordon 2 nodes of one {RACK}",
+        "add a node like n0",
+    }
+    opened = found[f"uncordon 2 nodes of one {RACK}"]
+    assert (opened.frees, opened.of, opened.names) == (4, 4, ("n1", "n2"))
+    (change,) = opened.plan["spec"]["changes"]
+    assert change == {"uncordon": {"nodes": ["n1", "n2"]}}
+    (added,) = found["add a node like n0"].plan["spec"]["changes"]
+    assert added["add"]["objects"][0]["metadata"]["labels"][RACK] == "x"
+    patch = found["lower minCount from 4 to 2"].patch
+    assert patch == {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+    assert msgspec.to_builtins([snapshot.node(row) for row in snapshot.rows().tolist()]) == before
+    assert not any(snapshot.knows(f"default/p{n}") for n in range(4))
+
+
+def test_a_gang_whose_pods_have_not_come_can_only_be_smaller():
+    (only,) = helped(cluster("4"), group(count=3), member("p0"))
+    assert only.text == "lower minCount from 3 to 1"
+    assert helped(cluster("4"), group(count=3), member("p0", cpu="9")) == []
 
 
 def headroom(nodes, **spec):

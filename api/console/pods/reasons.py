@@ -64,7 +64,7 @@ class Help(msgspec.Struct, frozen=True):
     """A remedy as a sentence, and how it is previewed.
 
     ``preview``: parameters of the preview of a node's change. ``changes``: of a plan, as JSON, for
-    what makes objects. Else both are empty.
+    what makes objects or lets a group in. Else both are empty.
     """
 
     text: str
@@ -153,7 +153,7 @@ def _help(one: Manifest) -> Help:
 
 
 def _changes_of(remedy: Manifest) -> str:
-    plan = remedy.get("plan") if "patch" in remedy else None
+    plan = None if remedy.get("moves") else remedy.get("plan")
     return msgspec.json.encode(plan["spec"]["changes"]).decode() if plan else ""
 
 
