@@ -21,7 +21,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -29,6 +29,7 @@ from uuid import UUID
 import msgspec
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
+from django.http import HttpResponse
 
 from api import resources, routes
 from api.access import auth
@@ -54,6 +55,7 @@ from api.server import (
 from api.server.audit_events import AuditedRequest
 from api.server.budget import SMALL_BYTES, Budget
 from api.server.lanes import Calls, Lane
+from api.server.protocol import CONNECTION
 from api.server.scopes import (
     COMPLETE,
     Receive,
@@ -87,13 +89,17 @@ from clusterstate.admission.request import User
 from clusterstate.objects.values.errors import (
     BadRequest,
     ServiceUnavailable,
+    StatusError,
     TooLarge,
     TooManyRequests,
 )
 from clusterstate.telemetry import tracing
 
-Known = tuple[User, Policy]
-"""Who sent a request, and the roles to judge it by."""
+GoOn = Callable[[protocol.Asgi], None]
+"""Has an ASGI application go on with a request, in a task."""
+
+Known = tuple[User, Policy | None]
+"""Who sent a request, and the roles to judge it by; ``None`` where they are not looked at."""
 
 BATCH = 64
 """Requests that are answered together at most; more would make the first of them wait."""
@@ -187,6 +193,36 @@ def _is_known(sender: User, claim: Claim) -> bool:
     return auth.MASTERS in sender.groups and claim.acts_for is None
 
 
+def _remembered(claim: Claim) -> tuple[Known | None, str]:
+    """Return who sent a request, if that needs no query, and what their name was at last.
+
+    Raises:
+        Unauthorized: no bearer token.
+    """
+    sender, name = auth.remembered(claim.authorization)
+    policy = authorizer.fresh()
+    if sender is None or (policy is None and not _is_known(sender, claim)):
+        return None, name
+    return (sender, policy), name
+
+
+def _caller_of(
+    scope: Scope, route: Route, entry: AuditedRequest, claim: Claim, known: Known
+) -> Caller:
+    """Return the sender of a request, and tell the audit log's entry.
+
+    Raises:
+        AccessDenied: they may not do that. ServiceUnavailable: the audit log is full.
+    """
+    entry.sender, policy = sender, _ = known
+    user = auth.acting(sender, claim, policy)
+    if scope["method"] not in ("GET", "HEAD"):
+        user = auth.identified(user, UUID(entry.id))
+    audit.record_user(entry, user, policy)
+    # Whoever acts for others takes turns as themselves.
+    return Caller(user, sender.name, _may_send(user, scope, route.target, policy))
+
+
 def _observe(scope: Scope, route: Route, code: int, started: float, size: int = 0) -> None:
     """Count the answer to a request."""
     method = scope["method"]
@@ -204,6 +240,24 @@ def _observe(scope: Scope, route: Route, code: int, started: float, size: int = 
     )
 
 
+def _note(scope: Scope, entry: AuditedRequest, body: bytes, started: float, answer: Answer) -> None:
+    """Count an answer, have it audited, and give it the header with the audit id."""
+    code, headers, text = answer
+    _observe(scope, routes.of(scope), code, started, len(text))
+    audit.answered(entry, code, request=body, response=text)
+    headers.append((b"audit-id", audit.id_of(entry)))
+
+
+def _note_failure(
+    scope: Scope, entry: AuditedRequest, body: bytes, started: float, error: Exception
+) -> HttpResponse:
+    """Return the answer to a request that failed, counted and audited."""
+    response = failures.of_scope(scope, error)
+    _observe(scope, routes.of(scope), response.status_code, started)
+    audit.answered(entry, response.status_code, request=body, response=response.content)
+    return response
+
+
 def _log_in(authorizations: Sequence[str]) -> list[Known | Exception]:
     """Return the users that headers stand for, or why nobody. Queries; runs on a thread."""
     found: list[Known | Exception] = []
@@ -214,6 +268,66 @@ def _log_in(authorizations: Sequence[str]) -> list[Known | Exception]:
             except Exception as error:  # noqa: BLE001  # each request gets it as its answer
                 found.append(error)
     return found
+
+
+class _Plain:
+    """A request that is answered without a task: what takes its answer, as a future would."""
+
+    __slots__ = ("_body", "_entry", "_flow", "_go_on", "_lane", "_light", "_of", "_scope", "_since")
+
+    def __init__(
+        self, of: "Application", scope: Scope, body: bytes, go_on: GoOn, lane: "Lane[Work, Answer]"
+    ) -> None:
+        self._of, self._scope, self._body, self._go_on, self._lane = of, scope, body, go_on, lane
+        self._since = time.perf_counter()
+        self._entry = audit.opened(scope)
+        self._flow = ""
+        self._light: bool | None = None  # None: it is in no lane
+
+    def begin(self, claim: Claim, known: Known) -> None:
+        """Put the request into its lane, or refuse it."""
+        scope, entry = self._scope, self._entry
+        metrics.begin(scope["method"])
+        self._of.plain.add(self)
+        scope[COMPLETE] = True
+        try:
+            check_url(scope)
+            caller = _caller_of(scope, routes.of(scope), entry, claim, known)
+            self._flow = caller.flow
+            self._of.budget.require(caller.flow, 0)
+            work = Work(scope, self._body, entry, caller.user)
+            self._light = self._lane.enter(work, self, caller.flow)
+        except Exception as error:  # noqa: BLE001  # every failure becomes a Status
+            self.set_exception(error)
+
+    def done(self) -> bool:
+        """Return whether it was answered already, since the server ends."""
+        return self not in self._of.plain
+
+    def set_result(self, answer: Answer) -> None:
+        """Send the answer."""
+        self._end()
+        scope, of, flow = self._scope, self._of, self._flow
+        _note(scope, self._entry, self._body, self._since, answer)
+        if len(answer[2]) > SMALL_BYTES or not scope[CONNECTION].answer(scope, *answer):
+            self._go_on(lambda _, __, send: of.send(scope, send, answer, flow))
+
+    def set_exception(self, error: Exception) -> None:
+        """Send the ``Status`` that tells of an error."""
+        self._end()
+        response = _note_failure(self._scope, self._entry, self._body, self._since, error)
+        entry = self._entry
+        self._go_on(
+            lambda scope, receive, send: refuse(
+                scope, receive, audit.telling(entry, send), response
+            )
+        )
+
+    def _end(self) -> None:
+        self._of.plain.discard(self)
+        metrics.end(self._scope["method"])
+        if self._light is not None:
+            self._lane.leave(self._light)
 
 
 class Application:
@@ -283,8 +397,10 @@ class Application:
             self._pages,
             self._logins,
         )
+        self._batched = frozenset({self._creations, self._deletions, self._reads, self._renewals})
+        self.plain: set[_Plain] = set()
         self._open: Counter[str] = Counter()
-        self._budget = Budget(settings.MAX_HELD_BYTES)
+        self.budget = Budget(settings.MAX_HELD_BYTES)
         self._adder = Adder()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -327,6 +443,28 @@ class Application:
         finally:
             metrics.end(scope["method"])
 
+    def begin(self, scope: Scope, body: bytes, go_on: GoOn) -> None:
+        """Begin to answer a request that came whole: without a task if it is plain.
+
+        Plain is what is answered in batches, from a sender who is known. It costs the event loop
+        two thirds of what it costs with ASGI's calls, and a task that waits.
+        """
+        routes.bring_up_to_date(scope)
+        route, query = routes.of(scope), scope["query_string"]
+        asks_more = query and (scope["method"] == "GET" or b"waitFor=" in query)
+        may_be = route.target is not None and not (route.is_page or asks_more or tracing.is_on())
+        if may_be and len(body) <= SMALL_BYTES:
+            lane = self._lane(scope, route, body)
+            if lane in self._batched:
+                known = None
+                with suppress(StatusError):  # the other way raises it again
+                    claim = claim_of_headers(scope["headers"])
+                    known, _ = _remembered(claim)
+                if known is not None:
+                    _Plain(self, scope, body, go_on, lane).begin(claim, known)
+                    return
+        go_on(self)
+
     def _lane(self, scope: Scope, route: Route, body: bytes) -> "Lane[Work, Answer]":
         """Return the lane of a request: what comes in thousands is answered in batches."""
         if route.is_page:
@@ -368,20 +506,13 @@ class Application:
         if not route.is_api:
             return Caller(None, _address(scope), SMALL_BYTES)
         claim = claim_of_headers(scope["headers"])
-        sender, name = auth.remembered(claim.authorization)
-        policy = authorizer.fresh()
-        if sender is None or (policy is None and not _is_known(sender, claim)):
+        known, name = _remembered(claim)
+        if known is None:
             found = await self._logins.run(claim.authorization, name or _address(scope))
             if isinstance(found, Exception):
                 raise found
-            sender, policy = found
-        entry.sender = sender
-        user = auth.acting(sender, claim, policy)
-        if scope["method"] not in ("GET", "HEAD"):
-            user = auth.identified(user, UUID(entry.id))
-        audit.record_user(entry, user, policy)
-        # Whoever acts for others takes turns as themselves.
-        return Caller(user, sender.name, _may_send(user, scope, route.target, policy))
+            known = found
+        return _caller_of(scope, route, entry, claim, known)
 
     async def _read_body(
         self, scope: Scope, receive: Receive, caller: Caller, held: ExitStack
@@ -394,7 +525,7 @@ class Application:
             TooLarge: it exceeds the caller's limit; the rest stays unread.
             TooManyRequests: the process holds too much already.
         """
-        limit, budget = caller.may_send, self._budget
+        limit, budget = caller.may_send, self.budget
         counted = announced(scope)
         if counted > limit:
             raise TooLarge(f"the request body is larger than the limit of {limit} bytes")
@@ -436,7 +567,7 @@ class Application:
         try:
             check_url(scope)
             caller = await self._caller(scope, routes.of(scope), entry)
-            self._budget.require(caller.flow, 0)
+            self.budget.require(caller.flow, 0)
             if self._open[caller.flow] >= protocol.max_connections() // 2:
                 raise TooManyRequests("too many watches are open", {"retryAfterSeconds": 5})
         except Exception as error:  # noqa: BLE001  # every failure becomes a Status
@@ -472,7 +603,7 @@ class Application:
             try:
                 check_url(scope)
                 caller = await self._caller(scope, route, entry)
-                self._budget.require(caller.flow, 0)
+                self.budget.require(caller.flow, 0)
                 if scope["method"] not in ("GET", "HEAD"):
                     body = await self._read_body(scope, receive, caller, held)
                 if route.is_page and (b"%00" in body or b"\0" in body):
@@ -498,20 +629,20 @@ class Application:
                 await reply_with(send, failures.of_scope(scope, ServiceUnavailable(ENDING)))
                 return
             except Exception as error:  # noqa: BLE001  # every failure becomes a Status
-                response = failures.of_scope(scope, error)
-                _observe(scope, route, response.status_code, started)
-                audit.answered(entry, response.status_code, request=body, response=response.content)
+                response = _note_failure(scope, entry, body, started, error)
                 await refuse(scope, receive, audit.telling(entry, send), response)
                 return
-        _observe(scope, route, answer[0], started, len(answer[2]))
-        audit.answered(entry, answer[0], request=body, response=answer[2])
-        answer[1].append((b"audit-id", audit.id_of(entry)))
+        _note(scope, entry, body, started, answer)
+        await self.send(scope, send, answer, caller.flow)
+
+    async def send(self, scope: Scope, send: Send, answer: Answer, flow: str) -> None:
+        """Send an answer, in gzip if it is large and the client wants that."""
         if compression.is_wanted(scope, answer):
-            answer = await self._compressed(answer, caller.flow)
+            answer = await self._compressed(answer, flow)
         if len(answer[2]) <= SMALL_BYTES:
             await reply(scope, send, *answer)
         else:
-            with self._budget.reserved(caller.flow, len(answer[2])):
+            with self.budget.reserved(flow, len(answer[2])):
                 await reply_in_parts(send, *answer)
 
     async def _page(self, work: Work, flow: str) -> Answer:
@@ -537,7 +668,7 @@ class Application:
 
     async def _compressed(self, answer: Answer, flow: str) -> Answer:
         """Return an answer in gzip, as it is while too much waits for threads already."""
-        with self._budget.reserved(flow, len(answer[2])):
+        with self.budget.reserved(flow, len(answer[2])):
             try:
                 return await self._calls.run(flow, compression.compressed, answer)
             except TooManyRequests:
@@ -557,6 +688,8 @@ class Application:
                 self._adder.start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
+                for one in [*self.plain]:
+                    one.set_exception(ServiceUnavailable(ENDING))
                 hub.close()
                 health.end()
                 self._calls.close()

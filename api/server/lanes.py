@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -33,6 +33,7 @@ logger = structlog.get_logger(__name__)
 Work = TypeVar("Work")
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
+Taken_contra = TypeVar("Taken_contra", contravariant=True)
 
 MAX_WAITING = 4096
 """Requests of all flows that may wait for one lane."""
@@ -61,6 +62,19 @@ _FIRST_RESTS: Final = 2
 _RETRY = {"retryAfterSeconds": 1}
 
 
+class Receiver(Protocol[Taken_contra]):
+    """Who waits for an answer, such as a future."""
+
+    def done(self) -> bool:
+        """Return whether it waits no more."""
+
+    def set_result(self, result: Taken_contra, /) -> None:
+        """Take the answer."""
+
+    def set_exception(self, exception: Exception, /) -> None:
+        """Take an error for the answer."""
+
+
 class _Flow(Generic[Work, Answer]):
     """The waiting and running requests of one user in a lane."""
 
@@ -68,7 +82,7 @@ class _Flow(Generic[Work, Answer]):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.waiting: deque[tuple[Work, asyncio.Future[Answer], float]] = deque()
+        self.waiting: deque[tuple[Work, Receiver[Answer], float]] = deque()
         self.running = 0
         self.begun_at = 0.0  # when its last batch was begun
         self.yields_since: float | None = None  # when it first gave way before the next one
@@ -77,7 +91,7 @@ class _Flow(Generic[Work, Answer]):
 class _Batch(NamedTuple, Generic[Work, Answer]):
     """A batch, its flows with how many pieces each has in it, and when to look again, if ever."""
 
-    batch: "list[tuple[Work, asyncio.Future[Answer], float]]"
+    batch: "list[tuple[Work, Receiver[Answer], float]]"
     flows: dict[_Flow[Work, Answer], int]
     pause: float | None
 
@@ -85,7 +99,7 @@ class _Batch(NamedTuple, Generic[Work, Answer]):
 class _Done(NamedTuple, Generic[Answer]):
     """The result of a piece of work: its answer, or the error."""
 
-    future: "asyncio.Future[Answer]"
+    receiver: Receiver[Answer]
     failure: Exception | None
     answer: Answer | None = None
 
@@ -149,34 +163,51 @@ class Lane(Generic[Work, Answer]):
             TooManyRequests: too much waits already, or this waited too long.
             Exception: what ``serve`` raised.
         """
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self.start(loop)
-        future: asyncio.Future[Answer] = loop.create_future()
-        self._put(work, future, flow)
-        if not self.waiting:
-            self.moved_at = loop.time()
-        self.waiting += 1
-        light = self._shares.enter(flow)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        light = self.enter(work, future, flow)
         try:
             return await future
         finally:
-            self._shares.leave(light)
-            self.waiting -= 1
+            self.leave(light)
+
+    def enter(self, work: Work, receiver: "Receiver[Answer]", flow: str) -> bool:
+        """Have a receiver given the answer to a piece of work; called on the event loop.
+
+        Returns what ``leave`` takes when the receiver has an answer or waits no more.
+
+        Raises:
+            TooManyRequests: too much waits already.
+        """
+        loop = self._loop or self.start(asyncio.get_running_loop())
+        self._put(work, receiver, flow)
+        if not self.waiting:
             self.moved_at = loop.time()
+        self.waiting += 1
+        return self._shares.enter(flow)
+
+    def leave(self, light: bool) -> None:  # noqa: FBT001  # what ``enter`` returned
+        """Note that a piece of work has its answer, or that nobody waits for it."""
+        self._shares.leave(light)
+        self.waiting -= 1
+        if self._loop is not None:
+            self.moved_at = self._loop.time()
 
     def stuck_seconds(self, now: float) -> float:
         """Return for how long there was work and none was finished; ``now`` is the loop's time."""
         return now - self.moved_at if self.waiting else 0.0
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the threads, the first of which calls ``prepare``; else the first ``run`` does."""
+    def start(self, loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
+        """Start the threads, the first of which calls ``prepare``; else the first ``enter`` does.
+
+        Returns the loop.
+        """
         self._loop = loop
         self._resting = self._threads - 1
         for number in range(self._threads):
             threading.Thread(
                 target=self._work, args=(number == 0,), name=f"{self.name}-{number}", daemon=True
             ).start()
+        return loop
 
     def close(self) -> None:
         """End the threads; what still waits is not answered."""
@@ -185,7 +216,7 @@ class Lane(Generic[Work, Answer]):
             self._tokens.put(None)
             self._bell.release()
 
-    def _put(self, work: Work, future: "asyncio.Future[Answer]", name: str) -> None:
+    def _put(self, work: Work, receiver: Receiver[Answer], name: str) -> None:
         now = time.monotonic()
         self._shares.tick(now)
         with self._lock:
@@ -202,7 +233,7 @@ class Lane(Generic[Work, Answer]):
                 raise TooManyRequests("too many requests are waiting", _RETRY)
             if not flow.waiting:
                 self._turns.append(flow)
-            flow.waiting.append((work, future, now))
+            flow.waiting.append((work, receiver, now))
             self._tokens.put(None)
             self._wake()
 
@@ -218,7 +249,7 @@ class Lane(Generic[Work, Answer]):
 
     def _take(self) -> "_Batch[Work, Answer]":
         """Return the next batch, empty when no flow may run now."""
-        batch: list[tuple[Work, asyncio.Future[Answer], float]] = []
+        batch: list[tuple[Work, Receiver[Answer], float]] = []
         numbers: dict[_Flow[Work, Answer], int] = {}
         pauses: list[float] = []
         heavy = self._shares.heavy
@@ -357,7 +388,7 @@ class Lane(Generic[Work, Answer]):
         self._bell.acquire()
 
     def _answer(
-        self, batch: Sequence[tuple[Work, "asyncio.Future[Answer]", float]]
+        self, batch: Sequence[tuple[Work, Receiver[Answer], float]]
     ) -> "list[_Done[Answer]]":
         """Serve a batch, but for what waited too long."""
         oldest = time.monotonic() - MAX_WAIT_SECONDS
@@ -372,14 +403,14 @@ class Lane(Generic[Work, Answer]):
                 self._finish()  # what the thread had open may be half done
             # A future takes no StopIteration.
             failed = RuntimeError(repr(error)) if isinstance(error, StopIteration) else error
-            return [_Done(future, failed) for _, future, _ in batch]
+            return [_Done(receiver, failed) for _, receiver, _ in batch]
         answers = iter(served)
         if len(fresh) == len(batch):  # as nearly always
-            return [_Done(future, None, next(answers)) for _, future, _ in batch]
+            return [_Done(receiver, None, next(answers)) for _, receiver, _ in batch]
         late = TooManyRequests("the request waited too long", _RETRY)
         return [
-            _Done(future, None, next(answers)) if since >= oldest else _Done(future, late)
-            for _, future, since in batch
+            _Done(receiver, None, next(answers)) if since >= oldest else _Done(receiver, late)
+            for _, receiver, since in batch
         ]
 
 
@@ -414,10 +445,10 @@ def _call(functions: Sequence[Callable[[], Any]]) -> list[tuple[Exception | None
 
 
 def _deliver(done: "Sequence[_Done[Any]]") -> None:
-    for future, failure, answer in done:
-        if future.done():  # the client may have gone
+    for receiver, failure, answer in done:
+        if receiver.done():  # the client may have gone
             continue
         if failure is not None:
-            future.set_exception(failure)
+            receiver.set_exception(failure)
         else:
-            future.set_result(answer)
+            receiver.set_result(answer)

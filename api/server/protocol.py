@@ -23,8 +23,9 @@ import re
 import resource
 import socket
 import struct
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -62,6 +63,11 @@ _SWEEP_SECONDS: Final = 1.0
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"transfer-encoding"})
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 """What no value of a header may hold, as uvicorn has it."""
+
+Asgi = Callable[[Any, Any, Any], Awaitable[None]]
+Begin = Callable[[Any, bytes, Callable[[Asgi], None]], None]
+"""What an application may have beside ASGI, ``begin(scope, body, go_on)``: it answers a request
+that came whole, or has ``go_on`` call an ASGI application in a task."""
 
 # Phases of a connection.
 _IDLE, _HEADERS, _BODY, _ANSWER = range(4)
@@ -101,6 +107,9 @@ class Protocol(HttpToolsProtocol):
         self._paused_since = 0.0
         self._closing_since = 0.0
         self._answering: RequestResponseCycle | None = None
+        self._begin: Begin | None = getattr(self.app, "begin", None)
+        self._parses = False
+        self._begun: RequestResponseCycle | None = None
 
     # ---------------------------------------------------------------------- what asyncio calls
 
@@ -120,7 +129,16 @@ class Protocol(HttpToolsProtocol):
             self._phase, self._since = _HEADERS, self._heard
         if self._phase == _HEADERS:
             self._header_bytes += len(data)
+        self._parses = self._begin is not None
         super().data_received(data)
+        self._parses = False
+        if (cycle := self._begun) is not None:
+            self._begun = None
+            go_on = partial(super()._start_asgi_task, cycle)
+            if cycle.more_body or self._begin is None:
+                go_on(self.app)
+            else:
+                self._begin(cycle.scope, bytes(cycle.body), go_on)
         if self._phase == _HEADERS and self._header_bytes > HEADER_BYTES:
             self.refuse(
                 HeadersTooLarge(f"the request's headers are larger than {HEADER_BYTES} bytes")
@@ -181,9 +199,12 @@ class Protocol(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Begin to answer a request; ``cycle`` is the last one that came, which may still wait."""
+        """Begin to answer a request, when all that came of it is read."""
         self._answering = cycle
-        super()._start_asgi_task(cycle, app)
+        if self._parses:
+            self._begun = cycle
+        else:
+            super()._start_asgi_task(cycle, app)
 
     # ---------------------------------------------------------------------------- answers
 
@@ -226,6 +247,7 @@ class Protocol(HttpToolsProtocol):
         cycle.waiting_for_100_continue = False
         self.transport.write(b"".join(parts))
         cycle.message_event.set()
+        cycle.on_response = _nothing  # a method of this object, which would keep both
         if not cycle.keep_alive:
             self.transport.close()
         self.on_response_complete()
@@ -343,6 +365,10 @@ class Protocol(HttpToolsProtocol):
         """Return how many seconds the next request may take to begin."""
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request
         return HEADER_SECONDS if cycle is None else IDLE_SECONDS
+
+
+def _nothing() -> None:
+    """Do nothing: what uvicorn calls in place of a method that it has taken away."""
 
 
 _sweeping: set[asyncio.AbstractEventLoop] = set()

@@ -70,14 +70,18 @@ def test_what_it_still_works_on_is_answered_503_and_a_sentence(
             host=settings["host"], dbname=settings["dbname"], user=settings["user"]
         ) as blocker,
         server.connect(20) as waiting,
+        server.connect(20) as waiting_without_a_task,
     ):
-        blocker.execute("LOCK TABLE node IN ACCESS EXCLUSIVE MODE")
+        blocker.execute("LOCK TABLE node, pod IN ACCESS EXCLUSIVE MODE")
         waiting.sendall(request("GET", "/api/v1/nodes/a", token))
+        path = "/api/v1/namespaces/default/pods/a"
+        waiting_without_a_task.sendall(request("GET", path, token))
         until(
-            lambda: blocker.execute(BLOCKED).fetchone(),
-            what="the request to wait for the lock",
+            lambda: len(blocker.execute(BLOCKED).fetchall()) == 2,
+            what="both requests to wait for the lock",
         )
         running.send_signal(signal.SIGTERM)
-        code, status = status_of(answer_on(waiting))
-    assert (code, status["kind"], status["reason"]) == (503, "Status", "ServiceUnavailable")
-    assert "ending" in status["message"]
+        for connection in (waiting, waiting_without_a_task):
+            code, status = status_of(answer_on(connection))
+            assert (code, status["kind"], status["reason"]) == (503, "Status", "ServiceUnavailable")
+            assert "ending" in status["message"]

@@ -338,5 +338,5 @@ def test_nothing_is_held_when_all_was_answered(server, root, much):
 
     for _ in range(3):
         assert server.ask("GET", PODS, root)[0] == 200
-    held: budget.Budget = application._budget
+    held: budget.Budget = application.budget
     until(lambda: held.used == 0, seconds=5)

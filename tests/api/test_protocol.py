@@ -118,7 +118,7 @@ def _bytes_held():
     """Return how many answers hold bytes of the process."""
     from api import asgi
 
-    return asgi.application._budget.used
+    return asgi.application.budget.used
 
 
 def test_a_connection_that_sends_no_further_request_is_closed(server, api, monkeypatch):
