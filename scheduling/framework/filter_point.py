@@ -72,7 +72,7 @@ class FilterPoint(BindingPoints):
             PluginFailed: a plugin failed.
         """
         filtered = self.filter_alone(state, pod, snapshot, rows)
-        nominated = snapshot.nominated_pods(pod.priority, state.pod_key)
+        nominated = snapshot.nominated_pods(pod.priority, state.pod_key, rows)
         if not nominated:
             return filtered
         verdict = filtered.verdict.copy()

@@ -157,8 +157,13 @@ class NodeTable(Protocol):
         """All live rows, interleaved by zone (R178)."""
         ...
 
-    def nominated_pods(self, priority: int, key: Hashable) -> Mapping[int, Sequence[PodInfo]]:
-        """Pods of at least this priority that are nominated to nodes, by row, but for ``key``."""
+    def nominated_pods(
+        self, priority: int, key: Hashable, rows: Rows | None = None
+    ) -> Mapping[int, Sequence[PodInfo]]:
+        """Pods of at least this priority that are nominated to nodes, by row, but for ``key``.
+
+        ``rows``: those of others may be left out.
+        """
         ...
 
     def counting_nominated(

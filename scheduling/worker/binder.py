@@ -611,13 +611,9 @@ class Binder:
         mirror = self._mirror
         if cast(int, decision.key) not in mirror.queue:
             return
-        for key in decision.displaced:
-            pod_id = cast(int, key)
-            if mirror.snapshot.nominated_node_of(pod_id):
-                continue
-            revision = nominate(pod_id, "", now=now)
-            if revision is not None:
-                mirror.wrote_nominations([(pod_id, revision)])
+        nominated = mirror.snapshot.nominated_node_of
+        displaced = [cast(int, key) for key in decision.displaced if not nominated(key)]
+        mirror.wrote_nominations(nominate(dict.fromkeys(displaced, ""), now=now))
 
     def _preempt(self, decision: Decision, now: datetime) -> None:
         """Delete the victims gracefully.

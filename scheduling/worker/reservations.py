@@ -231,20 +231,21 @@ class Reservations:
         """Nominate pods that wait on Permit or PreBind for the nodes that they will get.
 
         Autoscalers and other clients read from it where a pod is about to go. The nomination ends
-        with the bind or the refusal; a pod that is bound at once gets none. Each nomination is a
-        statement, so those of a large gang are written a few at a time, and other pods need not
-        wait. Rule: schedule_one.go ``bindingCycle`` (NominatedNodeNameForExpectation), v1.36.
+        with the bind or the refusal; a pod that is bound at once gets none. Those of a large gang
+        are written a few at a time, so that other pods need not wait. Rule: schedule_one.go
+        ``bindingCycle`` (NominatedNodeNameForExpectation), v1.36.
         """
         with wake.without_scheduler():
+            nodes: dict[int, str] = {}
             for _ in range(min(len(self._not_nominated), _NOMINATED_AT_ONCE)):
                 pod = self._pods.get(self._not_nominated.popleft())
                 if pod is None or pod.refused is not None or not pod.is_nominated:
                     continue
                 # An earlier refusal that is not written yet would end this nomination.
                 self._binder.refused.was_nominated(pod.pod_id)
-                revision = nominate(pod.pod_id, pod.node_name, now=_moment(now))
-                if revision is not None:
-                    self._mirror.nominated_a_reserved_pod(pod.pod_id, revision)
+                nodes[pod.pod_id] = pod.node_name
+            for pod_id, revision in nominate(nodes, now=_moment(now)):
+                self._mirror.nominated_a_reserved_pod(pod_id, revision)
 
     # --- from cycle to cycle ---------------------------------------------------------------------
 

@@ -28,13 +28,11 @@ def test_the_log_says_for_whom_room_is_made(others):
     make_node("n2")
     pod_id, second = make_pod("vip"), make_pod("second")
     assert nominated(pod_id) == ""
-    nominate(pod_id, "n1", now=after(1))
-    nominate(second, "n1", now=after(1))
+    nominate({pod_id: "n1", second: "n1"}, now=after(1))
     for number in range(others):
         make_pod(f"other-{number}")
     assert nominated(pod_id) == nominated(second) == "n1"
-    nominate(pod_id, "n2", now=after(2))
-    nominate(second, "", now=after(2))
+    nominate({pod_id: "n2", second: ""}, now=after(2))
     for number in range(others):
         make_pod(f"more-{number}")
     assert (nominated(pod_id), nominated(second)) == ("n2", "")
@@ -54,7 +52,7 @@ def test_pods_of_a_profile_that_was_stored_later_wait_and_hold_room():
     }
     scheduler_configuration.store(document=json.dumps(document), by="x", now=NOW)
     pod_id = make_pod("p", schedulerName="later")
-    nominate(pod_id, "n1", now=after(1))
+    nominate({pod_id: "n1"}, now=after(1))
     assert waiting() == [pod_id]
     assert nominated(pod_id) == "n1"
 

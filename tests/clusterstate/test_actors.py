@@ -65,7 +65,7 @@ def test_every_writer_writes_who_it_is() -> None:
         objects.update("Node", "", "n1", lambda m: {**m, "spec": {}}, now=NOW)
         first, second = new_pod("p1"), new_pod("p2", finalizers=["a.b/c"])
         set_unschedulable([Unschedulable(pod_id=first, message="no", stage="backoff")], now=NOW)
-        nominate(first, "n1", now=NOW)
+        nominate({first: "n1"}, now=NOW)
         bind_pods([Binding(first, "n1"), Binding(second, "n1")], snapshot_revision=1 << 40, now=NOW)
         node_heartbeats.mark_pods_not_ready(["n1"], now=NOW)
         evict_pod("default", "p1", {}, now=NOW)

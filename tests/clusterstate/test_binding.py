@@ -340,7 +340,7 @@ def test_a_pod_that_is_bound_is_nominated_no_longer(status: str, way: str) -> No
         "Pod", "default", "p0", lambda m: {**m, "status": {**m["status"], **STATUSES[status]}},
         now=NOW, subresource="status",
     )  # fmt: skip
-    nominate(nominated, "n1", now=NOW)
+    nominate({nominated: "n1"}, now=NOW)
     before = manifest("Pod", "default", "p0")
     assert before["status"]["nominatedNodeName"] == "n1"
     start = changes.watermark()
@@ -389,7 +389,7 @@ def test_a_nomination_that_comes_while_a_batch_waits_for_its_writer_is_decided_a
     batch = [Binding(first, "n1", leans=leans), Binding(second, "n1")]
     start = changes.watermark()
     with transaction.atomic():
-        nominate(first, "n1", now=NOW)
+        nominate({first: "n1"}, now=NOW)
         worker = Worker(lambda: bind_pods(batch, snapshot_revision=start, now=NOW))
         until(lambda: sql.fetch(BLOCKED))
     result = worker.result()

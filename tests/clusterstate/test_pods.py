@@ -46,6 +46,7 @@ from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id, pods_by_id
 from clusterstate.queries.pods.queue import pending_counts
 from clusterstate.queries.pods.terminating import finishable
+from tests import roundtrips
 from tests.clock import after, moment
 from tests.clusterstate.support import (
     NOW,
@@ -618,9 +619,26 @@ def test_a_nomination_is_shown_and_cleared() -> None:
     set_unschedulable([item], now=NOW)
     assert manifest("Pod", "default", "a")["status"]["nominatedNodeName"] == "n1"
     assert load_pending()[0].nominated_node_name == "n1"
-    assert nominate(pod_id, "", now=NOW)
+    assert [one for one, _ in nominate({pod_id: ""}, now=NOW)] == [pod_id]
     assert "nominatedNodeName" not in manifest("Pod", "default", "a")["status"]
-    assert nominate(pod_id, "", now=NOW) is None
+    assert nominate({pod_id: "", pod_id + 1: "n1"}, now=NOW) == []
+
+
+def test_the_nominations_of_a_gang_are_written_together() -> None:
+    """Each was a transaction: of the minute that a large gang took to displace others, most."""
+    ids = [new_pod(name) for name in ("a", "b", "c")]
+
+    def refuse(ids: list[int]) -> int:
+        with roundtrips.counted() as counted:
+            found = set_unschedulable(
+                [Unschedulable(pod_id=one, message="m", nominated_node_name="n1") for one in ids],
+                now=NOW,
+            )
+        assert [one for one, _ in found] == ids
+        return counted.number
+
+    assert refuse(ids[:1]) == refuse(ids[1:])
+    assert {one.nominated_node_name for one in load_pending()} == {"n1"}
 
 
 def test_queue_moves_write_no_change() -> None:

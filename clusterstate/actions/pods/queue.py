@@ -133,10 +133,10 @@ def set_unschedulable(items: Sequence[Unschedulable], *, now: datetime) -> list[
         return rows
 
     marked = {row[0]: row[1] for row in again_after_deadlock(mark)}
-    for item in _whose_nomination_changes(ordered):
-        revision = nominate(item.pod_id, item.nominated_node_name or "", now=now)
-        if revision:
-            marked[item.pod_id] = revision
+    changing = _whose_nomination_changes(ordered)
+    marked.update(
+        nominate({one.pod_id: one.nominated_node_name or "" for one in changing}, now=now)
+    )
     return sorted(marked.items())
 
 

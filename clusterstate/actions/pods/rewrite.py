@@ -1,19 +1,20 @@
 """The service's own changes of a pod's manifest."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
+from functools import partial
 
+import msgspec
 from django.db import transaction
 
 from clusterstate.actions.pods.clauses import POD
-from clusterstate.actions.pods.versions import Version, lock_pod, lock_pods, write_versions
+from clusterstate.actions.pods.versions import Version, lock_pods, write_versions
 from clusterstate.actions.writing import object_meta
 from clusterstate.actions.writing.stored import LockedRow
 from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.objects.registry.strategies import drop_gated_condition
 from clusterstate.objects.values import document
-from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
 
 
@@ -29,18 +30,39 @@ def rewrite_pod(
     Returns the revision; ``None`` when the pod is gone or the same already, or is bound and
     ``unbound_only``. What ``change`` raises is raised, and nothing is written.
     """
+    written = rewrite_each([pod_id], lambda _, old: change(old), now=now, unbound_only=unbound_only)
+    return written[0][1] if written else None
+
+
+def rewrite_each(
+    ids: Collection[int],
+    change: Callable[[int, Manifest], Manifest],
+    *,
+    now: datetime,
+    unbound_only: bool = False,
+    same_class: bool = False,
+) -> list[tuple[int, int]]:
+    """Make the service's own changes of pods by id, in one transaction of three statements.
+
+    Returns (id, revision) of those that are there and differ then. ``unbound_only``: those on nodes
+    stay as they are. ``same_class``: nothing changes that scheduling looks at.
+    """
     with transaction.atomic():
-        key = sql.fetch_one("SELECT namespace, name FROM pod WHERE id = %s::bigint", (pod_id,))
-        if key is None:
-            return None
-        try:
-            row = lock_pod(*key)
-        except StatusError:
-            return None
-        if row.id != pod_id or (unbound_only and row.overlay.node_name):
-            return None
-        version = _changed(row, change)
-        return None if version is None else _write([version], now)
+        keys = sql.fetch(
+            "SELECT namespace, name FROM pod WHERE id = ANY(%s)", (sql.Int8s(list(ids)),)
+        )
+        versions = []
+        for row in lock_pods([(key[0], key[1]) for key in keys]) if keys else ():
+            if row.id not in ids or (unbound_only and row.overlay.node_name):
+                continue
+            version = _changed(row, partial(change, row.id))
+            if version is not None:
+                versions.append(msgspec.structs.replace(version, same_class=same_class))
+        if not versions:
+            return []
+        revisions = write_versions(versions, now=now)
+        changes.announce(max(revisions), ("Pod",))
+    return [(one.row.id, revision) for one, revision in zip(versions, revisions, strict=True)]
 
 
 def rewrite_pods(
@@ -56,7 +78,7 @@ def rewrite_pods(
         rows = [row for row in rows if row.id in changes_of]
         found = [_changed(row, changes_of[row.id]) for row in rows]
         if versions := [one for one in found if one is not None]:
-            _write(versions, now)
+            changes.announce(max(write_versions(versions, now=now)), ("Pod",))
     return len(rows)
 
 
@@ -72,9 +94,3 @@ def _changed(row: LockedRow, change: Callable[[Manifest], Manifest]) -> Version 
         object_meta.bump_generation(POD, old, new)
         text, overlay = document.encode("Pod", new)
     return Version(row, new, text, overlay)
-
-
-def _write(versions: Sequence[Version], now: datetime) -> int:
-    revision = max(write_versions(versions, now=now))
-    changes.announce(revision, ("Pod",))
-    return revision

@@ -1,27 +1,38 @@
 """The service's own changes of a pod's status: nomination, failure, conditions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from typing import Final
 
 from clusterstate.actions.pods.clauses import FINISHED
-from clusterstate.actions.pods.rewrite import rewrite_pod
+from clusterstate.actions.pods.rewrite import rewrite_each, rewrite_pod
+from clusterstate.actions.writing.deadlocks import again_after_deadlock
 from clusterstate.objects.values import document, ending
 from clusterstate.objects.values.meta import Manifest
 
+_NOMINATED_AT_ONCE: Final = 500
+"""Pods that are nominated by one transaction: a gang that displaces others may have thousands."""
 
-def nominate(pod_id: int, node_name: str, *, now: datetime) -> int | None:
-    """Set status.nominatedNodeName (empty: clear it); return the revision, ``None`` if unchanged.
 
-    Pods bound or gone meanwhile are passed over.
+def nominate(nodes: Mapping[int, str], *, now: datetime) -> list[tuple[int, int]]:
+    """Set status.nominatedNodeName of pods by id (empty: clear it); return who changed.
+
+    As (id, revision). Pods bound or gone meanwhile are passed over.
     """
 
-    def change(status: Manifest) -> None:
-        if node_name:
-            status["nominatedNodeName"] = node_name
-        else:
-            status.pop("nominatedNodeName", None)
+    def changed(pod_id: int, old: Manifest) -> Manifest:
+        status = {**(old.get("status") or {}), "nominatedNodeName": nodes[pod_id]}
+        if not nodes[pod_id]:
+            del status["nominatedNodeName"]
+        return {**old, "status": status}
 
-    return _change_status(pod_id, change, now=now, unbound_only=True)
+    def write(ids: Collection[int]) -> list[tuple[int, int]]:
+        return rewrite_each(ids, changed, now=now, unbound_only=True, same_class=True)
+
+    ids, step = sorted(nodes), _NOMINATED_AT_ONCE
+    parts = (frozenset(ids[first : first + step]) for first in range(0, len(ids), step))
+    return [one for part in parts for one in again_after_deadlock(partial(write, part))]
 
 
 def fail_pods(items: Sequence[tuple[int, str, str]], *, now: datetime) -> list[tuple[int, int]]:
@@ -59,7 +70,6 @@ def _change_status(
     change: Callable[[Manifest], None],
     *,
     now: datetime,
-    unbound_only: bool = False,
 ) -> int | None:
     """Apply ``change`` to a pod's status under its row lock; the service's own writes."""
 
@@ -68,7 +78,7 @@ def _change_status(
         change(status)
         return {**old, "status": status}
 
-    return rewrite_pod(pod_id, changed, now=now, unbound_only=unbound_only)
+    return rewrite_pod(pod_id, changed, now=now)
 
 
 def with_condition(pod: Manifest, condition: Manifest, now: datetime) -> Manifest:

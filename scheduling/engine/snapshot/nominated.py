@@ -12,6 +12,7 @@ import numpy as np
 from scheduling.engine.snapshot.classes import ClassColumns
 from scheduling.engine.snapshot.nominations import Nominations
 from scheduling.framework.arrays import Int32
+from scheduling.framework.node_table import Rows
 from scheduling.framework.types import PodInfo
 
 
@@ -83,8 +84,12 @@ class NominatedPods(ClassColumns):
         """Whether any pod is nominated to any node."""
         return bool(self.nominations.node_of)
 
-    def nominated_pods(self, priority: int, key: Hashable) -> Mapping[int, Sequence[PodInfo]]:
+    def nominated_pods(
+        self, priority: int, key: Hashable, rows: Rows | None = None
+    ) -> Mapping[int, Sequence[PodInfo]]:
         """Return nominated pods of at least ``priority`` by row, but for ``key``.
+
+        ``rows``: those of others may be left out.
 
         Such pods count as if they ran there (``RunFilterPluginsWithNominatedPods``). The mapping is
         shared: the caller must not write to it.
@@ -92,6 +97,10 @@ class NominatedPods(ClassColumns):
         nominations = self.nominations
         if not nominations.node_of:
             return {}
+        if rows is not None and len(rows) == 1:  # that a pod of a large gang is nominated to
+            there = nominations.of_node.get(self.node_name(rows[0]), {})
+            infos = [i for other, i in there.items() if other != key and i.priority >= priority]
+            return {int(rows[0]): infos} if infos else {}
         stamp = (self.nomination_version, self.node_version)
         if self._nominated_stamp != stamp:
             self._nominated_rows.clear()
