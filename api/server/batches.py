@@ -145,16 +145,16 @@ class Batch:
     def delete(
         self,
         kind: Kind,
-        wanted: Deletion,
+        deletion: Deletion,
         finish: Callable[[DeletedObject], Any],
         place: AnyPlace,
     ) -> AnyPlace:
         """Delete an object, or begin to; return the place that gets what ``finish`` returns."""
 
-        def do(request: Sequence[Deletion]) -> Sequence[DeletedObject | StatusError]:
-            return objects.delete_each(kind, request, now=clock.now())
+        def do(deletions: Sequence[Deletion]) -> Sequence[DeletedObject | StatusError]:
+            return objects.delete_each(kind, deletions, now=clock.now())
 
-        return self._group(f"delete {kind.name}", do).add(wanted, finish, place)
+        return self._group(f"delete {kind.name}", do).add(deletion, finish, place)
 
     def renew(
         self,
@@ -164,8 +164,8 @@ class Batch:
     ) -> DeferredAnswer:
         """Update an object that says that its holder lives, and answer what ``finish`` returns."""
 
-        def do(request: Sequence[objects.Update]) -> Sequence[StoredObject | Exception]:
-            return objects.renew_each(kind, request, now=clock.now())
+        def do(updates: Sequence[objects.Update]) -> Sequence[StoredObject | Exception]:
+            return objects.renew_each(kind, updates, now=clock.now())
 
         return self._group(f"renew {kind.name}", do).add(request, finish, DeferredAnswer())
 

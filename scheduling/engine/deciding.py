@@ -166,12 +166,12 @@ class Decider:
         Raises:
             PluginFailed: a plugin failed.
         """
-        known = self.refusals.find(pod, options, draw=draw, start=start)
-        if known is None and pod.info.index in self._unplaced and self.snapshot.node_count:
-            known = self._diagnose(pod, options, draw, start)
-            if known is not None:
-                self.keep(pod, options, known, start=start)
-        return known
+        refusal = self.refusals.find(pod, options, draw=draw, start=start)
+        if refusal is None and pod.info.index in self._unplaced and self.snapshot.node_count:
+            refusal = self._diagnose(pod, options, draw, start)
+            if refusal is not None:
+                self.keep(pod, options, refusal, start=start)
+        return refusal
 
     def keep(self, pod: PodToPlace, options: Options, decision: Decision, *, start: int) -> None:
         """Note a decision, before the snapshot has it: it may refuse other pods of the class."""

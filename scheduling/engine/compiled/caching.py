@@ -53,20 +53,20 @@ def outer(function: Function) -> Function:
     before = config.CACHE_LOCATOR_CLASSES
     config.CACHE_LOCATOR_CLASSES = f"{__name__}.{PackageLocator.__name__}"
     try:
-        made: Any = _compiled(function, cache=True, no_cfunc_wrapper=True)
+        compiled_: Any = _compiled(function, cache=True, no_cfunc_wrapper=True)
     finally:
         config.CACHE_LOCATOR_CLASSES = before
-    kept = getattr(made, "_cache", None)  # none where Numba is told to compile nothing
-    if kept is not None:
-        kept._cache_file._version += f" of {sources().hex()}"
-    compiled: Function = made
+    cache = getattr(compiled_, "_cache", None)  # none where Numba is told to compile nothing
+    if cache is not None:
+        cache._cache_file._version += f" of {sources().hex()}"
+    compiled: Function = compiled_
     return compiled
 
 
 def is_kept(loop: Any) -> bool:
     """Return whether nothing is to be compiled: the code is on disk, or Numba compiles nothing."""
-    kept = getattr(loop, "_cache", None)  # none where Numba is told to compile nothing
-    return kept is None or bool(kept._cache_file._load_index())
+    cache = getattr(loop, "_cache", None)  # none where Numba is told to compile nothing
+    return cache is None or bool(cache._cache_file._load_index())
 
 
 @contextmanager
@@ -117,5 +117,5 @@ def _compiled(function: Function, **options: Any) -> Function:
     find out that most of them cancel out.
     """
     njit: Any = numba.njit  # its types do not know all options
-    made: Function = njit(nogil=True, error_model="numpy", _nrt=False, **options)(function)
-    return made
+    compiled: Function = njit(nogil=True, error_model="numpy", _nrt=False, **options)(function)
+    return compiled

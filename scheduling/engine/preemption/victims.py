@@ -35,7 +35,7 @@ class VictimsByRow:
         self._stamp: Hashable = None
         self._cursor = -1
         size = snapshot.capacity
-        self._known: Mask = np.zeros(size, np.bool_)
+        self._is_judged: Mask = np.zeros(size, np.bool_)
         self._is_candidate: Mask = np.zeros(size, np.bool_)
         # The price, in the order in which prices are compared; the last: the higher, the better.
         self._violations: Int64 = np.zeros(size, np.int64)
@@ -50,10 +50,10 @@ class VictimsByRow:
         stamp = (snapshot.start_version, snapshot.budget_version)
         touched = snapshot.touched_since(self._cursor) if self._cursor >= 0 else None
         if touched is None or stamp != self._stamp:
-            self._known[:] = False
+            self._is_judged[:] = False
             self._stamp = stamp
         else:
-            self._known[touched] = False
+            self._is_judged[touched] = False
         self._cursor = snapshot.log_end
 
     def best(self, rows: Rows, examine: Examine, *, begin: int, wanted: int) -> int | None:
@@ -71,7 +71,7 @@ class VictimsByRow:
             count = min(max(wanted - found, _AT_ONCE), len(rows) - looked)
             places = np.arange(begin + looked, begin + looked + count)
             part = rows.take(places, mode="wrap")
-            if not self._judge(part[~self._known[part]], examine):
+            if not self._judge(part[~self._is_judged[part]], examine):
                 return None
             part = part[self._is_candidate[part]]
             is_fine = self._violations[part] == 0
@@ -107,7 +107,7 @@ class VictimsByRow:
         found = examine(rows)
         if found.why:
             return False
-        self._known[rows] = True
+        self._is_judged[rows] = True
         self._is_candidate[rows] = False
         if not found.candidates:
             return True

@@ -206,11 +206,11 @@ class ActivePods:
                 break
             if best is untried:
                 probes -= 1
-                taken = self._take(untried[1], _Trial.PROBING)
+                first = self._take(untried[1], _Trial.PROBING)
                 if (retried := self.retried.get(untried[1])) is not None:
-                    retried.probe = taken[1]
+                    retried.probe = first[1]
                     most_fresh = min(most_fresh, _BESIDE_A_PROBE)
-                chosen.append(taken)
+                chosen.append(first)
             elif best is opened:
                 chosen.append(self._take(opened[1]))
             else:
@@ -258,14 +258,14 @@ class ActivePods:
     def _take(self, class_id: int, trial: _Trial | None = None) -> Item:
         """Take the first pod out of a class, which has one."""
         retried = self.retried[class_id]
-        taken = heapq.heappop(retried.pods)
+        item = heapq.heappop(retried.pods)
         if trial is not None:
             retried.trial = trial
         if first_live(retried.pods, self._entries) is not None:
             self._offer(class_id, retried)
         else:
             del self.retried[class_id]
-        return taken
+        return item
 
     def _offer(self, class_id: int, retried: RetriedClass) -> None:
         """Put a class into the heap of its trial; its items in other heaps are dead from now on."""

@@ -18,29 +18,29 @@ class Allowance:
     def __init__(self, a_second: float, most: int) -> None:
         self._a_second = a_second
         self._most = most
-        self._left = float(most)
+        self._attempts = float(most)
         self._at = 0.0
 
-    def left(self, now: float) -> int:
+    def attempts(self, now: float) -> int:
         """Return how many attempts there are."""
         if now < self._at - 1.0:
-            self._left = float(self._most)
+            self._attempts = float(self._most)
             self._at = now
         elif now > self._at:
-            grown = self._left + (now - self._at) * self._a_second
-            self._left, self._at = min(grown, float(self._most)), now
-        return int(self._left)
+            grown = self._attempts + (now - self._at) * self._a_second
+            self._attempts, self._at = min(grown, float(self._most)), now
+        return int(self._attempts)
 
-    def until(self, wanted: int, now: float) -> float:
+    def until(self, count: int, now: float) -> float:
         """Return when there are this many, now if there are."""
-        missing = wanted - self.left(now)
+        missing = count - self.attempts(now)
         # The same quantities added in another order may fall short of a whole number.
         return now if missing <= 0 else now + (missing + 0.001) / self._a_second
 
     def take(self, attempts: int) -> None:
         """Use up this many."""
-        self._left -= attempts
+        self._attempts -= attempts
 
     def give_back(self) -> None:
         """Return one attempt, which did not come to nothing."""
-        self._left = min(self._left + 1.0, float(self._most))
+        self._attempts = min(self._attempts + 1.0, float(self._most))

@@ -74,7 +74,7 @@ class EarlyAttempts:
         pods, that pod might take the room.
         """
         while (first := first_live(self._nominated, self._entries)) is not None:
-            if self._allowance.left(now) < 1:
+            if self._allowance.attempts(now) < 1:
                 return
             heapq.heappop(self._nominated)
             self._allowance.take(1)
@@ -86,7 +86,7 @@ class EarlyAttempts:
         """Take out the other pods that make up a batch; otherwise as ``ActivePods.take_batch``."""
         if not self._others:
             return []
-        allowed = self._allowance.left(now)
+        allowed = self._allowance.attempts(now)
         if allowed < _AT_LEAST:
             return []
         chosen = self._others.take_batch(min(limit, allowed), event_count)

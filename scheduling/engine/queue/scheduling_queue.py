@@ -359,18 +359,18 @@ class PriorityQueue:
         come in the order in which they are decided. Rule: ``podGroupInfoForPod``,
         schedule_one_podgroup.go, v1.36.
         """
-        taken: list[Entry] = []
+        members: list[Entry] = []
         for pod_id in self._members.get(key, ()):
             entry = self._entries[pod_id]
             if entry.stage in (Stage.GATED, Stage.IN_FLIGHT):
                 continue
             if entry.stage is Stage.UNSCHEDULABLE:
                 self._waiting.remove(pod_id)
-            taken.append(entry)
-        self._in_flight.add(taken)
-        self._begin(taken)
-        taken.sort(key=lambda one: order_key(one.pod.priority, one.since, one.pod.pod_id))
-        return [entry.pod for entry in taken]
+            members.append(entry)
+        self._in_flight.add(members)
+        self._begin(members)
+        members.sort(key=lambda one: order_key(one.pod.priority, one.since, one.pod.pod_id))
+        return [entry.pod for entry in members]
 
     def release_group(self, key: GroupKey | None, now: float) -> None:
         """Ask PreEnqueue again about the pods of a group that it held back."""
@@ -404,8 +404,8 @@ class PriorityQueue:
         entry = self._entries[pod_id]
         if pod_id in self._in_flight:
             self._placed(entry)
-            seen = not entry.own_changes and not self._in_flight.events_since(entry)
-            entry.changed_in_flight |= not seen
+            is_current = not entry.own_changes and not self._in_flight.events_since(entry)
+            entry.changed_in_flight |= not is_current
             self._in_flight.remove(pod_id)
             entry.was_parked = True
             entry.first_event = self._in_flight.event_count

@@ -42,11 +42,11 @@ class Timers:
         return min((first[0][0] for first in firsts if first is not None), default=None)
 
     def _take(self, heap: Heap, now: float, most: int) -> list[Entry]:
-        taken: list[Entry] = []
-        while len(taken) < most:
+        entries: list[Entry] = []
+        while len(entries) < most:
             first = first_live(heap, self._entries)
             if first is None or first[0][0] > now:
                 break
             heapq.heappop(heap)
-            taken.append(self._entries[first[1]])
-        return taken
+            entries.append(self._entries[first[1]])
+        return entries

@@ -148,8 +148,8 @@ class WaitingPods:
         Second, whether one does if they are about the PodGroup of the pods.
         """
         _, name, rejected_by, pending_by = key
-        asked = name, rejected_by, pending_by, event.resource, event.action
-        found = self._heard.get(asked)
+        key_of_event = name, rejected_by, pending_by, event.resource, event.action
+        found = self._heard.get(key_of_event)
         if found is None:
             by_plugin = self._registrations.get(name, {})
             covering = [
@@ -158,7 +158,7 @@ class WaitingPods:
                 for registration in by_plugin.get(plugin, EVERY_EVENT)
                 if registration.covers(event)
             ]
-            found = self._heard[asked] = not all(covering), any(covering)
+            found = self._heard[key_of_event] = not all(covering), any(covering)
         return found
 
 

@@ -156,8 +156,8 @@ class Waking:
         if old is None or new is None:
             return ()
         labels = new.metadata.labels
-        left = [key for key, value in old.metadata.labels.items() if labels.get(key) != value]
-        return tuple(self.snapshot.anti_affinity_by(left))
+        keys = [key for key, value in old.metadata.labels.items() if labels.get(key) != value]
+        return tuple(self.snapshot.anti_affinity_by(keys))
 
     def event_of_pod(self, before: PodState | None, after: PodState | None) -> ClusterEvent | None:
         """Return what it means to others that a pod came, changed or went; ``None``: nothing."""

@@ -303,12 +303,12 @@ def explain_unplaced(
     Raises:
         PluginFailed: a plugin failed.
     """
-    state, left = begun or (None, None)
+    state, pre_filtered = begun or (None, None)
     cycle = _Cycle(snapshot, framework, pod, options, draw, start, state)
-    if left is None:
-        left = framework.pre_filter(cycle.state, pod.info, snapshot)
+    if pre_filtered is None:
+        pre_filtered = framework.pre_filter(cycle.state, pod.info, snapshot)
     cycle.next_start = next_start(start, len(filtered.rows), snapshot.node_count)
-    return cycle.unplaced(left, filtered)
+    return cycle.unplaced(pre_filtered, filtered)
 
 
 class _Cycle:
@@ -384,7 +384,7 @@ class _Cycle:
     def _filter(self, rows: Rows) -> Filtered:
         """Judge nodes, all or until enough are feasible (R171, R177)."""
         profile = self.framework.profile
-        wanted = (
+        count = (
             min(1, len(rows))
             if self.framework.finds_one
             else feasible_nodes_to_find(
@@ -394,7 +394,7 @@ class _Cycle:
             )
         )
         total = self.snapshot.node_count
-        if wanted >= len(rows):
+        if count >= len(rows):
             self.next_start = next_start(self.start, len(rows), total)
             return self._outside(self._judge(rows))
         order = self.snapshot.ordered_rows()
@@ -402,7 +402,7 @@ class _Cycle:
             order = order[np.isin(order, rows)]
         order = np.roll(order, -(self.start % len(order)))
         filtered = self._judge(order)
-        cut = enough(filtered.verdict == 0, wanted)
+        cut = enough(filtered.verdict == 0, count)
         self.next_start = next_start(self.start, cut, total)
         return self._outside(Filtered(order[:cut], filtered.verdict[:cut], filtered.statuses))
 
@@ -514,11 +514,11 @@ class _Cycle:
         )
 
 
-def enough(feasible: Mask, wanted: int) -> int:
-    """Return how many nodes were looked at when ``wanted`` feasible ones were found, or all."""
+def enough(feasible: Mask, count: int) -> int:
+    """Return how many nodes were looked at when ``count`` feasible ones were found, or all."""
     found = np.flatnonzero(feasible)
-    wanted = max(wanted, 1)
-    return len(feasible) if len(found) < wanted else int(found[wanted - 1]) + 1
+    count = max(count, 1)
+    return len(feasible) if len(found) < count else int(found[count - 1]) + 1
 
 
 def diagnose(snapshot: Snapshot, begun: PreFiltered, filtered: Filtered | None) -> Diagnosis:

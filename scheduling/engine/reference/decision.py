@@ -320,10 +320,10 @@ def top_positions(
     if len(tied) >= BEST_KEPT:
         chosen = tied[:BEST_KEPT].copy()
     else:
-        kept = min(BEST_KEPT, feasible)
-        border = np.partition(total, len(total) - kept)[len(total) - kept]
+        count = min(BEST_KEPT, feasible)
+        border = np.partition(total, len(total) - count)[len(total) - count]
         above = np.flatnonzero(total > border)
-        level = np.flatnonzero(total == border)[: kept - len(above)]
+        level = np.flatnonzero(total == border)[: count - len(above)]
         chosen = np.sort(np.concatenate((above, level)))
     if winner not in chosen:
         chosen[-1] = winner

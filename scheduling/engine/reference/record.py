@@ -79,8 +79,8 @@ def pack(decision: Decision) -> bytes:
     packed = _packed(decision, BEST_KEPT, len(decision.rejections))
     if len(packed) <= LARGEST_BODY:
         return packed
-    for kept in range(BEST_KEPT - 1, 0, -1):
-        packed = _packed(decision, kept, max(kept, 2))
+    for count in range(BEST_KEPT - 1, 0, -1):
+        packed = _packed(decision, count, max(count, 2))
         if len(packed) <= LARGEST_BODY:
             break
     return packed

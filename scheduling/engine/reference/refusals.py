@@ -61,13 +61,13 @@ class Refusals:
         self._programs = programs
         self.usable = _usable(framework)
         self._sampling = not framework.looks_at_all
-        self._kept: OrderedDict[int, _CachedRefusal] = OrderedDict()
+        self._cache: OrderedDict[int, _CachedRefusal] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cache)
 
     def __contains__(self, info: PodInfo) -> bool:
-        return info.index in self._kept
+        return info.index in self._cache
 
     def find(self, pod: PodToPlace, options: Options, *, draw: int, start: int) -> Decision | None:
         """Return the refusal of a pod whose class was refused at this state, ``None`` if unknown.
@@ -75,24 +75,24 @@ class Refusals:
         Raises:
             PluginFailed: a plugin failed.
         """
-        kept = self._kept.get(pod.info.index)
-        if kept is None:
+        cached = self._cache.get(pod.info.index)
+        if cached is None:
             return None
-        decision = kept.decision
+        decision = cached.decision
         if (
             pod.nominated_node
             or options.full
-            or kept.preempt != options.preempt
+            or cached.preempt != options.preempt
             or decision.class_digest != pod.info.digest
         ):
             return None
         strict = self._strict(pod.info, start)
-        if kept.strict != strict:
-            if not self._holds_loosely(kept, pod.info):
-                del self._kept[pod.info.index]
+        if cached.strict != strict:
+            if not self._holds_loosely(cached, pod.info):
+                del self._cache[pod.info.index]
                 return None
-            kept.strict = strict
-        self._kept.move_to_end(pod.info.index)
+            cached.strict = strict
+        self._cache.move_to_end(pod.info.index)
         snapshot = self._snapshot
         return msgspec.structs.replace(
             decision,
@@ -132,35 +132,35 @@ class Refusals:
             or (nomination is not None and (nomination.node_name or nomination.victims))
         ):
             if decision.scheduled:
-                self._kept.pop(pod.info.index, None)
+                self._cache.pop(pod.info.index, None)
             return
-        kept = _CachedRefusal(decision, options.preempt, self._strict(pod.info, start))
+        cached = _CachedRefusal(decision, options.preempt, self._strict(pod.info, start))
         judged = None if self._sampling else self._programs.following(pod.info)
         if judged is not None:
-            kept.needs_no_lower = (
+            cached.needs_no_lower = (
                 options.preempt
                 and nomination is not None
                 and pod.info.preemption_policy != _NEVER
                 and _has_candidates(decision)
             )
-            if not kept.needs_no_lower or not self._snapshot.has_pods_below(pod.info.priority):
-                kept.judged, kept.moves = judged, judged.moves
-                kept.versions = self._versions(pod.info)
-        self._kept[pod.info.index] = kept
-        self._kept.move_to_end(pod.info.index)
-        while len(self._kept) > most:
-            self._kept.popitem(last=False)
+            if not cached.needs_no_lower or not self._snapshot.has_pods_below(pod.info.priority):
+                cached.judged, cached.moves = judged, judged.moves
+                cached.versions = self._versions(pod.info)
+        self._cache[pod.info.index] = cached
+        self._cache.move_to_end(pod.info.index)
+        while len(self._cache) > most:
+            self._cache.popitem(last=False)
 
-    def _holds_loosely(self, kept: _CachedRefusal, info: PodInfo) -> bool:
+    def _holds_loosely(self, cached: _CachedRefusal, info: PodInfo) -> bool:
         snapshot = self._snapshot
         if (
-            kept.judged is None
-            or kept.versions != self._versions(info)
-            or (kept.needs_no_lower and snapshot.has_pods_below(info.priority))
+            cached.judged is None
+            or cached.versions != self._versions(info)
+            or (cached.needs_no_lower and snapshot.has_pods_below(info.priority))
         ):
             return False
         now = self._programs.following(info)
-        return now is kept.judged and now.moves == kept.moves
+        return now is cached.judged and now.moves == cached.moves
 
     def _versions(self, info: PodInfo) -> _Stamp:
         snapshot = self._snapshot

@@ -53,9 +53,9 @@ class ClassColumns(NodeColumns):
         Raises:
             TooManyResources: it asks for too many resources that nothing else has.
         """
-        known = self._class_of.get(info.digest)
-        if known is not None:
-            return known
+        interned = self._class_of.get(info.digest)
+        if interned is not None:
+            return interned
         self.require_resources(info.requests, MOST_RESOURCES - KEPT_FOR_NODES)
         for name in info.requests:
             if name in BASE_RESOURCES or is_scalar_resource(name):

@@ -35,23 +35,23 @@ def copy_snapshot(snapshot: Snapshot) -> Snapshot:
         TypeError: the snapshot has an attribute of a kind that is not known here.
     """
     classes = {id(info): _copy_class(info) for info in snapshot.classes}
-    made = Snapshot.__new__(Snapshot)
+    new = Snapshot.__new__(Snapshot)
     for name, value in vars(snapshot).items():
         if name not in _MADE_AGAIN:
-            setattr(made, name, _copied(name, value, classes))
-    made.taint_sets = made._taints.values
-    made._columns, made._counters, made._image_columns = {}, {}, {}
-    made._nominated_rows, made._nominated_stamp = {}, (-1, -1)
-    made._device_columns = DeviceColumns()
-    made._peers = snapshot._peers.copy(classes, made.namespace_labels)
-    return made
+            setattr(new, name, _copied(name, value, classes))
+    new.taint_sets = new._taints.values
+    new._columns, new._counters, new._image_columns = {}, {}, {}
+    new._nominated_rows, new._nominated_stamp = {}, (-1, -1)
+    new._device_columns = DeviceColumns()
+    new._peers = snapshot._peers.copy(classes, new.namespace_labels)
+    return new
 
 
 def _copy_class(info: PodInfo) -> PodInfo:
-    made = copy.copy(info)
-    made.memo = {}
-    made._required = {}
-    return made
+    new = copy.copy(info)
+    new.memo = {}
+    new._required = {}
+    return new
 
 
 def _copied(name: str, value: Any, classes: dict[int, PodInfo]) -> Any:
@@ -76,10 +76,10 @@ def _copied(name: str, value: Any, classes: dict[int, PodInfo]) -> Any:
     if isinstance(value, Nominations):
         return value.copied(classes)
     if isinstance(value, Interner):
-        made: Interner[Any] = Interner()
-        made.values = value.values.copy()
-        made._numbers = value._numbers.copy()
-        return made
+        new: Interner[Any] = Interner()
+        new.values = value.values.copy()
+        new._numbers = value._numbers.copy()
+        return new
     raise TypeError(f"{name}: do not know how to copy {type(value).__name__}")
 
 

@@ -77,10 +77,10 @@ class LookedUp(PodCounters):
         Raises:
             TooManyResources: it asks for too many resources that nothing else has.
         """
-        known = super().intern(info)
-        if known is info and (key := group_key(info.pod)) is not None:
+        interned = super().intern(info)
+        if interned is info and (key := group_key(info.pod)) is not None:
             self.groups.note_class(key, info.index)
-        return known
+        return interned
 
     def members_of(self, key: GroupKey) -> list[PodRecord]:
         """Return the pods of a group that are on known nodes, assumed ones too."""
@@ -216,7 +216,7 @@ class LookedUp(PodCounters):
         try:
             claims = pod_volume_claims(table, meta_of(info), info.volumes)
             if claims.delayed:
-                seen = NodeSeen(name, self.node(row).metadata.labels, table.csi_node(name))
-                table.assume(key, find_pod_volumes(table, claims, seen)[0].assumed(name))
+                node = NodeSeen(name, self.node(row).metadata.labels, table.csi_node(name))
+                table.assume(key, find_pod_volumes(table, claims, node)[0].assumed(name))
         except (BinderError, MatchingError):
             return  # nothing is taken; who asks for the pod again is told why

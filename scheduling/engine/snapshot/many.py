@@ -117,17 +117,17 @@ class ManyPods(PodColumns):
         self._class_pods[: len(by_class)] += sign * by_class
         kinds = np.flatnonzero(by_class)
         numbers = np.searchsorted(kinds, classes)
-        known = [self.classes[kind] for kind in kinds.tolist()]
-        vectors = np.array([self._vectors[info.index] for info in known])
-        nonzero = np.array([(c.nonzero_cpu, c.nonzero_memory) for c in known], np.int64)
+        infos = [self.classes[kind] for kind in kinds.tolist()]
+        vectors = np.array([self._vectors[info.index] for info in infos])
+        nonzero = np.array([(c.nonzero_cpu, c.nonzero_memory) for c in infos], np.int64)
         # As one number they sort ten times as fast as as pairs.
-        pairs, counts = np.unique(rows.astype(np.int64) * len(known) + numbers, return_counts=True)
-        there, of = np.divmod(pairs, len(known))
+        pairs, counts = np.unique(rows.astype(np.int64) * len(infos) + numbers, return_counts=True)
+        there, of = np.divmod(pairs, len(infos))
         counts = sign * counts
         np.add.at(self.requested, there, vectors[of] * counts[:, None])
         np.add.at(self.nonzero_requested, there, nonzero[of] * counts[:, None])
         np.add.at(self.pod_count, there, counts)
-        for info, number in zip(known, np.bincount(numbers).tolist(), strict=True):
+        for info, number in zip(infos, np.bincount(numbers).tolist(), strict=True):
             self._peers.pods[info.peer] += sign * number
         count = len(rows)
         if count > self.log_limit // 2:
@@ -138,7 +138,7 @@ class ManyPods(PodColumns):
         log[filled : filled + count] = rows
         self._log_filled += count
         if self._counters:
-            peers = np.array([info.peer for info in known], np.int32)[numbers]
+            peers = np.array([info.peer for info in infos], np.int32)[numbers]
             self._bump(peers, rows, terminating, sign)
 
     def assume_run(
@@ -179,8 +179,8 @@ class ManyPods(PodColumns):
             slots: their slots, int32 (keys,).
             started: seconds since the epoch, NaN where unknown, float64 (keys,).
         """
-        known = ~np.isnan(started)
-        there, began = slots[known], started[known]
+        has_start = ~np.isnan(started)
+        there, began = slots[has_start], started[has_start]
         if (self._pod_started[there] != began).any():
             self._pod_started[there] = began
             self.start_version += 1
@@ -201,10 +201,10 @@ class ManyPods(PodColumns):
 
         ``slots`` may be -1; ``classes``: ``PodInfo.index`` of each.
         """
-        known: Mask = (slots >= 0) & (rows >= 0)
-        known &= (self._pod_class[slots] == classes) & (self._pod_row[slots] == rows)
-        known &= self._pod_terminating[slots] == terminating
-        return known
+        unchanged: Mask = (slots >= 0) & (rows >= 0)
+        unchanged &= (self._pod_class[slots] == classes) & (self._pod_row[slots] == rows)
+        unchanged &= self._pod_terminating[slots] == terminating
+        return unchanged
 
     def are_confirmed(self, keys: Sequence[Hashable], slots: Int32) -> Mask:
         """Return which of these pods are counted on live rows and not only assumed; bool (keys,).
@@ -234,9 +234,9 @@ class ManyPods(PodColumns):
         slots = np.arange(first - reused, first - reused + count, dtype=np.int32)
         slots[:reused] = numbers
         self._pod_order[slots] = np.fromiter(map(self._order_of, keys), np.int64, count)
-        known = len(self._slot_of)
+        before = len(self._slot_of)
         self._slot_of.update(zip(keys, slots.tolist(), strict=True))
-        assert len(self._slot_of) == known + count, "a pod is already placed"
+        assert len(self._slot_of) == before + count, "a pod is already placed"
         return slots
 
     def _bump(

@@ -43,17 +43,17 @@ class Nominations:
 
     def copied(self, classes: Mapping[int, PodInfo]) -> "Nominations":
         """Return an equal one over other objects for the classes, given by the id of the old."""
-        made = Nominations.__new__(Nominations)
-        made.first, made.following = self.first.copy(), self.following.copy()
-        made.kind, made.pods = self.kind.copy(), self.pods.copy()
-        made.requested = self.requested.copy(order="K")
-        made.of_node = {
+        new = Nominations.__new__(Nominations)
+        new.first, new.following = self.first.copy(), self.following.copy()
+        new.kind, new.pods = self.kind.copy(), self.pods.copy()
+        new.requested = self.requested.copy(order="K")
+        new.of_node = {
             name: {key: classes[id(info)] for key, info in there.items()}
             for name, there in self.of_node.items()
         }
-        made.node_of, made._number_of = self.node_of.copy(), self._number_of.copy()
-        made._free, made._priorities = self._free.copy(), self._priorities.copy()
-        return made
+        new.node_of, new._number_of = self.node_of.copy(), self._number_of.copy()
+        new._free, new._priorities = self._free.copy(), self._priorities.copy()
+        return new
 
     # --- noting ----------------------------------------------------------------------------------
 
@@ -62,10 +62,10 @@ class Nominations:
     ) -> None:
         """Note a nomination of a pod that has none. ``row``: of the node, ``None`` if unknown."""
         if not self._free:
-            known = len(self.kind)
-            self.following = np.concatenate((self.following, np.full(known, -1, np.int32)))
-            self.kind = np.concatenate((self.kind, np.full(known, -1, np.int32)))
-            self._free = list(range(2 * known - 1, known - 1, -1))
+            size = len(self.kind)
+            self.following = np.concatenate((self.following, np.full(size, -1, np.int32)))
+            self.kind = np.concatenate((self.kind, np.full(size, -1, np.int32)))
+            self._free = list(range(2 * size - 1, size - 1, -1))
         number = self._number_of[key] = self._free.pop()
         self.kind[number] = info.index
         self.of_node.setdefault(node_name, {})[key] = info
@@ -82,9 +82,9 @@ class Nominations:
         if not there:
             del self.of_node[node_name]
         number = self._number_of.pop(key)
-        left = self._priorities[info.priority] - 1
-        if left:
-            self._priorities[info.priority] = left
+        remaining = self._priorities[info.priority] - 1
+        if remaining:
+            self._priorities[info.priority] = remaining
         else:
             del self._priorities[info.priority]
         if row is not None:

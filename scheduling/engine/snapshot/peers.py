@@ -61,11 +61,11 @@ class Peers:
 
     def copy(self, classes: Mapping[int, PodInfo], namespace_labels: NamespaceLabels) -> "Peers":
         """Return equal peers without counters; ``classes``: the copies by identity."""
-        made = Peers(namespace_labels)
+        new = Peers(namespace_labels)
         for info in self.infos:
-            made.intern(classes[id(info)])
-        made.pods = self.pods.copy()
-        return made
+            new.intern(classes[id(info)])
+        new.pods = self.pods.copy()
+        return new
 
     # --- peers -----------------------------------------------------------------------------------
 
@@ -85,26 +85,26 @@ class Peers:
         for anchor in mine:
             for counter in self._counters_at.get(anchor, ()):
                 concerned[id(counter)] = counter
-        for known, terms in (
+        for of_terms, terms in (
             (self._anti, info.anti_affinity),
             (self._scored, info.affinity),
             (self._scored, info.preferred_affinity),
             (self._scored, info.preferred_anti_affinity),
         ):
             for term in dict.fromkeys(terms):
-                carriers = known.carriers.get(term)
+                carriers = of_terms.carriers.get(term)
                 if carriers is None:
-                    carriers = known.carriers[term] = []
-                    known.by_key.setdefault(term.topology_key, []).append(term)
+                    carriers = of_terms.carriers[term] = []
+                    of_terms.by_key.setdefault(term.topology_key, []).append(term)
                     for anchor in term_anchors(term):
-                        known.at.setdefault(anchor, {})[term] = None
-                    for meant in self._meant_by(term):
-                        self.stamps[meant] += 1
+                        of_terms.at.setdefault(anchor, {})[term] = None
+                    for peer in self._meant_by(term):
+                        self.stamps[peer] += 1
                 if number not in carriers[-1:]:
                     carriers.append(number)
                 if self._counters_about:
-                    for meant in self._meant_by(term):
-                        for counter in self._counters_about.get(meant, ()):
+                    for peer in self._meant_by(term):
+                        for counter in self._counters_about.get(peer, ()):
                             concerned[id(counter)] = counter
         weighed = [(counter, counter.weigh(info)) for counter in concerned.values()]
         self.weights.append([(counter, weight) for counter, weight in weighed if weight])

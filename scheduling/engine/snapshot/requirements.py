@@ -142,8 +142,8 @@ def from_pod(
         info.preferred_affinity,
         info.preferred_anti_affinity,
     )
-    seen = (info.namespace, info.labels, terms, info.host_ports)
-    info.peer_key = _encode((*seen, info.claims, info.volumes) if info.volumes else seen)
+    visible = (info.namespace, info.labels, terms, info.host_ports)
+    info.peer_key = _encode((*visible, info.claims, info.volumes) if info.volumes else visible)
     required_affinity = (
         (
             node_affinity.required_during_scheduling_required_during_execution,
@@ -192,10 +192,10 @@ def _digest(pod: Pod) -> bytes:
         owner_references=tuple(o for o in pod.metadata.owner_references if o.controller),
     )
     # nodeName stays: the plugin NodeName reads it when a placed pod is judged again.
-    told = pod.status
-    held = (told.container_statuses, told.init_container_statuses)
-    whole = (told.allocated_resources, told.resources, is_resize_infeasible(pod))
-    return _encode((meta, pod.spec, held, whole, told.resource_claim_statuses))
+    status = pod.status
+    held = (status.container_statuses, status.init_container_statuses)
+    whole = (status.allocated_resources, status.resources, is_resize_infeasible(pod))
+    return _encode((meta, pod.spec, held, whole, status.resource_claim_statuses))
 
 
 def _scored_requests(pod: Pod) -> dict[str, int]:

@@ -54,10 +54,10 @@ class TouchedRows:
         """
         if self._log_filled + count > _LOG_LIMIT:
             half = self._log_filled // 2
-            kept = self._log_filled - half
-            self._log[:kept] = self._log[half : self._log_filled].copy()
+            size = self._log_filled - half
+            self._log[:size] = self._log[half : self._log_filled].copy()
             self.log_start += half
-            self._log_filled = kept
+            self._log_filled = size
         return self._log, self._log_filled
 
     def _restart_log(self) -> None:

@@ -127,13 +127,13 @@ class StateLoader(RefusedPods):
             mine = [
                 (row, pod) for row, pod in fit if not self._leave_to_others(row.id, row.class_id)
             ]
-        kept = self._restore_pods(mine, revision, now)
+        restored = self._restore_pods(mine, revision, now)
         self.queue.release_groups(now)
         self._restore_nominations(fit)
         logger.info(
             "queue_loaded",
             pods=len(self.queue),
-            refusals_kept=kept,
+            refusals_kept=restored,
             of_others=len(self.elsewhere),
         )
 
@@ -158,12 +158,12 @@ class StateLoader(RefusedPods):
         """
         if self.is_mine is None:
             return 0, 0
-        left = [
+        gone = [
             place.pod_id
             for place in list(self.queue.places())
             if self._leave_to_others(place.pod_id, self.queue.pod(place.pod_id).class_id)
         ]
-        return len(left), self.take_from_others(now)
+        return len(gone), self.take_from_others(now)
 
     def take_from_others(self, now: float) -> int:
         """Take those pods into the queue that are this scheduler's by now; return how many."""

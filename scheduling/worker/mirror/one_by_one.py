@@ -161,21 +161,21 @@ class SingleChanges(WarmState):
         if change.node_name and not gone:
             self._place(change, self.info(class_id), change.node_name, now)
             return
-        known = self.snapshot.pod(pod_id)
-        if known is not None and not self.snapshot.is_assumed(pod_id):
+        record = self.snapshot.pod(pod_id)
+        if record is not None and not self.snapshot.is_assumed(pod_id):
             before = self.standing(pod_id)
             self.snapshot.remove_pod(pod_id)
             self.pod_changed(before, None, now)
         self._drop_arrival(pod_id)
         if gone or change.deletion_at is not None:
-            before = self.standing(pod_id) if known is None else None
+            before = self.standing(pod_id) if record is None else None
             self._leave_queue(pod_id)
             self.pod_changed(before, None, now)
             return
-        if known is None:
+        if record is None:
             self._join_queue(pod_id, class_id, change.at.timestamp(), now)
-        elif known.info is not self.info(class_id):
-            self._change_assumed(pod_id, known.row, class_id, now)
+        elif record.info is not self.info(class_id):
+            self._change_assumed(pod_id, record.row, class_id, now)
         self._follow_nomination(pod_id, change.nominated_node_name or "", change.revision, now)
 
     def _change_assumed(self, pod_id: int, row: int, class_id: int, now: float) -> None:
@@ -204,7 +204,7 @@ class SingleChanges(WarmState):
             if change.phase != "Pending":
                 self._drop_arrival(pod_id)
             return
-        known = snapshot.pod(pod_id)
+        record = snapshot.pod(pod_id)
         snapshot.add_pod(
             pod_id,
             info,
@@ -218,13 +218,13 @@ class SingleChanges(WarmState):
         self._leave_for(pod_id, info, node_name, now)
         if change.phase != "Pending":
             self._drop_arrival(pod_id)
-        elif (known is None or assumed) and not terminating:
+        elif (record is None or assumed) and not terminating:
             # A client put the pod there: this worker assumed it on no node, or on another one.
             self.arrivals[pod_id] = None
         before = None
-        if known is not None:
-            was = known.terminating
-            before = PodState(pod=known.info.pod, on_node=True, terminating=was)
+        if record is not None:
+            was = record.terminating
+            before = PodState(pod=record.info.pod, on_node=True, terminating=was)
         after = PodState(pod=info.pod, on_node=True, terminating=terminating)
         self.pod_changed(before, after, now)
 

@@ -52,8 +52,8 @@ class SortedChanges(msgspec.Struct, frozen=True):
     first: npt.NDArray[np.intp]
 
 
-def sort_out(pods: PodChanges, snapshot: Snapshot, known: Mapping[int, PodInfo]) -> SortedChanges:
-    """Sort changes of pods; ``known`` are the classes by id, others' pods are in ``rest``."""
+def sort_out(pods: PodChanges, snapshot: Snapshot, infos: Mapping[int, PodInfo]) -> SortedChanges:
+    """Sort changes of pods; ``infos`` are the classes by id, others' pods are in ``rest``."""
     keys = pods.ids.tolist()
     count = len(keys)
     numbers = firsts = place_of = np.arange(count)
@@ -61,7 +61,7 @@ def sort_out(pods: PodChanges, snapshot: Snapshot, known: Mapping[int, PodInfo])
         numbers, firsts, place_of = _last_of_each(pods.ids)
         keys = pods.ids[numbers].tolist()
     class_ids, of = numbered(pods.classes[numbers])
-    indices = [known[one].index if one in known else -1 for one in class_ids.tolist()]
+    indices = [infos[one].index if one in infos else -1 for one in class_ids.tolist()]
     classes = np.array(indices, np.int32)[of]
     names = pods.node_names
     if len(numbers) < count:

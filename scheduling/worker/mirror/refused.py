@@ -91,10 +91,10 @@ class RefusedPods(WarmState):
         if not refused:
             return 0
         known_since, happened = self._happened(refused[0][0], revision)
-        kept = [one for one in refused if one[0] >= known_since]
-        for _, pod, place in refused[: len(refused) - len(kept)]:
+        remaining = [one for one in refused if one[0] >= known_since]
+        for _, pod, place in refused[: len(refused) - len(remaining)]:
             self.queue.restore(pod, place, now)
-        refused = kept
+        refused = remaining
         mine = {pod.pod_id for _, pod, _ in refused}
         ahead = iter(refused)
         following = next(ahead, None)
@@ -113,7 +113,7 @@ class RefusedPods(WarmState):
         while following is not None:
             self._restore_refused_pod(following, now)
             following = next(ahead, None)
-        return len(kept)
+        return len(remaining)
 
     def _restore_refused_pod(self, refused: tuple[int, PendingPod, QueuePlace], now: float) -> None:
         _, pod, place = refused
