@@ -34,7 +34,7 @@ class ReviewViewSet(OwnViewSet):
     wire_type: type[msgspec.Struct]
 
     def create(self, request: Request, namespace: str = "") -> Response:
-        """Answer with the body and a status."""
+        """Return the posted review with its ``status`` filled in."""
         body = wire.request(request.data, self.kind, self.wire_type, f"{self.group}/v1")
         spec = body.get("spec") or {}
         if not isinstance(spec, dict):
@@ -212,7 +212,7 @@ def _wrong(kind: str, path: str, value: Any, detail: str) -> Invalid:
 
 
 def _stated_fields(selector: Any) -> str:
-    """Return a review's field selector as a parameter says it; what is not an equality is left."""
+    """Return a review's field selector as a parameter has it; only equalities are kept."""
     if not isinstance(selector, dict):
         return ""
     if raw := selector.get("rawSelector"):

@@ -232,8 +232,8 @@ def configured_policy() -> Policy:
 def opened(scope: Scope) -> AuditedRequest:
     """Return the entry of a request that has just come.
 
-    The scope must not hold the entry, which holds the scope: neither would ever be freed, since
-    Python's garbage collector does not look into entries.
+    The entry refers to the scope. The scope must not refer to the entry: such a cycle would never
+    be freed, because the garbage collector does not track entries.
     """
     return AuditedRequest(_audit_id(raw_header(scope, b"audit-id")), time.time(), scope)
 
@@ -241,7 +241,7 @@ def opened(scope: Scope) -> AuditedRequest:
 def _audit_id(header: bytes) -> str:
     """Return the id that a client gave, if it is a UUID, or a new one.
 
-    It is no secret, so it may come from a generator that costs a tenth of the system's.
+    It is no secret, so it comes from a pseudorandom generator: a tenth of the system's time.
     """
     if header:
         with contextlib.suppress(ValueError):
@@ -296,7 +296,7 @@ def page(entry: AuditedRequest, environ: Mapping[str, Any]) -> None:
 
 
 def telling(entry: AuditedRequest, send: Send) -> Send:
-    """Return ``send`` for an answer that is not made by a view: its header names the audit id.
+    """Return ``send`` for a response that no view makes; its header has the audit id.
 
     Notes that the answer has begun, unless it is a refusal.
     """

@@ -138,8 +138,8 @@ _console_answered: set[str] = set()
 def _console() -> Iterator[Part]:
     """Return whether the console's own process answers, where there is one. Queries nothing.
 
-    Whoever starts the service waits for it, for a minute at most. Pods are placed without it, so
-    afterwards it is told of and no more.
+    The start of the service waits for it, for a minute at most. Pods are placed without it, so
+    afterwards it is reported as not needed.
     """
     address = settings.CONSOLE_AT
     if not address:
@@ -172,13 +172,13 @@ def _connect(address: str) -> None:
 
 
 def _needed() -> Iterator[Part]:
-    """Return what is needed before this process may say that the service is ready."""
+    """Return the parts without which the service is not ready."""
     yield from _work()
     yield from _console()
 
 
 def _followers() -> Iterator[Part]:
-    """Return what followers of the log have set aside, and who lags; pods are placed all the same.
+    """Return which followers have set objects aside, or lag; the service is ready all the same.
 
     Queries once.
     """
@@ -199,14 +199,14 @@ def _followers() -> Iterator[Part]:
 
 @cache
 def _redis_client(url: str) -> "redis.Redis":
-    """Return the lookout's own connection, kept: a new one each second leaves cycles behind."""
+    """Return the health thread's own Redis client; a new one a second would leak memory."""
     return redis.Redis.from_url(
         url, socket_connect_timeout=0.5, socket_timeout=0.5, max_connections=4
     )
 
 
 def _or_none(ask: Callable[..., _T]) -> _T | None:
-    """Return what a query finds; ``None`` if the database fails, which its own part tells."""
+    """Return what a query finds; ``None`` if the database fails, which another part reports."""
     try:
         return ask(patience=_STATEMENT_SECONDS)
     except Error:
@@ -300,7 +300,7 @@ def run_check(check: Callable[[], Iterator[Part]]) -> list[Part]:
 
 
 class _Lookout:
-    """The thread, and what it found last."""
+    """The thread that checks all parts, and what it found last."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -430,14 +430,14 @@ _lookout = _Lookout()
 
 
 def watch() -> None:
-    """Begin to look; a web process does so when it starts."""
+    """Start the checks; a web process does so when it starts."""
     global _BEGAN  # noqa: PLW0603  # the module may have been imported by this process's parent
     _BEGAN = time.monotonic()
     _lookout.start(_EVERY_SECONDS)
 
 
 def end() -> None:
-    """Look no longer; a web process does so when it stops."""
+    """Stop the checks; a web process does so when it stops."""
     _lookout.end()
 
 

@@ -52,10 +52,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read(query: Mapping[str, str], *, at: datetime | None = None) -> Search:
-    """Return what the parameters ask for, of what was decided until a moment if one is given.
+    """Return the filters of query parameters; ``at``: only what was decided until then.
 
     Raises:
-        BadRequest: one of them says nothing known.
+        BadRequest: a parameter is unknown, or has an invalid value.
     """
     outcome, owner = query.get("outcome", ""), query.get("owner", "")
     if outcome and outcome not in OUTCOMES:
@@ -83,7 +83,7 @@ def _needs(namespace: str) -> Attributes:
 
 
 def bounded(user: User, filters: Search) -> Search:
-    """Return a search without what a user's right does not reach back to. May query."""
+    """Return the filters, limited to the time since which the user may read. May query."""
     began = reach.beginning(user, _needs(filters.namespace))
     if began is None or (filters.since is not None and filters.since >= began.at):
         return filters
@@ -105,7 +105,7 @@ class DecisionSearchViewSet(OwnViewSet):
     def list(self, request: Request) -> Response:
         """Return a DecisionList; ``continue`` goes on with older ones.
 
-        A page may have fewer than ``limit``, or none, where what is asked for is rare.
+        A page may have fewer than ``limit`` items, or none, although more follow.
         """
         query = request.query_params
         self.require_kept(settings.DECISION_SECONDS)

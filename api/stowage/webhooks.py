@@ -183,7 +183,7 @@ class WebhooksViewSet(OwnViewSet):
         """Check what a spec says, and that its writer may watch what it tells of.
 
         Raises:
-            BadRequest: a field says nothing known, or names a receiver that is not allowed.
+            BadRequest: a field has an invalid value, or names a receiver that is not allowed.
             AccessDenied: they may not.
         """
         _check_receiver(spec.url)

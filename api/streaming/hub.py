@@ -76,7 +76,7 @@ def previous_overlay(change: Change) -> Overlay:
 class Event:
     """A change as watches need it: stored bytes, decoded values and finished lines, made once.
 
-    ``is_own``: of an Event that the service recorded, and that nobody else has changed since.
+    ``is_own``: it is about an Event that the service recorded and no client has changed since.
     """
 
     __slots__ = ("_lines", "_new", "_old", "change", "is_own", "object")
@@ -244,7 +244,7 @@ class Subscription:
 
 
 class Hub:
-    """The reader's thread, the rings, and who waits. All methods belong to the event loop."""
+    """The reader's thread, the rings, and the subscriptions. Call it on the event loop only."""
 
     def __init__(self) -> None:
         self._rings: dict[str, Ring] = {}
@@ -342,7 +342,10 @@ class Hub:
         events: list[Event],
         position: int,
     ) -> None:
-        """Take what the thread read: all of ``subscribed`` after ``start`` up to ``position``."""
+        """Append the events that the thread read after ``start`` up to ``position`` to the rings.
+
+        ``subscribed``: the kinds that were read, and those of them with their earlier states.
+        """
         by_kind: dict[str, list[Event]] = {}
         for event in events:
             by_kind.setdefault(event.change.kind, []).append(event)

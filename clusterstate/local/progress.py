@@ -7,7 +7,7 @@ _SECONDS = 1.0
 
 
 class Progress:
-    """Counts rows of tables one after the other, and reports how far it is."""
+    """Counts rows of tables one after the other, and reports the progress."""
 
     def __init__(self, say: Callable[[str], object] | None, done: str) -> None:
         """``say`` gets lines with what is ``done``, such as "saved"; ``None``: no lines."""

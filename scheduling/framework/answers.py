@@ -27,7 +27,7 @@ def rejected(plugin: Plugin, point: str, status: Status) -> Status:
 
 
 def failed(plugin: Plugin, text: str) -> PluginFailed:
-    """Return the failure of a plugin, with a text for people."""
+    """Return the failure of a plugin, with a message."""
     return PluginFailed(Status(Code.ERROR, (text,), plugin.name))
 
 
@@ -103,7 +103,7 @@ def check_filter_result(plugin: Plugin, result: object, count: int) -> None:
 
 
 def rejection_of(plugin: Plugin, result: FilterResult, code: int, reason: int) -> Status:
-    """Return a rejection as the result states it; ``reason`` is an index into its reasons."""
+    """Return the status of a node that Filter rejected; ``reason`` is an index into ``reasons``."""
     try:
         reasons = result.reasons[reason]
         status_code = Code(code)

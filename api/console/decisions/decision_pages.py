@@ -74,7 +74,7 @@ def _search_of(request: HttpRequest) -> Search:
     """Return what is looked for, in the past only what was decided by then.
 
     Raises:
-        BadRequest: a filter says nothing known. AccessDenied: the person may not see decisions.
+        BadRequest: a filter has an invalid value. AccessDenied: the person may not see decisions.
     """
     layout.filters(request, *_FIELDS)
     query = {name: request.GET.get(name, "").strip() for name in _FIELDS}

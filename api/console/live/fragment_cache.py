@@ -85,9 +85,9 @@ Scope = tuple[str, str]
 class Look(msgspec.Struct, frozen=True):
     """A request for a part of a page. ``scopes``: users who may share the answer, wide to narrow.
 
-    ``question``: path and parameters; ``address``: without the one that says what the page has.
-    ``heard``: up to which revision the page has heard of changes, ``None`` where it does not say.
-    ``lasts``: for this many seconds an answer serves whatever has changed. ``rights``: of who asks.
+    ``question``: path and parameters; ``address``: the same without ``since``. ``heard``: the
+    revision of the last change that the page was notified of, ``None`` where it does not say.
+    ``lasts``: for this many seconds an answer is used whatever has changed. ``rights``: the user's.
     """
 
     question: str
@@ -110,7 +110,7 @@ class RenderedFragment(msgspec.Struct, frozen=True):
 
 
 class _Slot:
-    """The last answer to a look of a scope, and the lock of who makes the next one."""
+    """The last fragment for an address and a scope, and the lock under which it is rendered."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -120,11 +120,11 @@ class _Slot:
 
 
 class Looks:
-    """The answers that are kept, who looks at what, and what it costs. Safe for threads.
+    """The cached fragments, who requests which, and what rendering costs. Safe for threads.
 
     Args:
         clock: monotonic seconds.
-        mark: up to which revision the log is complete.
+        mark: the watermark of the change log.
     """
 
     def __init__(
@@ -140,14 +140,14 @@ class Looks:
         self._requests: dict[str, dict[str, float]] = {}
 
     def forget(self) -> None:
-        """Make everything anew."""
+        """Drop all fragments."""
         with self._lock:
             self._slots.clear()
 
     # ------------------------------------------------------------------------- the pace of pages
 
     def note(self, person: str, address: str, seconds: float | None = None) -> None:
-        """Note that a page of a person looks at something, and how long that took to make."""
+        """Note that a page of a person requests an address, and how long rendering it took."""
         now = self._clock()
         with self._lock:
             addresses = self._requests.setdefault(person, {})
@@ -161,9 +161,10 @@ class Looks:
                 self._seconds[address] = average + _NEWEST * (capped - average)
 
     def pause(self, person: str, pages: int, every: int, persons: int) -> float:
-        """Return the seconds that a page of a person waits between two looks at a part.
+        """Return the seconds that a page of a person waits between two requests for a part.
 
-        ``pages``: how many the person has open; ``every``: how many are open of all ``persons``.
+        ``pages``: the number of pages that the person has open; ``every``: that all ``persons``
+        have open.
         """
         limit = self._clock() - _OPEN_SECONDS
         with self._lock:
@@ -183,7 +184,7 @@ class Looks:
     # ------------------------------------------------------------------------------ the answers
 
     def answer(self, look: Look, make: Make, pause: float, request: HttpRequest) -> HttpResponse:
-        """Return the answer to a look: one that was made before, or what ``make`` returns."""
+        """Return the answer to a look: the cached one, or what ``make`` returns."""
         slot = self._slot(look)
         fragment = slot.fragment
         if fragment is not None and self._clock() - fragment.at > _OPEN_SECONDS:
@@ -255,10 +256,12 @@ class Looks:
 
 
 def is_enough(heard: int | None, pause: float, mark: int, age: float) -> bool:
-    """Return whether what was read at a revision, this many seconds ago, is new enough for a page.
+    """Return whether a cached fragment is new enough for a page.
 
-    ``heard``: up to which revision the page has heard of changes; ``pause``: how long it waits
-    between two looks. While few pages are open nothing is given out that they know to be old.
+    ``mark``: the revision that the fragment shows; ``age``: seconds since it was rendered;
+    ``heard``: the revision of the last change that the page was notified of; ``pause``: seconds
+    that the page waits between two requests. While few pages are open, a page gets no fragment
+    from before a change that it was notified of.
     """
     return heard is not None and age < pause and (mark >= heard or pause > LEAST_PAUSE)
 

@@ -297,7 +297,7 @@ _MEANT: Final = {
 
 
 def filters(request: HttpRequest, *names: str) -> None:
-    """Check that an address has only filters that its page knows: one that is ignored misleads.
+    """Refuse an address with a filter that its page does not have, instead of ignoring it.
 
     Raises:
         BadRequest: it has another one; the sentence says which is meant.

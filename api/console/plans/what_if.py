@@ -35,7 +35,7 @@ _LONGEST: Final = 240
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Something today and with the changes; ``worse``: there is less room or more trouble."""
+    """A figure as it is now and with the changes; ``worse``: less room, or more problems."""
 
     what: str
     today: str
@@ -87,7 +87,7 @@ def _show(
 
 
 def _configuration(changes: list[Manifest]) -> str:
-    """Return the YAML of the configuration that the basket would put in force, or nothing."""
+    """Return the YAML of the configuration that the basket would apply; empty without one."""
     found = [one["configuration"] for one in changes if "configuration" in one]
     return pages.as_yaml(found[-1]) if found else ""
 
@@ -156,7 +156,7 @@ def _submitted_objects(request: HttpRequest, text: str) -> list[Manifest]:
 
 
 def _one_more(request: HttpRequest, title: str, number: int) -> Manifest:
-    """Return a pod like one that is there, by another name and on no node yet."""
+    """Return a copy of an existing pod, with another name and on no node."""
     namespace, _, name = title.partition("/")
     layout.require(request, "get", "pods", namespace=namespace, name=name)
     pod = get_manifest("Pod", namespace, name)

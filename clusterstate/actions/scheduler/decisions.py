@@ -120,7 +120,7 @@ class MadeMany(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def begin_epoch(scheduler: int) -> int:
-    """Return the number of a scheduler's new life. Queries once.
+    """Begin an epoch, which is one run of a scheduler, and return its number. Queries once.
 
     ``scheduler`` is the number of the scheduler: there may be several at a time.
     """
@@ -152,9 +152,8 @@ def record_columns(many: MadeMany, first: Turn) -> int:
     """Record decisions, in their order; return how many rows were written.
 
     ``first`` is the turn of the first; the others have the numbers after it. A decision about a pod
-    that neither is there nor in the change log is not recorded. Queries once, once more where a
-    decision has a table, and again after it made a partition that was not there; whatever the size
-    of the batch.
+    that is neither stored nor in the change log is not recorded. Queries once for the whole batch,
+    once more where a decision has a table, and again where a partition has to be created.
     """
     if not many.pod_id:
         return 0
@@ -247,10 +246,10 @@ def moments() -> list[datetime]:
 
 
 def make_partitions(moments: Iterable[datetime]) -> None:
-    """Make the partitions for rows of these moments where there are none. Queries once for each.
+    """Create the missing partitions for rows of these moments. Queries once for each.
 
-    Also where another session has just made it, this waits for that one's lock: PostgreSQL shows
-    the table to others before it tells them that the parent has changed, and releases the lock
+    Where another session has just created one, this waits for that session's lock: PostgreSQL shows
+    a new table to others before it invalidates their caches of the parent, and releases the lock
     after that.
     """
     for begin in sorted({_begin(moment) for moment in moments}):

@@ -30,11 +30,11 @@ class Directories:
         """What the runs of a pod found, by its uid and the number of the run."""
 
     def runs_of(self, pod: Pod) -> Mapping[int, Files]:
-        """Return what each run of a pod found, as far as it has begun."""
+        """Return the files that each run of a pod found when it started."""
         return self._found.get(pod["metadata"]["uid"], _NONE)
 
     def begin(self, pod: Pod, now: datetime) -> Mapping[int, Files]:
-        """Record the files that a run of the pod beginning now finds; return these of all runs."""
+        """Record the files that a run finds which starts now; return those of all runs so far."""
         if not _mounts_any(pod):
             return _NONE
         runs = self._found.setdefault(pod["metadata"]["uid"], {})
@@ -68,7 +68,7 @@ class Directories:
         del self._changes[:-_MOST_CHANGES]
 
     def forget(self, uid: str) -> None:
-        """Forget a pod that is gone; what it wrote stays."""
+        """Forget a pod that is gone; the files that it wrote stay."""
         self._found.pop(uid, None)
 
     def _at(self, now: datetime) -> Files:
@@ -87,7 +87,7 @@ def _mounts_any(pod: Pod) -> bool:
 
 
 def _run_of(pod: Pod) -> tuple[int, bool]:
-    """Return the number of a pod's present or next run, and whether it is on."""
+    """Return the number of a pod's current or next run, and whether it is running now."""
     first = ((pod.get("status") or {}).get("containerStatuses") or [{}])[0]
     restarts = first.get("restartCount") or 0
     state = first.get("state") or {}

@@ -218,7 +218,7 @@ class Fleet:
                     raise RuntimeError(f"slice {meta['name']}: {answer.status} {answer.body}")
 
     async def _take_lease(self, name: str) -> None:
-        """Make the lease of a node that is there; it goes with the node, as a kubelet's does."""
+        """Create the lease of a node that exists; it is deleted with the node, as a kubelet's."""
         if name not in self._uids:
             return
         owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uids[name]}
@@ -304,7 +304,7 @@ class Fleet:
             await asyncio.sleep(0.2)
 
     def _let_node_go(self, name: str) -> None:
-        """Note that a node is gone: its lease is not made again."""
+        """Note that a node is gone, so that its lease is not created again."""
         self._uids.pop(name, None)
 
     async def _look_at(self, node: dict[str, Any]) -> None:
@@ -328,7 +328,7 @@ class Fleet:
     # --- pods ------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """List, then watch; again from the list when the server no longer knows the place."""
+        """List, then watch; list again when the server says that the watch's revision is gone."""
         connection = self._connect()
         while True:
             answer = await self._ask("GET", "/api/v1/pods")
@@ -392,7 +392,7 @@ class Fleet:
         return asyncio.get_running_loop().time()
 
     def _forget(self, pod: dict[str, Any]) -> None:
-        """Forget a pod that is gone, and let its address be another's."""
+        """Forget a pod that is gone, and free its address."""
         uid = pod["metadata"]["uid"]
         self._networks[pod["spec"]["nodeName"]].give_back(uid)
         self._began_to_stop.pop(uid, None)
@@ -401,7 +401,7 @@ class Fleet:
             wake[1].cancel()
 
     def _wake_at(self, pod: dict[str, Any], at: float) -> None:
-        """Attend to a pod at this time of the loop, or earlier if that was said before."""
+        """Schedule work on a pod at a time of the event loop; an earlier schedule stays."""
         uid, key = pod["metadata"]["uid"], _key(pod)
         if (scheduled := self._wakes.get(uid)) is not None:
             if scheduled[0] <= at:
@@ -458,7 +458,7 @@ class Fleet:
         return pod["metadata"]["uid"] not in self._wakes
 
     async def _attend(self) -> None:
-        """Report of pods and end deletions, one after the other; many of these run."""
+        """Report statuses of pods and finish deletions, one by one; several of these tasks run."""
         while True:
             key = await self._work.get()
             pod = self._pods.get(key)

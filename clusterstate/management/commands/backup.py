@@ -24,7 +24,7 @@ class Command(BaseCommand):
         parser.add_argument("file", type=Path, help="the file to write; it must not exist")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Save, saying how far it is.
+        """Save, and report progress.
 
         Raises:
             CommandError: the file is there or cannot be written, or the database does not answer.

@@ -46,8 +46,8 @@ class Command(BaseCommand):
         """Write the decisions.
 
         Raises:
-            CommandError: an argument says nothing known, there is no library that writes Arrow, the
-                file cannot be written, or the database does not answer.
+            CommandError: an argument is invalid, there is no library that writes Arrow, the file
+                cannot be written, or the database does not answer.
         """
         filters = Search(
             **{name: options[name] for name in _TEXTS},

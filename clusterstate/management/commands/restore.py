@@ -26,7 +26,7 @@ class Command(BaseCommand):
         parser.add_argument("file", type=Path, help="a file that manage.py backup has written")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Check, restore, and say how far it is.
+        """Check, restore, and report progress.
 
         Raises:
             CommandError: the file or the database does not fit; nothing was changed.

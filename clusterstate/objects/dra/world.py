@@ -446,7 +446,7 @@ def _node_of(view: SliceView) -> str | None:
 
 
 def _extended_for(claim: Manifest) -> str | None:
-    """Return name and UID of the pod whose extended resources a claim is for, if it is."""
+    """Return name and UID of the pod for whose extended resources a claim is, if there is one."""
     meta = claim["metadata"]
     if (meta.get("annotations") or {}).get(EXTENDED_CLAIM) != "true":
         return None

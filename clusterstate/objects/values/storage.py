@@ -249,7 +249,7 @@ class CSIStorageCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
 
 class VolumeAttachmentSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is attached."""
+    """The volume that is attached."""
 
     persistent_volume_name: str | None = None
 

@@ -73,7 +73,7 @@ memory.when_replaced(_pods.clear)
 
 
 class Pods:
-    """The pods of a namespace; they are read for the selectors that are wanted, once."""
+    """The pods of a namespace that some selectors choose, read once for all of these."""
 
     def __init__(self, namespace: str, selectors: Iterable[Mapping[str, str]]) -> None:
         """Read the pods that any of the selectors chooses. Queries up to five times."""
@@ -152,7 +152,7 @@ def _targets(rows: Sequence[PodRow]) -> Iterable[tuple[int, Target]]:
 
 
 def _read(ids: Sequence[int]) -> None:
-    """Read what is not known yet of these documents."""
+    """Read those of these documents that are not cached."""
     fresh = documents_with_addresses([one for one in ids if one not in _pods])
     if len(_pods) + len(fresh) > _MOST:
         _pods.clear()

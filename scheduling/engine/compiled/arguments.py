@@ -135,8 +135,8 @@ class Terms(NamedTuple):
     ``form`` (programs, FORM); ``rules`` (programs, rules, RULE); ``place`` (programs, rules,
     bases): the label's value, -1 for none; ``values`` (programs, groups, watches); ``base``
     (programs, groups); ``size`` (programs, groups): how many rows are feasible. ``counters`` and
-    ``counts`` are of ``Counts``. A tuple is handed over field by field: to hand over more than this
-    costs more than to judge.
+    ``counts`` are of ``Counts``. Compiled functions get a tuple field by field, so each further
+    field would cost more time than the terms themselves.
     """
 
     form: Int64

@@ -92,7 +92,7 @@ def allocation(row: int, scored: Int64, strategy: int, table: Int64, nodes: Node
 
 @inner
 def evenness(deviation: float) -> int:
-    """Return 100 for equal fractions to 50 for the widest spread."""
+    """Return the score for a deviation: 100 for equal fractions, 50 for the largest one."""
     return int((1.0 - deviation) * 100)
 
 
@@ -108,7 +108,7 @@ def fraction(row: int, scored: Int64, at: int, with_pod: int, nodes: Nodes) -> f
 
 @inlined
 def deviation(row: int, scored: Int64, with_pod: int, nodes: Nodes) -> float:
-    """Return the standard deviation of the fractions; of two half their distance, as upstream."""
+    """Return the standard deviation of the fractions; of two, half their difference."""
     count = 0
     total = 0.0
     first = 0.0

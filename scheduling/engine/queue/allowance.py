@@ -8,11 +8,11 @@ in Kubernetes.
 
 
 class Allowance:
-    """A number of attempts that grows with time.
+    """A token bucket of attempts.
 
-    ``a_second``: by so much it grows. ``most``: more are not kept. Times are seconds since the
-    epoch. While a clock that was set back is not yet where it was, nothing grows; one that was set
-    back by more than a second begins anew, with all of them.
+    ``a_second``: the attempts that are added per second; ``most``: the capacity. Times are seconds
+    since the epoch. A clock that is set back by at most a second adds nothing until it has caught
+    up; one that is set back further fills the bucket.
     """
 
     def __init__(self, a_second: float, most: int) -> None:
@@ -22,7 +22,7 @@ class Allowance:
         self._at = 0.0
 
     def attempts(self, now: float) -> int:
-        """Return how many attempts there are."""
+        """Return the number of attempts in the bucket."""
         if now < self._at - 1.0:
             self._attempts = float(self._most)
             self._at = now
@@ -32,15 +32,15 @@ class Allowance:
         return int(self._attempts)
 
     def until(self, count: int, now: float) -> float:
-        """Return when there are this many, now if there are."""
+        """Return the time at which the bucket has ``count`` attempts; ``now`` if it has them."""
         missing = count - self.attempts(now)
         # The same quantities added in another order may fall short of a whole number.
         return now if missing <= 0 else now + (missing + 0.001) / self._a_second
 
     def take(self, attempts: int) -> None:
-        """Use up this many."""
+        """Take attempts out of the bucket."""
         self._attempts -= attempts
 
     def give_back(self) -> None:
-        """Return one attempt, which did not come to nothing."""
+        """Put one attempt back, because it succeeded."""
         self._attempts = min(self._attempts + 1.0, float(self._most))

@@ -64,7 +64,7 @@ class FragmentationArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class GPUFragmentation:
-    """Scores nodes by what placing the pod does to their fragmentation; 50 where it stays."""
+    """Scores nodes by how placing the pod changes their fragmentation; 50: it does not."""
 
     name = NAME
     Args = FragmentationArgs
@@ -80,7 +80,7 @@ class GPUFragmentation:
         self._allowed_on: tuple[tuple[str, ...], Mask] = ((), self._allowed(()))
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Int64:
-        """Return 0 to 100 for each row."""
+        """Return the score of each row, from 0 to 100."""
         columns = np.array([snapshot.resource(name) for name in self._resources], np.intp)
         free = snapshot.allocatable[np.ix_(rows, columns)]
         free -= snapshot.requested[np.ix_(rows, columns)]
