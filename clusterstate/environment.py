@@ -189,22 +189,20 @@ def pod_shapes(name: str, default: str) -> tuple[Shape, ...]:
         raise BadSetting(f"{name}: {error}.") from None
 
 
-def chosen(name: str, supported: Sequence[str]) -> frozenset[str]:
+def chosen(name: str, choices: Sequence[str]) -> frozenset[str]:
     """Return which of the known words are chosen: ``*`` stands for all, ``-word`` takes one away.
 
     As kube-controller-manager's ``--controllers`` is read; unset means all.
     """
-    configured = words(name, "*")
-    for word in configured:
-        if word != "*" and word.removeprefix("-") not in supported:
+    items = words(name, "*")
+    for word in items:
+        if word != "*" and word.removeprefix("-") not in choices:
             raise BadSetting(
-                f"{name} may name {', '.join(supported)}, with - in front to leave one out, and *"
+                f"{name} may name {', '.join(choices)}, with - in front to leave one out, and *"
                 f" for all; but it has {word!r}."
             )
     return frozenset(
-        word
-        for word in supported
-        if (word in configured or "*" in configured) and f"-{word}" not in configured
+        word for word in choices if (word in items or "*" in items) and f"-{word}" not in items
     )
 
 

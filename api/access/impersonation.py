@@ -82,17 +82,13 @@ def claim_of_headers(headers: Iterable[tuple[bytes, bytes]]) -> Claim:
         BadRequest: a user is described, and not named.
     """
     authorization = b""
-    impersonation: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for name, value in headers:
         if name == b"authorization":
             authorization = authorization or value
         elif name.startswith(_PREFIX):
-            impersonation.append(
-                (name[len(_PREFIX) :].decode("latin-1"), value.decode("utf-8", "replace"))
-            )
-    return Claim(
-        authorization.decode("latin-1"), _acts_for(impersonation) if impersonation else None
-    )
+            pairs.append((name[len(_PREFIX) :].decode("latin-1"), value.decode("utf-8", "replace")))
+    return Claim(authorization.decode("latin-1"), _acts_for(pairs) if pairs else None)
 
 
 def claim_of_environ(environ: Mapping[str, Any]) -> Claim:
@@ -101,22 +97,20 @@ def claim_of_environ(environ: Mapping[str, Any]) -> Claim:
     Raises:
         BadRequest: a user is described, and not named.
     """
-    impersonation = [
+    pairs = [
         (name.removeprefix("HTTP_IMPERSONATE_").lower().replace("_", "-"), part.strip())
         for name, value in environ.items()
         if name.startswith("HTTP_IMPERSONATE_")
         for part in (str(value).split(",") if name != "HTTP_IMPERSONATE_USER" else (str(value),))
     ]
-    return Claim(
-        environ.get("HTTP_AUTHORIZATION", ""), _acts_for(impersonation) if impersonation else None
-    )
+    return Claim(environ.get("HTTP_AUTHORIZATION", ""), _acts_for(pairs) if pairs else None)
 
 
-def _acts_for(impersonation: list[tuple[str, str]]) -> ActsFor:
+def _acts_for(pairs: list[tuple[str, str]]) -> ActsFor:
     """Return whom headers without their common beginning describe."""
     users, groups, uids = [], [], []
     extra: dict[str, list[str]] = {}
-    for name, value in impersonation:
+    for name, value in pairs:
         if name == "user":
             users.append(value)
         elif name == "group":

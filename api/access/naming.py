@@ -83,10 +83,8 @@ def of_node_advice(answer: Manifest, may_read: MayRead) -> Manifest:
     return answer
 
 
-def _count_others(
-    document: Manifest, field: str, count: str, may_name: Callable[[str], bool]
-) -> None:
-    before = document.get(field) or []
+def _count_others(body: Manifest, field: str, count: str, may_name: Callable[[str], bool]) -> None:
+    before = body.get(field) or []
     visible = [one for one in before if may_name(one)]
     if len(visible) < len(before):
-        document[field], document[count] = visible, len(before) - len(visible)
+        body[field], body[count] = visible, len(before) - len(visible)

@@ -20,7 +20,7 @@ from api import clock
 from api.requests import Request
 from clusterstate.actions import objects
 from clusterstate.actions.writing.deletion import Deletion
-from clusterstate.actions.writing.stored import DeletedObject, StoredObject
+from clusterstate.actions.writing.stored import DeletedObject, NewObject, StoredObject
 from clusterstate.admission.request import User
 from clusterstate.database import sql
 from clusterstate.objects.registry.kind import Kind
@@ -134,10 +134,8 @@ class Batch:
     ) -> AnyPlace:
         """Create an object; return the place that gets what ``finish`` returns."""
 
-        def do(
-            new_objects: Sequence[tuple[str, Manifest, User]],
-        ) -> Sequence[StoredObject | StatusError]:
-            return objects.create_each(kind, new_objects, now=clock.now())
+        def do(items: Sequence[NewObject]) -> Sequence[StoredObject | StatusError]:
+            return objects.create_each(kind, items, now=clock.now())
 
         group = self._group(f"create {kind.name}", do)
         return group.add((namespace, manifest, user), finish, place)
@@ -157,17 +155,14 @@ class Batch:
         return self._group(f"delete {kind.name}", do).add(deletion, finish, place)
 
     def renew(
-        self,
-        kind: Kind,
-        request: objects.Update,
-        finish: Callable[[StoredObject], HttpResponseBase],
+        self, kind: Kind, update: objects.Update, finish: Callable[[StoredObject], HttpResponseBase]
     ) -> DeferredAnswer:
         """Update an object that says that its holder lives, and answer what ``finish`` returns."""
 
         def do(updates: Sequence[objects.Update]) -> Sequence[StoredObject | Exception]:
             return objects.renew_each(kind, updates, now=clock.now())
 
-        return self._group(f"renew {kind.name}", do).add(request, finish, DeferredAnswer())
+        return self._group(f"renew {kind.name}", do).add(update, finish, DeferredAnswer())
 
     def read_pod(
         self, namespace: str, name: str, finish: Callable[[bytes], HttpResponseBase]

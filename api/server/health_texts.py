@@ -163,11 +163,9 @@ def _line(part: Part) -> str:
 
 def _by_their_names(parts: Sequence[Part]) -> list[tuple[str, Part]]:
     """Return the parts that Kubernetes has, too, by the names that it gives them."""
-    by_name = {part.name: part for part in parts}
+    found = {part.name: part for part in parts}
     return [
-        (name, by_name[ours])
-        for name, ours in _THERE.items()
-        if name not in by_name and ours in by_name
+        (name, found[ours]) for name, ours in _THERE.items() if name not in found and ours in found
     ]
 
 

@@ -37,18 +37,14 @@ class Writer:
         """
         kind = _kind_of(row)
         if row._state.adding:
-            manifest = (
-                copy.deepcopy(row.new_manifest)
-                if row.new_manifest is not None
-                else _composed(row, kind)
-            )
+            manifest = copy.deepcopy(row.edit) if row.edit is not None else _composed(row, kind)
             namespace = _namespace_of(row, manifest)
             stored = objects.create(kind, namespace, manifest, now=_now())
             uid = msgspec.json.decode(stored.manifest)["metadata"]["uid"]
             row.pk = type(row)._default_manager.values_list("pk", flat=True).get(uid=uid)
         else:
             self._change(row, kind)
-        row.new_manifest = None
+        row.edit = None
         row._state.adding = False
         row.refresh_from_db()
 
@@ -66,11 +62,11 @@ class Writer:
                     f"{kind.name}.{name} follows from the object or is the service's own: set"
                     " row.manifest and save, or call clusterstate.actions.objects.update"
                 )
-        if row.new_manifest is None and not changed:
+        if row.edit is None and not changed:
             return
 
         def wanted(current: Manifest) -> Manifest:
-            new = current if row.new_manifest is None else copy.deepcopy(row.new_manifest)
+            new = current if row.edit is None else copy.deepcopy(row.edit)
             for name in changed:
                 edits[name](new, getattr(row, name))
             return new
@@ -83,7 +79,7 @@ class Writer:
 
         name, namespace = before.name, getattr(before, "namespace", "")
         objects.update(kind, namespace, name, wanted, now=_now())
-        says_status = row.new_manifest is not None and _STATUS in row.new_manifest
+        says_status = row.edit is not None and _STATUS in row.edit
         if _STATUS in kind.subresources and (says_status or set(_AMOUNTS) & set(changed)):
             objects.update(kind, namespace, name, again, now=_now(), subresource=_STATUS)
 

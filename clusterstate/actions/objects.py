@@ -25,7 +25,7 @@ from clusterstate.actions.pods.resize import ResizingWriter
 from clusterstate.actions.pods.writer import PodWriter
 from clusterstate.actions.writing import Update, Writer, deletion, transactions
 from clusterstate.actions.writing.deletion import DeleteOptions, Deletion
-from clusterstate.actions.writing.stored import DeletedObject, StoredObject
+from clusterstate.actions.writing.stored import DeletedObject, NewObject, StoredObject
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values.errors import AlreadyExists, StatusError
@@ -123,10 +123,10 @@ def create_missing(
 
 
 def _groups(
-    new_objects: Sequence[tuple[Kind | str, str, Manifest]],
+    items: Sequence[tuple[Kind | str, str, Manifest]],
 ) -> list[tuple[Kind, list[tuple[str, Manifest]]]]:
     groups: list[tuple[Kind, list[tuple[str, Manifest]]]] = []
-    for named, namespace, manifest in new_objects:
+    for named, namespace, manifest in items:
         kind = kind_of(named)
         if not groups or groups[-1][0].name != kind.name:
             groups.append((kind, []))
@@ -143,7 +143,7 @@ def is_batched(kind: Kind) -> bool:
 
 
 def create_each(
-    kind: Kind, new_objects: Sequence[tuple[str, Manifest, User]], *, now: datetime
+    kind: Kind, items: Sequence[NewObject], *, now: datetime
 ) -> list[StoredObject | StatusError]:
     """Create objects of a kind that ``is_batched``: namespace, manifest, and who wants it.
 
@@ -151,7 +151,7 @@ def create_each(
     others, which are inserted by one statement, in the order of the list; by a second one when a
     name turns out to be taken. Whatever else is raised, nothing was stored.
     """
-    return _writer(kind).create_each(kind, new_objects, now)
+    return _writer(kind).create_each(kind, items, now)
 
 
 def update(

@@ -56,9 +56,7 @@ def _pods() -> list[dict[str, Any]]:
 def _use() -> list[dict[str, Any]]:
     """Return what bound, unfinished pods ask for of what nodes offer: text and percent each."""
     offered = Node.objects.aggregate(cpu=Sum("cpu_milli"), memory=Sum("memory_bytes"))
-    requested = Pod.objects.filter(
-        ~Q(node_name=""), ~Q(phase__in=("Succeeded", "Failed"))
-    ).aggregate(
+    demand = Pod.objects.filter(~Q(node_name=""), ~Q(phase__in=("Succeeded", "Failed"))).aggregate(
         cpu=Sum("scheduling_class__cpu_milli"), memory=Sum("scheduling_class__memory_bytes")
     )
     result = []
@@ -66,7 +64,7 @@ def _use() -> list[dict[str, Any]]:
         ("CPU", "cpu", look.cpu, " cores"),
         ("Memory", "memory", look.memory, ""),
     ):
-        used, of = int(requested[name] or 0), int(offered[name] or 0)
+        used, of = int(demand[name] or 0), int(offered[name] or 0)
         result.append(
             {
                 "title": title,

@@ -116,11 +116,9 @@ def require_server() -> None:
 
 def _version_without_options() -> tuple[int, str]:
     """Return the server's ``server_version_num`` and version, asked without settings of ours."""
-    parameters = connection.get_connection_params()
+    params = connection.get_connection_params()
     names = ("host", "port", "user", "password", "dbname", "connect_timeout", "sslmode")
-    with psycopg.connect(
-        "", **{name: parameters[name] for name in names if name in parameters}
-    ) as plain:
+    with psycopg.connect("", **{name: params[name] for name in names if name in params}) as plain:
         return plain.info.server_version, plain.info.parameter_status("server_version") or ""
 
 

@@ -107,7 +107,7 @@ class ObjectRow(models.Model):
 
     composed_columns: ClassVar[frozenset[str]] = frozenset()
     """Columns that anybody may write: the database composes them into the document."""
-    new_manifest: dict[str, Any] | None = None
+    edit: dict[str, Any] | None = None
 
     class Meta:
         abstract = True
@@ -133,13 +133,13 @@ class ObjectRow(models.Model):
     @property
     def manifest(self) -> dict[str, Any]:
         """The object as it is stored, or as it is wanted since this was set. May query."""
-        if self.new_manifest is not None:
-            return self.new_manifest
+        if self.edit is not None:
+            return self.edit
         return self._writer().manifest(self)
 
     @manifest.setter
     def manifest(self, value: dict[str, Any]) -> None:
-        self.new_manifest = value
+        self.edit = value
 
     def _writer(self) -> Writes:
         if not _writes:

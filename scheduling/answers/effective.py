@@ -83,15 +83,13 @@ def _own(configuration: KubeSchedulerConfiguration, profile: Profile) -> Manifes
     return {}
 
 
-def _profile(profile: Profile, document: Manifest) -> EffectiveProfile:
-    sets: Mapping[str, Any] = document.get("plugins") or {}
+def _profile(profile: Profile, config: Manifest) -> EffectiveProfile:
+    sets: Mapping[str, Any] = config.get("plugins") or {}
     enabled = {point: _names(sets, point, "enabled") for point in (_MULTI, *POINTS)}
     disabled = {point: _names(sets, point, "disabled") for point in (_MULTI, *POINTS)}
     defaults = [use.name for use in DEFAULT_MULTI_POINT]
     acting = profile.all_plugins()
-    args = {
-        str(one.get("name")): one.get("args") or {} for one in document.get("pluginConfig") or ()
-    }
+    args = {str(one.get("name")): one.get("args") or {} for one in config.get("pluginConfig") or ()}
     rows = []
     for name in acting:
         uses = tuple(_use(profile, point, name, enabled, disabled) for point in POINTS)

@@ -100,22 +100,20 @@ def why(world: LiveWorld, document: object) -> Manifest:
         Expired: ``then``, and history no longer reaches back so far.
         BadRequest: the token was not given out here.
     """
-    question = msgspec.convert(document, WhyQuestion)
-    key, offset = _read(question.token)
+    query = msgspec.convert(document, WhyQuestion)
+    key, offset = _read(query.token)
     with _lock:
         cached = _kept.get(key)
-    if cached is None or _named(cached[0]) != (question.namespace, question.name):
+    if cached is None or _named(cached[0]) != (query.namespace, query.name):
         key = secrets.token_hex(6)
-        cached = _explained(world, question)
+        cached = _explained(world, query)
         with _lock:
             _kept[key] = cached
             while len(_kept) > _MOST_KEPT:
                 _kept.popitem(last=False)
     whole, explained = cached
-    limit = min(question.limit, MOST)
-    table = explanation.page(
-        explained, offset=offset, limit=limit, rejected_by=question.rejected_by
-    )
+    limit = min(query.limit, MOST)
+    table = explanation.page(explained, offset=offset, limit=limit, rejected_by=query.rejected_by)
     metadata = dict(whole["metadata"])
     end = offset + len(table["name"])
     if limit and end < table["count"]:

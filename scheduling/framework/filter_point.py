@@ -93,10 +93,8 @@ class FilterPoint(BindingPoints):
         used = np.bincount(verdict, minlength=len(statuses)) > 0
         used[0] = True
         renumbered = (np.cumsum(used, dtype=np.int32) - 1)[verdict]
-        used_statuses = tuple(
-            status for status, is_used in zip(statuses, used, strict=True) if is_used
-        )
-        return Filtered(rows, renumbered, used_statuses)
+        present = tuple(status for status, is_used in zip(statuses, used, strict=True) if is_used)
+        return Filtered(rows, renumbered, present)
 
     def judge_with_nominated(
         self,

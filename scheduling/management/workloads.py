@@ -143,12 +143,10 @@ class ExpandedDocuments:
         completions = spec.get("completions")
         if completions is None:
             return parallel
-        remaining = max(0, int(completions) - int(status.get("succeeded") or 0))
-        if remaining > parallel:
-            self._note(
-                document, f"{parallel} of its {remaining} pods are placed: no more run at a time"
-            )
-        return min(parallel, remaining)
+        due = max(0, int(completions) - int(status.get("succeeded") or 0))
+        if due > parallel:
+            self._note(document, f"{parallel} of its {due} pods are placed: no more run at a time")
+        return min(parallel, due)
 
     def _present(self, kind: str, document: Manifest, spec: Manifest, template: Manifest) -> int:
         selector = _selector(kind, spec)

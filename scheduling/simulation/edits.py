@@ -229,31 +229,29 @@ def taint_text(taint: Taint) -> str:
 
 def label(requirements: tuple[Requirement, ...]) -> NodeEdit | None:
     """Return the edit that gives nodes labels that satisfy requirements, ``None`` if none can."""
-    labels_: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for one in requirements:
         if one.operator in (IN, EQUALS, DOUBLE_EQUALS):
-            labels_[one.key] = min(one.values, default="")
+            values[one.key] = min(one.values, default="")
         elif one.operator == EXISTS:
-            labels_.setdefault(one.key, "true")
+            values.setdefault(one.key, "true")
         elif one.operator in (NOT_IN, NOT_EQUALS, DOES_NOT_EXIST):
-            labels_[one.key] = None
+            values[one.key] = None
         elif one.operator in (GREATER_THAN, LESS_THAN) and one.number is not None:
-            labels_[one.key] = str(one.number + (1 if one.operator == GREATER_THAN else -1))
+            values[one.key] = str(one.number + (1 if one.operator == GREATER_THAN else -1))
         else:
             return None
-    if not labels_:
+    if not values:
         return None
 
     def change(node: Node) -> Node:
-        labels = {key: text for key, text in node.metadata.labels.items() if key not in labels_}
-        labels |= {key: text for key, text in labels_.items() if text is not None}
+        labels = {key: text for key, text in node.metadata.labels.items() if key not in values}
+        labels |= {key: text for key, text in values.items() if text is not None}
         metadata = msgspec.structs.replace(node.metadata, labels=labels)
         return msgspec.structs.replace(node, metadata=metadata)
 
-    changes = [
-        f"{key}-" if text is None else f"{key}={text}" for key, text in sorted(labels_.items())
-    ]
-    return NodeEdit("Label", f"label {','.join(changes)} on", {"labels": labels_}, change)
+    args = [f"{key}-" if text is None else f"{key}={text}" for key, text in sorted(values.items())]
+    return NodeEdit("Label", f"label {','.join(args)} on", {"labels": values}, change)
 
 
 def drop_selector(keys: frozenset[str]) -> PodEdit:
@@ -305,13 +303,11 @@ def drop_node_requirements(
                 rules.required_during_scheduling_ignored_during_execution
             ),
         )
-        node_selector = {
-            key: text for key, text in pod.spec.node_selector.items() if key not in keys
-        }
+        remaining = {key: text for key, text in pod.spec.node_selector.items() if key not in keys}
         return _with_spec(
             pod,
             affinity=msgspec.structs.replace(affinity, node_affinity=after),
-            node_selector=node_selector,
+            node_selector=remaining,
         )
 
     names = sorted({*unwanted, *keys})

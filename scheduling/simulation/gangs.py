@@ -144,7 +144,7 @@ def gangs_that_fit(
     decider = Decider(snapshot, framework)
     options = Options(seed=seed, tie_break="first", preempt=False)
     counts: dict[str, int] = {}
-    refusal: dict[str, Any] = {"message": "", "blockers": []}
+    why: dict[str, Any] = {"message": "", "blockers": []}
     fits = 0
     while fits < limit:
         go_on()
@@ -153,14 +153,9 @@ def gangs_that_fit(
         pods = [PodToPlace((*key, n), info) for n in range(size)]
         found = schedule_group(snapshot, framework, key, pods, options, decider=decider)
         if not found.placed:
-            refusal["message"] = found.status.message
+            why["message"] = found.status.message
             break
         for one in found.decisions:
             counts[one.node_name] = counts.get(one.node_name, 0) + 1
         fits += 1
-    return {
-        "fits": fits,
-        "limited": fits >= limit,
-        "nodes": dict(sorted(counts.items())),
-        **refusal,
-    }
+    return {"fits": fits, "limited": fits >= limit, "nodes": dict(sorted(counts.items())), **why}

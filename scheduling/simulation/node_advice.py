@@ -213,10 +213,8 @@ class _Trial:
         placed: list[tuple[object, str]] = list(before)
         try:
             here = {key for key, _ in before}
-            unplaced = [
-                Seeker(p.key, p.info, self._framework) for p in self._pods if p.key not in here
-            ]
-            found = self._solved(unplaced, most)
+            rest = [Seeker(p.key, p.info, self._framework) for p in self._pods if p.key not in here]
+            found = self._solved(rest, most)
             if found is None:
                 return None
             numbers = sorted(found.shapes.tolist())
@@ -225,12 +223,12 @@ class _Trial:
             for name, number in zip(names, numbers, strict=True):
                 by_offer.setdefault(number, []).append(name)
             pods_of: dict[int, list[Seeker]] = {}
-            for pod in unplaced:
+            for pod in rest:
                 pods_of.setdefault(pod.info.index, []).append(pod)
             waiting = []
             for shape, counts in zip(found.shapes.tolist(), found.pods.tolist(), strict=True):
                 name = by_offer[shape].pop(0)
-                for index, many in zip(_classes(unplaced), counts, strict=True):
+                for index, many in zip(_classes(rest), counts, strict=True):
                     waiting += [(pods_of[index].pop(), name) for _ in range(many)]
             for pod, name in waiting:
                 place = PodToPlace(pod.key, pod.info, name)
@@ -256,14 +254,14 @@ class _Trial:
             names=tuple(zip(names, numbers, strict=True)),
         )
 
-    def _solved(self, unplaced: Sequence[Seeker], most: int) -> Bought | None:
+    def _solved(self, rest: Sequence[Seeker], most: int) -> Bought | None:
         """Return the solver's set for pods that find no room, in terms of offers and classes."""
         snapshot, offers = self._snapshot, self._offers
         names = self._add(range(len(offers)))
         try:
-            if not all(facts.packable(snapshot, unplaced, [self._framework])):
+            if not all(facts.packable(snapshot, rest, [self._framework])):
                 return None
-            read = facts.read(snapshot, unplaced)
+            read = facts.read(snapshot, rest)
         finally:
             for name in names:
                 snapshot.remove_node(name)

@@ -371,7 +371,7 @@ class Scheduler:
         try:
             if revision != self._revision and (why := profiles.problems(configuration)):
                 raise ConfigurationError("; ".join(why.values()))
-            new_profiles = _Profiles(configuration, self._make)
+            profiles_ = _Profiles(configuration, self._make)
         except ConfigurationError as error:
             self._unusable(revision, error)
             self._passed_over = revision
@@ -384,19 +384,17 @@ class Scheduler:
         self.reservations.follow(now)
         for name, framework in self._profiles.frameworks.items():
             self._earlier[self._revision, name] = framework
-        self._revision, self._profiles = revision, new_profiles
-        self._queue_plugins.frameworks = new_profiles.frameworks
+        self._revision, self._profiles = revision, profiles_
+        self._queue_plugins.frameworks = profiles_.frameworks
         if self.division is not None:
-            self.division.use(new_profiles.frameworks)
+            self.division.use(profiles_.frameworks)
         self._starts, self._deciders, self._footprints = {}, {}, {}
         if self.is_first:
             self._guard.begin(revision)
             self._tell_use()
         with sql.patience(LOAD_SECONDS):  # the whole queue is read again
-            self.mirror.reconfigure(revision, new_profiles.events, new_profiles.backoff, now)
-        self.mirror.compatibility = (
-            new_profiles.compatibility
-        )  # ``_shed`` loads it anew if it differs
+            self.mirror.reconfigure(revision, profiles_.events, profiles_.backoff, now)
+        self.mirror.compatibility = profiles_.compatibility  # ``_shed`` loads it anew if it differs
         if self.is_first:
             self.reservations.load(now)
         logger.info(
@@ -410,7 +408,7 @@ class Scheduler:
         """
         scheduler_configuration.note_use(
             revision=self._revision,
-            stored_revision=self._revision if skipped is None else skipped,
+            stored=self._revision if skipped is None else skipped,
             problems=self._profiles.problems if problems is None else problems,
             is_usable=len(self._profiles.problems) < len(self._profiles.frameworks),
         )
@@ -635,7 +633,7 @@ class Scheduler:
         return decisions
 
     def _decide_group(
-        self, key: GroupKey, pods: Sequence[PendingPod], decisions: Decisions, now: float
+        self, key: GroupKey, pods: Sequence[PendingPod], into: Decisions, now: float
     ) -> None:
         """Decide the pods of a group as one, and note whether they are to be bound together."""
         name = pods[0].spec.spec.scheduler_name
@@ -652,7 +650,7 @@ class Scheduler:
         else:
             self.groups.search(snapshot, framework, places, decision)
         self.groups.note(decision, now)
-        decisions.extend(decision.decisions)
+        into.extend(decision.decisions)
 
     def _reserve_group(
         self,
@@ -689,9 +687,7 @@ class Scheduler:
         nominated = self.mirror.snapshot.nominated_node_of(pod.pod_id)
         return PodToPlace(pod.pod_id, self.mirror.info(pod.class_id), nominated)
 
-    def _decide_singly(
-        self, batch: Sequence[PendingPod], all_decisions: Decisions, now: float
-    ) -> None:
+    def _decide_singly(self, batch: Sequence[PendingPod], into: Decisions, now: float) -> None:
         snapshot = self.mirror.snapshot
         for name, pods in by_profile(batch):
             framework = self._profiles.frameworks[name]
@@ -700,9 +696,7 @@ class Scheduler:
             draw = 0
             for alone, run in self._runs(framework, places):
                 if alone:
-                    all_decisions.extend(
-                        self._reserve_each(framework, run, options, now, draw=draw)
-                    )
+                    into.extend(self._reserve_each(framework, run, options, now, draw=draw))
                 else:
                     decisions = schedule_batch(
                         snapshot,
@@ -714,9 +708,9 @@ class Scheduler:
                         decider=self._decider(name),
                     )
                     for part in decisions.parts:
-                        all_decisions.extend(part)
+                        into.extend(part)
                 draw += len(run)
-                self._starts[name] = all_decisions.next_start
+                self._starts[name] = into.next_start
 
     def _runs(
         self, framework: Framework, pods: Sequence[PodToPlace]

@@ -140,14 +140,10 @@ def of_pod(request: HttpRequest, pod: Manifest) -> list[dict[str, Any]]:
     """
     spec, namespace = pod["spec"], pod["metadata"]["namespace"]
     statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    claim_names = {one["name"]: one.get("resourceClaimName", "") for one in statuses}
+    by_name = {one["name"]: one.get("resourceClaimName", "") for one in statuses}
     special = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
     claims = [
-        (
-            "ResourceClaim",
-            one["name"],
-            one.get("resourceClaimName") or claim_names.get(one["name"], ""),
-        )
+        ("ResourceClaim", one["name"], one.get("resourceClaimName") or by_name.get(one["name"], ""))
         for one in spec.get("resourceClaims") or ()
     ]
     if special:

@@ -234,10 +234,8 @@ def ordered(nodes: list[FleetNode], order: str) -> list[FleetNode]:
 
 def _address(query: QueryDict, **changes: Any) -> str:
     """Return the parameters of this page with some changed; empty and 0 leave one out."""
-    parameters = {**query.dict(), **changes}
-    return "?" + urlencode(
-        {name: value for name, value in parameters.items() if value not in ("", 0)}
-    )
+    params = {**query.dict(), **changes}
+    return "?" + urlencode({name: value for name, value in params.items() if value not in ("", 0)})
 
 
 def _head(column: Column, order: str, query: QueryDict) -> Head:

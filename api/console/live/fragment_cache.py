@@ -168,12 +168,10 @@ class Looks:
         """
         limit = self._clock() - _OPEN_SECONDS
         with self._lock:
-            for addresses in self._requests.values():
-                for address in [one for one, at in addresses.items() if at < limit]:
-                    del addresses[address]
-            self._requests = {
-                name: addresses for name, addresses in self._requests.items() if addresses
-            }
+            for times in self._requests.values():
+                for address in [one for one, at in times.items() if at < limit]:
+                    del times[address]
+            self._requests = {name: times for name, times in self._requests.items() if times}
             looked = set().union(*self._requests.values())
             self._seconds = {one: cost for one, cost in self._seconds.items() if one in looked}
             whole = sum(self._seconds.values()) + every * _ASKING_SECONDS

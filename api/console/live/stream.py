@@ -392,7 +392,7 @@ class _Sessions:
 
     def __init__(self) -> None:
         self._users: dict[str, SessionUser] = {}
-        self._open_sessions: dict[str, _OpenSession] = {}
+        self._sessions: dict[str, _OpenSession] = {}
         self._round: asyncio.Task[None] | None = None
 
     async def user(self, headers: _Headers, *, secure: bool) -> SessionUser:
@@ -405,7 +405,7 @@ class _Sessions:
         key = _session_key(headers, secure=secure)
         while True:
             now = loop.time()
-            self._open_sessions[key] = _OpenSession(headers, secure, now)
+            self._sessions[key] = _OpenSession(headers, secure, now)
             cached = self._users.get(key)
             if cached is not None and now - cached.at < _RIGHTS_SECONDS:
                 return cached
@@ -415,15 +415,13 @@ class _Sessions:
 
     async def _look_again(self, now: float) -> None:
         """Look at all sessions that were asked for lately."""
-        self._open_sessions = {
-            key: one
-            for key, one in self._open_sessions.items()
-            if now - one.at < _LOOKED_UP_SECONDS
+        self._sessions = {
+            key: one for key, one in self._sessions.items() if now - one.at < _LOOKED_UP_SECONDS
         }
-        cached = {key: one for key, one in self._users.items() if key in self._open_sessions}
+        cached = {key: one for key, one in self._users.items() if key in self._sessions}
         loop = asyncio.get_running_loop()
         self._users = await loop.run_in_executor(
-            _thread, _looked_up, dict(self._open_sessions), cached, now
+            _thread, _looked_up, dict(self._sessions), cached, now
         )
 
 

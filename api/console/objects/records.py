@@ -385,21 +385,19 @@ def _begun(request: HttpRequest) -> Manifest:
     ``subject`` (``Group:NAME`` or ``User:NAME``); of a quota ``hard`` (``cpu=4``) several times.
     """
     query = request.GET
-    fields = {
-        name: query.get(name, "").strip() for name in ("namespace", "name", "role", "subject")
-    }
+    texts = {name: query.get(name, "").strip() for name in ("namespace", "name", "role", "subject")}
     kind = _kind(query.get("kind") or "ConfigMap")
-    if kind.name == "RoleBinding" and not fields["namespace"]:
+    if kind.name == "RoleBinding" and not texts["namespace"]:
         kind = KINDS["ClusterRoleBinding"]
-    metadata = {"name": fields["name"]}
+    metadata = {"name": texts["name"]}
     if kind.namespaced:
-        metadata["namespace"] = fields["namespace"] or "default"
+        metadata["namespace"] = texts["namespace"] or "default"
     found: Manifest = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
     if kind.name.endswith("RoleBinding"):
-        what, _, who = fields["subject"].partition(":")
+        what, _, who = texts["subject"].partition(":")
         group = "rbac.authorization.k8s.io"
-        metadata["name"] = fields["name"] or f"{who}-{fields['role']}".replace(":", "-")
-        role = {"apiGroup": group, "kind": "ClusterRole", "name": fields["role"]}
+        metadata["name"] = texts["name"] or f"{who}-{texts['role']}".replace(":", "-")
+        role = {"apiGroup": group, "kind": "ClusterRole", "name": texts["role"]}
         subject = {"apiGroup": group, "kind": what, "name": who}
         return {**found, "roleRef": role, "subjects": [subject]}
     if kind.name == "ResourceQuota":

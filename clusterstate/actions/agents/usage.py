@@ -68,23 +68,21 @@ def report(node_name: str, manifest: Manifest, *, now: datetime) -> Report:
             (node_name, msgspec.json.encode(read).decode(), now),
         )
         assert row is not None
-        last_pressures: dict[str, str] = msgspec.json.decode(row[0]).get(SEEN) or {}
-        if last_pressures or read.pressures:
-            _declare(node_name, read, last_pressures, now)
+        last_seen: dict[str, str] = msgspec.json.decode(row[0]).get(SEEN) or {}
+        if last_seen or read.pressures:
+            _declare(node_name, read, last_seen, now)
     return read
 
 
-def _declare(
-    node_name: str, read: Report, last_pressures: Mapping[str, str], now: datetime
-) -> None:
+def _declare(node_name: str, read: Report, last_seen: Mapping[str, str], now: datetime) -> None:
     """Set the node's conditions as its report says, and remember when it was under pressure."""
     patience = timedelta(seconds=settings.PRESSURE_TRANSITION_SECONDS)
     over = {
         kind
-        for kind, at in last_pressures.items()
+        for kind, at in last_seen.items()
         if kind not in read.pressures and now - datetime.fromisoformat(at) >= patience
     }
-    remaining = {kind: at for kind, at in last_pressures.items() if kind not in over}
+    remaining = {kind: at for kind, at in last_seen.items() if kind not in over}
     remaining |= dict.fromkeys(read.pressures, now.isoformat())
     pressures = dict.fromkeys(over, False) | dict.fromkeys(read.pressures, True)
 

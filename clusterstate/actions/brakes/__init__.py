@@ -255,28 +255,25 @@ def admit(namespace: str, name: str, *, now: datetime) -> None:
     row = sql.fetch_one(_WHO, (namespace, name))
     if row is None:
         return
-    candidate = EvictionCandidate(*row)
+    pod = EvictionCandidate(*row)
     sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.BRAKES,))
-    names = candidate.names()
+    names = pod.names()
     if names:
-        _judge(candidate, names, now)
-        _note(candidate, now)
-    if (
-        settings.ZONE_EVICTION_RATE
-        and not paces.spend({candidate.zone: 1}, now=now)[candidate.zone]
-    ):
-        raise EvictionPaced(candidate.zone)
+        _judge(pod, names, now)
+        _note(pod, now)
+    if settings.ZONE_EVICTION_RATE and not paces.spend({pod.zone: 1}, now=now)[pod.zone]:
+        raise EvictionPaced(pod.zone)
 
 
-def _judge(candidate: EvictionCandidate, names: Mapping[str, str], now: datetime) -> None:
+def _judge(pod: EvictionCandidate, names: Mapping[str, str], now: datetime) -> None:
     rows = sql.fetch(_STATES, (sql.Texts([*names]), sql.Texts([*names.values()]), now))
     states = {row[0]: row for row in rows}
     for scope, (_, name, state, leaving, total, limit) in states.items():
         if state == HELD:
-            raise EvictionHeld(candidate, Share(scope, name, leaving, total), limit)
+            raise EvictionHeld(pod, Share(scope, name, leaving, total), limit)
     counted = sql.fetch_one(
         _ASKED,
-        (candidate.zone, candidate.namespace, candidate.owner, now - COUNTED_FOR, candidate.uid),
+        (pod.zone, pod.namespace, pod.owner, now - COUNTED_FOR, pod.uid),
     )
     assert counted is not None
     by_scope = dict(zip((ZONE, NAMESPACE, OWNER), counted, strict=True))
@@ -291,7 +288,7 @@ def _judge(candidate: EvictionCandidate, names: Mapping[str, str], now: datetime
             others, total = _others(scope, name, now, at_most=0.0)
             share = Share(scope, name, others + mine, total)
         if share.exceeds(limit):
-            raise EvictionHeld(candidate, share, limit)
+            raise EvictionHeld(pod, share, limit)
 
 
 def _others(scope: str, name: str, now: datetime, *, at_most: float) -> tuple[int, int]:
@@ -307,8 +304,8 @@ def _others(scope: str, name: str, now: datetime, *, at_most: float) -> tuple[in
     return others, total
 
 
-def _note(candidate: EvictionCandidate, now: datetime) -> None:
-    sql.run(_ASK, (candidate.uid, now, candidate.zone, candidate.namespace, candidate.owner))
+def _note(pod: EvictionCandidate, now: datetime) -> None:
+    sql.run(_ASK, (pod.uid, now, pod.zone, pod.namespace, pod.owner))
 
 
 _WHOSE: Final = f"""

@@ -23,7 +23,7 @@ from clusterstate.actions.writing import (
     transactions,
 )
 from clusterstate.actions.writing.deletion import Deletion, Outcome
-from clusterstate.actions.writing.stored import DeletedObject, LockedRow, StoredObject
+from clusterstate.actions.writing.stored import DeletedObject, LockedRow, NewObject, StoredObject
 from clusterstate.admission.request import CREATE, UPDATE, User
 from clusterstate.change_log import actors, changes
 from clusterstate.database import sql
@@ -435,17 +435,12 @@ class EventWriter(Writer):
     is_batched = False
 
     def create_each(
-        self,
-        kind: Kind,
-        new_objects: Sequence[tuple[str, Manifest, User]],
-        now: datetime,
-        *,
-        all_or_nothing: bool = False,
+        self, kind: Kind, items: Sequence[NewObject], now: datetime, *, all_or_nothing: bool = False
     ) -> list[StoredObject | StatusError]:
         """Store events one by one; all or none, in the caller's transaction."""
         return [
             create_event(namespace, manifest, now=now, user=user)
-            for namespace, manifest, user in new_objects
+            for namespace, manifest, user in items
         ]
 
     def update(self, kind: Kind, request: Update, now: datetime) -> StoredObject:

@@ -72,15 +72,14 @@ def _pods(count: int) -> str:
 def _hastened(
     rules: Mapping[int, Rules],
     stays: Sequence[Stay],
-    old_taints: Sequence[Taint],
+    old: Sequence[Taint],
     taints: Sequence[Taint],
     now: datetime,
 ) -> tuple[int, int]:
     """Return how many pods the new taints send away earlier: at once, and after a while."""
     counted = {
         id_: tuple(
-            eviction.countdowns(one.tolerations, some, added_at=now)
-            for some in (old_taints, taints)
+            eviction.countdowns(one.tolerations, some, added_at=now) for some in (old, taints)
         )
         for id_, one in rules.items()
     }

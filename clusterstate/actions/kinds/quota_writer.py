@@ -19,8 +19,7 @@ from clusterstate.actions.writing import (
     stored_rows,
     transactions,
 )
-from clusterstate.actions.writing.stored import LockedRow, StoredObject
-from clusterstate.admission.request import User
+from clusterstate.actions.writing.stored import LockedRow, NewObject, StoredObject
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
@@ -31,15 +30,10 @@ class QuotaWriter(Writer):
     """Writes quotas; counts their usage in the same transaction."""
 
     def create_each(
-        self,
-        kind: Kind,
-        new_objects: Sequence[tuple[str, Manifest, User]],
-        now: datetime,
-        *,
-        all_or_nothing: bool = False,
+        self, kind: Kind, items: Sequence[NewObject], now: datetime, *, all_or_nothing: bool = False
     ) -> list[StoredObject | StatusError]:
         """Create quotas, and count everything in their namespaces; in the caller's transaction."""
-        results = super().create_each(kind, new_objects, now, all_or_nothing=all_or_nothing)
+        results = super().create_each(kind, items, now, all_or_nothing=all_or_nothing)
         keys = {}
         for place, result in enumerate(results):
             if isinstance(result, StoredObject):
@@ -76,16 +70,11 @@ class DeviceClassWriter(Writer):
     is_batched = False
 
     def create_each(
-        self,
-        kind: Kind,
-        new_objects: Sequence[tuple[str, Manifest, User]],
-        now: datetime,
-        *,
-        all_or_nothing: bool = False,
+        self, kind: Kind, items: Sequence[NewObject], now: datetime, *, all_or_nothing: bool = False
     ) -> list[StoredObject | StatusError]:
         """Create classes; claims that name them may be there already."""
-        results = super().create_each(kind, new_objects, now, all_or_nothing=all_or_nothing)
-        if any(_resource(manifest) for _, manifest, _ in new_objects):
+        results = super().create_each(kind, items, now, all_or_nothing=all_or_nothing)
+        if any(_resource(manifest) for _, manifest, _ in items):
             quotas.count_all_again()
         return results
 

@@ -14,8 +14,7 @@ import msgspec
 from django.db import transaction
 
 from clusterstate.actions.writing import Writer
-from clusterstate.actions.writing.stored import StoredObject
-from clusterstate.admission.request import User
+from clusterstate.actions.writing.stored import NewObject, StoredObject
 from clusterstate.database import locks, sql
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values import addresses, document
@@ -85,19 +84,14 @@ class ServiceWriter(Writer):
     is_batched = False
 
     def create_each(
-        self,
-        kind: Kind,
-        new_objects: Sequence[tuple[str, Manifest, User]],
-        now: datetime,
-        *,
-        all_or_nothing: bool = False,
+        self, kind: Kind, items: Sequence[NewObject], now: datetime, *, all_or_nothing: bool = False
     ) -> list[StoredObject | StatusError]:
         """See ``Writer.create_each``; what cannot get what it asks for is refused."""
         with transaction.atomic():
             pool = _pool()
-            results: list[StoredObject | StatusError | None] = [None] * len(new_objects)
-            filled: dict[int, tuple[str, Manifest, User]] = {}
-            for place, (namespace, manifest, user) in enumerate(new_objects):
+            results: list[StoredObject | StatusError | None] = [None] * len(items)
+            filled: dict[int, NewObject] = {}
+            for place, (namespace, manifest, user) in enumerate(items):
                 try:
                     filled[place] = (namespace, pool.filled(manifest, namespace=namespace), user)
                 except StatusError as error:

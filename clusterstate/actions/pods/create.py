@@ -10,7 +10,7 @@ from clusterstate.actions.pods.classes import class_facts, remember_classes
 from clusterstate.actions.pods.clauses import POD
 from clusterstate.actions.pods.preparing import PreparedPod, prepare_pod
 from clusterstate.actions.writing import object_meta, quotas, transactions
-from clusterstate.actions.writing.stored import StoredObject
+from clusterstate.actions.writing.stored import NewObject, StoredObject
 from clusterstate.admission.plugins.resource_quota import Charge
 from clusterstate.admission.request import NOBODY, User
 from clusterstate.change_log import actors, changes
@@ -135,19 +135,19 @@ def create_pods(
         StatusError: whatever admission says; AlreadyExists for a name that is taken, also twice
             in the list.
     """
-    new_objects = [(namespace, manifest, user) for manifest in manifests]
-    return _create(new_objects, now, all_or_nothing=all_or_nothing)
+    items = [(namespace, manifest, user) for manifest in manifests]
+    return _create(items, now, all_or_nothing=all_or_nothing)
 
 
 def create_pods_each(
-    new_objects: Sequence[tuple[str, Manifest, User]], *, now: datetime
+    items: Sequence[NewObject], *, now: datetime
 ) -> list[StoredObject | StatusError]:
     """Create pods (namespace, manifest, who wants it) as `objects.create_each` says."""
-    return _create(new_objects, now, all_or_nothing=False)
+    return _create(items, now, all_or_nothing=False)
 
 
 def _create(
-    new_objects: Sequence[tuple[str, Manifest, User]],
+    items: Sequence[NewObject],
     now: datetime,
     books: quotas.Books | None = None,
     *,
@@ -157,21 +157,21 @@ def _create(
 
     With books the catalogue is current, and stays so until the transaction ends.
     """
-    results: list[StoredObject | StatusError | None] = [None] * len(new_objects)
-    remaining = range(len(new_objects))
+    results: list[StoredObject | StatusError | None] = [None] * len(items)
+    remaining = range(len(items))
     tries = 0
     context = catalogue.current()
     while remaining:
         if books is None and context.has_quotas:
-            spaces = {_namespace_of(namespace, manifest) for namespace, manifest, _ in new_objects}
+            spaces = {_namespace_of(namespace, manifest) for namespace, manifest, _ in items}
             if limited := quotas.limited(context, POD, spaces):
-                again = partial(_create, new_objects, now, all_or_nothing=all_or_nothing)
+                again = partial(_create, items, now, all_or_nothing=all_or_nothing)
                 return quotas.with_books(POD, spaces, limited, now, again)
         prepared: list[PreparedPod] = []
         places: list[int] = []
         charges: list[Charge] = []
         for place in remaining:
-            namespace, manifest, user = new_objects[place]
+            namespace, manifest, user = items[place]
             try:
                 one = prepare_pod(manifest, namespace, now, user, context)
                 one.actor = user.actor
@@ -203,7 +203,7 @@ def _create(
                     results[place] = outcome
                 remaining = range(0)
                 if renamed and all_or_nothing:
-                    remaining = range(len(new_objects))
+                    remaining = range(len(items))
                 elif renamed:
                     remaining = renamed  # type: ignore[assignment]
                 tries += 1

@@ -9,7 +9,7 @@ from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.pods.versions import lock_pod, remove_pods, write_version
 from clusterstate.actions.writing import NewVersion, Writer, quotas
 from clusterstate.actions.writing.deletion import Deletion
-from clusterstate.actions.writing.stored import DeletedObject, LockedRow, StoredObject
+from clusterstate.actions.writing.stored import DeletedObject, LockedRow, NewObject, StoredObject
 from clusterstate.admission.request import User
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.rules import resizing, scheduling_class, usage
@@ -29,15 +29,10 @@ class PodWriter(Writer):
         return [one for one in stored if isinstance(one, StoredObject)]
 
     def create_each(
-        self,
-        kind: Kind,
-        new_objects: Sequence[tuple[str, Manifest, User]],
-        now: datetime,
-        *,
-        all_or_nothing: bool = False,
+        self, kind: Kind, items: Sequence[NewObject], now: datetime, *, all_or_nothing: bool = False
     ) -> list[StoredObject | StatusError]:
         """See ``create_pods_each``."""
-        return create_pods_each(new_objects, now=now)
+        return create_pods_each(items, now=now)
 
     def lock(self, kind: Kind, namespace: str, name: str) -> LockedRow:
         """See ``lock_pod``."""

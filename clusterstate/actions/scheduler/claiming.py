@@ -349,10 +349,7 @@ def _write_special(
         mappings = [
             {**one, "containerName": names[int(one["containerName"])]} for one in claim[MAPPINGS]
         ]
-        claim_status = {"requestMappings": mappings, "resourceClaimName": claim_name}
-        return {
-            **old,
-            "status": {**(old.get("status") or {}), "extendedResourceClaimStatus": claim_status},
-        }
+        note = {"requestMappings": mappings, "resourceClaimName": claim_name}
+        return {**old, "status": {**(old.get("status") or {}), "extendedResourceClaimStatus": note}}
 
     rewrite_pod(pod_id, noted, now=now)

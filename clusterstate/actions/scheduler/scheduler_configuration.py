@@ -78,9 +78,7 @@ def store(*, document: str, by: str, now: datetime, replaces: int | None = None)
         return stored
 
 
-def note_use(
-    *, revision: int, stored_revision: int, problems: dict[str, str], is_usable: bool
-) -> None:
+def note_use(*, revision: int, stored: int, problems: dict[str, str], is_usable: bool) -> None:
     """Write by which revision the scheduler decides, and what keeps which profile from use.
 
     Queries once, and writes only what is new (`progress.configuration_use`).
@@ -95,5 +93,5 @@ def note_use(
         WHERE (u.revision, u.wanted, u.problems, u.is_usable) IS DISTINCT FROM
             (excluded.revision, excluded.wanted, excluded.problems, excluded.is_usable)
         """,
-        (revision, stored_revision, msgspec.json.encode(problems).decode(), is_usable),
+        (revision, stored, msgspec.json.encode(problems).decode(), is_usable),
     )

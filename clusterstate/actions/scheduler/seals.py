@@ -187,10 +187,7 @@ def verify(*, expected: str = "") -> Verification:
     """
     chain = _follow()
     found = Verification()
-    if expected in {
-        chain.ends.trimmed_digest.hex(),
-        *(one.digest.hex() for one in chain.seals),
-    }:
+    if expected in {chain.ends.trimmed_digest.hex(), *(one.digest.hex() for one in chain.seals)}:
         found.digests.add(expected)
     kept_from, decision = chain.kept_from, chain.ends.trimmed_decision
     for one in chain.seals:

@@ -29,7 +29,7 @@ from clusterstate import admission, catalogue
 from clusterstate.actions.writing import deletion, object_meta, quotas, stored_rows, transactions
 from clusterstate.actions.writing.deadlocks import again_after_deadlock
 from clusterstate.actions.writing.deletion import Deletion, Outcome
-from clusterstate.actions.writing.stored import DeletedObject, LockedRow, StoredObject
+from clusterstate.actions.writing.stored import DeletedObject, LockedRow, NewObject, StoredObject
 from clusterstate.admission.plugins.resource_quota import Charge
 from clusterstate.admission.request import CREATE, DELETE, UPDATE, User
 from clusterstate.change_log import changes
@@ -151,12 +151,7 @@ class Writer:
         return [one for one in stored if isinstance(one, StoredObject)]
 
     def create_each(
-        self,
-        kind: Kind,
-        new_objects: Sequence[tuple[str, Manifest, User]],
-        now: datetime,
-        *,
-        all_or_nothing: bool = False,
+        self, kind: Kind, items: Sequence[NewObject], now: datetime, *, all_or_nothing: bool = False
     ) -> list[StoredObject | StatusError]:
         """Create objects: namespace, manifest and user each; return their results, in order.
 
@@ -166,12 +161,12 @@ class Writer:
         """
         if kind.in_catalogue:
             catalogue.lock_for_writing()
-        return self._create(kind, new_objects, now, None, all_or_nothing=all_or_nothing)
+        return self._create(kind, items, now, None, all_or_nothing=all_or_nothing)
 
     def _create(
         self,
         kind: Kind,
-        new_objects: Sequence[tuple[str, Manifest, User]],
+        items: Sequence[NewObject],
         now: datetime,
         books: quotas.Books | None,
         *,
@@ -180,17 +175,15 @@ class Writer:
         """Create objects as ``create_each`` says, and charge the books, if there are any."""
         writes_catalogue = kind.in_catalogue
         context = catalogue.current()
-        results: list[StoredObject | StatusError | None] = [None] * len(new_objects)
-        remaining: Sequence[int] = range(len(new_objects))
+        results: list[StoredObject | StatusError | None] = [None] * len(items)
+        remaining: Sequence[int] = range(len(items))
         for attempt in range(_MAX_TRIES):
             if books is None and context.has_quotas:
-                spaces = {namespace or _own_namespace(one) for namespace, one, _ in new_objects}
+                spaces = {namespace or _own_namespace(one) for namespace, one, _ in items}
                 if limited := quotas.limited(context, kind, spaces):
-                    again = partial(
-                        self._create, kind, new_objects, now, all_or_nothing=all_or_nothing
-                    )
+                    again = partial(self._create, kind, items, now, all_or_nothing=all_or_nothing)
                     return quotas.with_books(kind, spaces, limited, now, again)
-            prepared, refused = self._admit_new(kind, new_objects, remaining, now, context)
+            prepared, refused = self._admit_new(kind, items, remaining, now, context)
             # A rule that is out of date may refuse what the current one admits.
             if refused and not catalogue.is_current(context):
                 context = catalogue.reload()
@@ -210,7 +203,7 @@ class Writer:
                     # The lock keeps the epoch as it is; what was read before may be older, and
                     # then the namespace may be about to go.
                     epoch=context.epoch if kind.namespaced or not writes_catalogue else None,
-                    by=[new_objects[one.place][2].actor for one in prepared],
+                    by=[items[one.place][2].actor for one in prepared],
                     fetch=sql.fetch if books is None else partial(books.fetch, now=now),
                     savepoint=books is None or not books.is_hopeful,
                 )
@@ -218,12 +211,10 @@ class Writer:
                 if books is not None:
                     for namespace, charged in charges:
                         books.take_back(namespace, charged)
-                duplicates = stored_rows.taken_names(
-                    kind, [one.admitted.manifest for one in prepared]
-                )
+                clashes = stored_rows.taken_names(kind, [one.admitted.manifest for one in prepared])
                 last = attempt == _MAX_TRIES - 1
                 for position, one in enumerate(prepared):
-                    if position in duplicates and (last or not one.generated):
+                    if position in clashes and (last or not one.generated):
                         name = one.admitted.manifest["metadata"]["name"]
                         error = object_meta.already_exists(kind, name)
                         if all_or_nothing:
@@ -280,7 +271,7 @@ class Writer:
     def _admit_new(
         self,
         kind: Kind,
-        new_objects: Sequence[tuple[str, Manifest, User]],
+        items: Sequence[NewObject],
         places: Sequence[int],
         now: datetime,
         context: catalogue.Catalogue,
@@ -289,7 +280,7 @@ class Writer:
         prepared: list[_New] = []
         refused: dict[int, StatusError] = {}
         for place in places:
-            namespace, manifest, user = new_objects[place]
+            namespace, manifest, user = items[place]
             try:
                 new, generated = object_meta.prepare(
                     kind, namespace, manifest, now=now, uid=object_meta.new_uid()

@@ -1,11 +1,15 @@
-"""Values that actions return: a stored object, a deleted one, a locked row."""
+"""Values of actions: an object to create, a stored object, a deleted one, a locked row."""
 
 import msgspec
 
+from clusterstate.admission.request import User
 from clusterstate.objects.values import document
 from clusterstate.objects.values.actor import Actor
 from clusterstate.objects.values.document import Overlay
 from clusterstate.objects.values.meta import Manifest
+
+NewObject = tuple[str, Manifest, User]
+"""An object to create: its namespace, its manifest, and the user who creates it."""
 
 
 class StoredObject(msgspec.Struct, frozen=True):

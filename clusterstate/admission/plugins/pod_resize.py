@@ -52,20 +52,18 @@ def validate(request: Request) -> None:
         if requested > allocatable:
             lacking.append(f"{resource}, requested: {requested}, allocatable: {allocatable}")
     if lacking:
-        message = f"Node didn't have enough allocatable resources: {'; '.join(lacking)}"
-        raise _refused(request, message, "NodeCapacity")
+        text = f"Node didn't have enough allocatable resources: {'; '.join(lacking)}"
+        raise _refused(request, text, "NodeCapacity")
     status = node.get("status") or {}
     declared = status.get("declaredFeatures") or ()
     needed = [one for one in features_of_resize(spec, old.get("spec") or {}) if one not in declared]
     if needed and (status.get("nodeInfo") or {}).get("kubeletVersion"):
-        message = (
-            f"pod update requires features {', '.join(needed)} which are not available on node"
-        )
-        raise request.forbidden(f'{message} "{name}"')
+        text = f"pod update requires features {', '.join(needed)} which are not available on node"
+        raise request.forbidden(f'{text} "{name}"')
     system = ((node.get("metadata") or {}).get("labels") or {}).get(_OS, "linux")
     if system != "linux":
-        message = f'pod resize is only supported on linux nodes, node "{name}" is "{system}"'
-        raise _refused(request, message, "UnsupportedPlatform")
+        text = f'pod resize is only supported on linux nodes, node "{name}" is "{system}"'
+        raise _refused(request, text, "UnsupportedPlatform")
 
 
 def _units(resource: str, amount: Quantity | None) -> int:

@@ -137,14 +137,12 @@ def _with_host(
 ) -> dict[str, str]:
     mounts = host_mounts(pod, container)
     own = tuple(inside for inside, _ in mounts)
-    mounted_files = (
-        {path: text for path, text in files.items() if not path.startswith(own)} if own else {}
-    )
+    result = {path: text for path, text in files.items() if not path.startswith(own)} if own else {}
     for inside, outside in mounts:
         for path, text in host.items():
             if path.startswith(outside):
-                mounted_files[inside + path.removeprefix(outside)] = text
-    return mounted_files if own else dict(files)
+                result[inside + path.removeprefix(outside)] = text
+    return result if own else dict(files)
 
 
 def on_host(pod: Pod, container: Container, files: Mapping[str, str]) -> dict[str, str]:

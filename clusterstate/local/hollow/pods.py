@@ -193,13 +193,11 @@ def report(
     deadline = pod["spec"].get("activeDeadlineSeconds")
     if deadline is None:
         return found
-    seconds_left = deadline - (now - _moment(status.get("startTime"), now)).total_seconds()
-    if seconds_left <= 0:
+    remaining = deadline - (now - _moment(status.get("startTime"), now)).total_seconds()
+    if remaining <= 0:
         new_status = ended_status(pod, _KILLED, now)
         return Report({**new_status, "reason": "DeadlineExceeded", "message": _LATE})
-    return Report(
-        found.status, seconds_left if found.again is None else min(seconds_left, found.again)
-    )
+    return Report(found.status, remaining if found.again is None else min(remaining, found.again))
 
 
 def _report_of_waiting(pod: Pod, address: str, host: str, now: datetime) -> Report:
@@ -466,15 +464,13 @@ def _containers(
     found = []
     for one in pod["spec"].get("containers", ()):
         previous = before.get(one["name"], {})
-        new_status = _container(one, state, ready=ready)
-        new_status["restartCount"] = (
-            previous.get("restartCount", 0) if restarts is None else restarts
-        )
+        entry = _container(one, state, ready=ready)
+        entry["restartCount"] = previous.get("restartCount", 0) if restarts is None else restarts
         if previous.get("lastState"):
-            new_status["lastState"] = previous["lastState"]
+            entry["lastState"] = previous["lastState"]
         if "running" in state:
-            new_status |= resizes.reported_resources(one, previous)
-        found.append(new_status)
+            entry |= resizes.reported_resources(one, previous)
+        found.append(entry)
     return found
 
 

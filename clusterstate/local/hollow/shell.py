@@ -418,13 +418,11 @@ class _Script:
             raise _ForEver
 
     def _print(self, words: list[str]) -> int:
-        words_ = words[1:]
-        arguments = words_[
-            : next((n for n, word in enumerate(words_) if word.startswith(">")), len(words_))
-        ]
-        is_open = arguments[:1] == ["-n"] or words[0] == "printf"
-        text = " ".join(arguments[1:] if arguments[:1] == ["-n"] else arguments)
-        return self._write(words_[len(arguments) :], text if is_open else f"{text}\n")
+        rest = words[1:]
+        args = rest[: next((n for n, word in enumerate(rest) if word.startswith(">")), len(rest))]
+        is_open = args[:1] == ["-n"] or words[0] == "printf"
+        text = " ".join(args[1:] if args[:1] == ["-n"] else args)
+        return self._write(rest[len(args) :], text if is_open else f"{text}\n")
 
     def _write(self, redirection: list[str], text: str) -> int:
         """Write a text to where a redirection says, or to the output if there is none."""

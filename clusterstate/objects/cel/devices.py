@@ -191,15 +191,13 @@ def _restore_fields(node: Node) -> None:
         node.operand = Node(-node.id, kind="ident", name="device")
 
 
-def _check_fields(
-    node: Node, checked: CheckedExpression, field_names: set[str], expression: str
-) -> None:
+def _check_fields(node: Node, checked: CheckedExpression, names: set[str], expression: str) -> None:
     for child in children(node):
-        _check_fields(child, checked, field_names, expression)
+        _check_fields(child, checked, names, expression)
     of_device = (
         node.operand is not None and node.operand.kind == "ident" and node.operand.name == "device"
     )
-    if node.kind == "select" and of_device and node.name not in field_names:
+    if node.kind == "select" and of_device and node.name not in names:
         at = checked.positions.get(node.id, 0)
         line, column = expression[:at].count("\n"), at - (expression.rfind("\n", 0, at) + 1)
         raise CompileError(

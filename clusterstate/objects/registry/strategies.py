@@ -139,14 +139,12 @@ def _keep_observed(status: Manifest, before: Manifest) -> None:
     """
     if not status.get("observedGeneration") and before.get("observedGeneration"):
         status["observedGeneration"] = before["observedGeneration"]
-    old_generations: dict[str, list[int]] = {}
+    by_type: dict[str, list[int]] = {}
     for one in before.get("conditions") or ():
-        old_generations.setdefault(one.get("type") or "", []).append(
-            one.get("observedGeneration") or 0
-        )
+        by_type.setdefault(one.get("type") or "", []).append(one.get("observedGeneration") or 0)
     conditions = []
     for one in status.get("conditions") or ():
-        same_type = old_generations.get(one.get("type") or "")
+        same_type = by_type.get(one.get("type") or "")
         former = same_type.pop(0) if same_type else 0
         keeps = former and not one.get("observedGeneration")
         conditions.append({**one, "observedGeneration": former} if keeps else one)
@@ -381,11 +379,8 @@ class JobStrategy(Strategy):
         }
         spec["template"] = {**template, "metadata": metadata}
         selector = dict(spec.get("selector") or {})
-        match_labels = {
-            "batch.kubernetes.io/controller-uid": uid,
-            **(selector.get("matchLabels") or {}),
-        }
-        spec["selector"] = {**selector, "matchLabels": match_labels}
+        pairs = {"batch.kubernetes.io/controller-uid": uid, **(selector.get("matchLabels") or {})}
+        spec["selector"] = {**selector, "matchLabels": pairs}
 
 
 class CertificateStrategy(Strategy):

@@ -61,22 +61,20 @@ class _Resources(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     resources: tuple[str, ...] = ()
     resource_names: tuple[str, ...] = ()
 
-    def reach(self, request: RequestAttributes) -> bool:
-        if self.group != request.group:
+    def reach(self, action: RequestAttributes) -> bool:
+        if self.group != action.group:
             return False
         if not self.resources:
             return True
-        if self.resource_names and request.name not in self.resource_names:
+        if self.resource_names and action.name not in self.resource_names:
             return False
-        whole = (
-            f"{request.resource}/{request.subresource}" if request.subresource else request.resource
-        )
+        whole = f"{action.resource}/{action.subresource}" if action.subresource else action.resource
         for one in self.resources:
             if one in ("*", whole):
                 return True
-            if request.subresource and one == f"*/{request.subresource}":
+            if action.subresource and one == f"*/{action.subresource}":
                 return True
-            if one.endswith("/*") and one[:-2] == request.resource:
+            if one.endswith("/*") and one[:-2] == action.resource:
                 return True
         return False
 
@@ -92,22 +90,20 @@ class _Rule(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     omit_stages: tuple[Stage, ...] = ()
     omit_managed_fields: bool | None = None
 
-    def matches(self, user: str, groups: Sequence[str], request: RequestAttributes) -> bool:
+    def matches(self, user: str, groups: Sequence[str], action: RequestAttributes) -> bool:
         if self.users and user not in self.users:
             return False
         if self.user_groups and not set(self.user_groups).intersection(groups):
             return False
-        if self.verbs and request.verb not in self.verbs:
+        if self.verbs and action.verb not in self.verbs:
             return False
         if self.namespaces or self.resources:
-            if not request.resource or (
-                self.namespaces and request.namespace not in self.namespaces
-            ):
+            if not action.resource or (self.namespaces and action.namespace not in self.namespaces):
                 return False
-            return not self.resources or any(one.reach(request) for one in self.resources)
+            return not self.resources or any(one.reach(action) for one in self.resources)
         if self.non_resource_urls:
-            return not request.resource and any(
-                _is_path(request.path, one) for one in self.non_resource_urls
+            return not action.resource and any(
+                _is_path(action.path, one) for one in self.non_resource_urls
             )
         return True
 

@@ -102,15 +102,11 @@ def _initialize(manifest: Manifest, old: Manifest | None) -> Manifest:
     """Return the node with or without its ``uninitialized`` taint (R127)."""
     spec = manifest.get("spec") or {}
     present = taints_of(manifest)
-    has_provider_id = bool(spec.get("providerID"))
-    if (
-        old is None
-        and not has_provider_id
-        and not any(t.get("key") == UNINITIALIZED for t in present)
-    ):
+    has_provider = bool(spec.get("providerID"))
+    if old is None and not has_provider and not any(t.get("key") == UNINITIALIZED for t in present):
         taint = {"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}
         return {**manifest, "spec": {**spec, "taints": [*present, taint]}}
-    if old is not None and has_provider_id and not (old.get("spec") or {}).get("providerID"):
+    if old is not None and has_provider and not (old.get("spec") or {}).get("providerID"):
         rest = [taint for taint in present if taint.get("key") != UNINITIALIZED]
         return {**manifest, "spec": {**spec, "taints": rest}}
     return manifest

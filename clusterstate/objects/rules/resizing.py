@@ -79,11 +79,9 @@ def allocated(pod: Manifest) -> Manifest:
     if not _is_readable(pod):
         return pod
     for asking, telling in _LISTS:
-        container_statuses = {one.get("name"): one for one in status.get(telling) or ()}
-        if container_statuses and spec.get(asking):
-            spec[asking] = [
-                _allocated(one, container_statuses.get(one.get("name"))) for one in spec[asking]
-            ]
+        statuses = {one.get("name"): one for one in status.get(telling) or ()}
+        if statuses and spec.get(asking):
+            spec[asking] = [_allocated(one, statuses.get(one.get("name"))) for one in spec[asking]]
     whole = spec.get("resources")
     if whole and (status.get("allocatedResources") or status.get("resources")):
         spec["resources"] = _without(_merged(whole, status), _overhead(spec))
@@ -185,12 +183,8 @@ def carry_out(pod: Manifest, generation: int) -> Manifest:
     spec, status = pod.get("spec") or {}, dict(pod.get("status") or {})
     for asking, telling in _LISTS:
         if status.get(telling):
-            resources_by_name = {
-                one.get("name"): one.get("resources") or {} for one in spec.get(asking) or ()
-            }
-            status[telling] = [
-                _renewed(one, resources_by_name.get(one.get("name"))) for one in status[telling]
-            ]
+            specs = {one.get("name"): one.get("resources") or {} for one in spec.get(asking) or ()}
+            status[telling] = [_renewed(one, specs.get(one.get("name"))) for one in status[telling]]
     if status.get("allocatedResources") or status.get("resources"):
         status |= _whole(pod)
     status["conditions"] = [

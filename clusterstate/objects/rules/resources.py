@@ -124,18 +124,18 @@ _Choose = Callable[[ContainerStatus, Resources], Resources]
 """Which resources count for a container, given its status and what its spec states."""
 
 
-def _allocated(status: ContainerStatus, spec_amounts: Resources) -> Resources:
-    return status.allocated_resources or spec_amounts
+def _allocated(status: ContainerStatus, spec: Resources) -> Resources:
+    return status.allocated_resources or spec
 
 
-def _actuated_requests(status: ContainerStatus, spec_amounts: Resources) -> Resources:
+def _actuated_requests(status: ContainerStatus, spec: Resources) -> Resources:
     reported = status.resources.requests if status.resources is not None else {}
-    return reported or _allocated(status, spec_amounts)
+    return reported or _allocated(status, spec)
 
 
-def _actuated_limits(status: ContainerStatus, spec_amounts: Resources) -> Resources:
+def _actuated_limits(status: ContainerStatus, spec: Resources) -> Resources:
     reported = status.resources.limits if status.resources is not None else {}
-    return reported or spec_amounts
+    return reported or spec
 
 
 def _aggregate(
@@ -187,23 +187,19 @@ def _aggregate(
     return total
 
 
-def _most_of_requests(
-    status: ContainerStatus, spec_amounts: Resources, *, infeasible: bool
-) -> Resources:
+def _most_of_requests(status: ContainerStatus, spec: Resources, *, infeasible: bool) -> Resources:
     """Return the most of what a container states, was promised and has, by resource (v1.36)."""
     if status.resources is None:
-        return spec_amounts
+        return spec
     sides = (status.resources.requests, status.allocated_resources)
-    return _most(*sides) if infeasible else _most(spec_amounts, *sides)
+    return _most(*sides) if infeasible else _most(spec, *sides)
 
 
-def _most_of_limits(
-    status: ContainerStatus, spec_amounts: Resources, *, infeasible: bool
-) -> Resources:
+def _most_of_limits(status: ContainerStatus, spec: Resources, *, infeasible: bool) -> Resources:
     if status.resources is None:
-        return spec_amounts
+        return spec
     has = status.resources.limits
-    return has if infeasible else _most(spec_amounts, has)
+    return has if infeasible else _most(spec, has)
 
 
 def _most(*sides: Resources) -> Resources:

@@ -186,10 +186,8 @@ def _amounts(status: Manifest, requests: Manifest, *, infeasible: bool) -> Manif
     return reduced
 
 
-def _requested_amounts(amounts: Manifest, requests: Manifest) -> Manifest:
-    return {
-        name: amount for name, amount in amounts.items() if name in requests or name in _RESIZED
-    }
+def _requested_amounts(amounts: Manifest, request: Manifest) -> Manifest:
+    return {name: amount for name, amount in amounts.items() if name in request or name in _RESIZED}
 
 
 def _counts_otherwise(plain: Manifest, resized: Manifest) -> bool:
@@ -218,10 +216,8 @@ def _reduce_container(container: Manifest) -> Manifest:
     reduced: Manifest = {}
     if image := container.get("image"):
         reduced["image"] = image
-    if resources := container.get("resources"):
-        amounts = {
-            field: resources[field] for field in ("requests", "limits") if resources.get(field)
-        }
+    if needs := container.get("resources"):
+        amounts = {field: needs[field] for field in ("requests", "limits") if needs.get(field)}
         if amounts:
             reduced["resources"] = amounts
     if ports := container.get("ports"):

@@ -80,17 +80,13 @@ def _of_pods(terms: Iterable[PodAffinityTerm]) -> Iterator[str]:
 
 
 def _affinity(spec: PodSpec) -> Iterator[str]:
-    affinity = spec.affinity.pod_affinity if spec.affinity else None
-    yield from _of_pods(
-        affinity.required_during_scheduling_ignored_during_execution if affinity else ()
-    )
+    rules = spec.affinity.pod_affinity if spec.affinity else None
+    yield from _of_pods(rules.required_during_scheduling_ignored_during_execution if rules else ())
 
 
 def _anti_affinity(spec: PodSpec) -> Iterator[str]:
-    anti_affinity = spec.affinity.pod_anti_affinity if spec.affinity else None
-    yield from _of_pods(
-        anti_affinity.required_during_scheduling_ignored_during_execution if anti_affinity else ()
-    )
+    rules = spec.affinity.pod_anti_affinity if spec.affinity else None
+    yield from _of_pods(rules.required_during_scheduling_ignored_during_execution if rules else ())
 
 
 def _spread(spec: PodSpec) -> Iterator[str]:

@@ -232,16 +232,12 @@ def ephemeral_claim_name(pod_name: str, volume_name: str) -> str:
 
 def ephemeral_claim(pod: Manifest, volume: str, template: Manifest) -> Manifest:
     """Return the claim for an ephemeral volume. Rule: volume/ephemeral/controller.go, v1.36."""
-    meta, template_metadata = pod["metadata"], template.get("metadata") or {}
+    meta, of_template = pod["metadata"], template.get("metadata") or {}
     owner = {
         "apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"],
         "controller": True, "blockOwnerDeletion": True,
     }  # fmt: skip
-    copied = {
-        key: template_metadata[key]
-        for key in ("labels", "annotations")
-        if template_metadata.get(key)
-    }
+    copied = {key: of_template[key] for key in ("labels", "annotations") if of_template.get(key)}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",

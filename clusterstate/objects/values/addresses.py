@@ -250,20 +250,18 @@ class Pool:
                     same.setdefault(one.get("port"), one["nodePort"])
         found = []
         for index, one in enumerate(spec["ports"]):
-            node_port = (
-                one.get("nodePort") or (before is None and same.get(one.get("port"))) or None
-            )
-            if node_port is None:
+            number = one.get("nodePort") or (before is None and same.get(one.get("port"))) or None
+            if number is None:
                 if not _gets_ports(spec):
                     found.append(one)
                     continue
-                node_port = self._free_port()
+                number = self._free_port()
                 if before is None:
-                    same[one.get("port")] = node_port
-            elif node_port not in own_ports:
-                errors += self._claim_port(node_port, f"spec.ports[{index}].nodePort")
-            own_ports.add(node_port)
-            found.append({**one, "nodePort": node_port})
+                    same[one.get("port")] = number
+            elif number not in own_ports:
+                errors += self._claim_port(number, f"spec.ports[{index}].nodePort")
+            own_ports.add(number)
+            found.append({**one, "nodePort": number})
         return found
 
     def _free_port(self) -> int:

@@ -392,13 +392,11 @@ def _reorder(merged: list[Any], before: list[Any], order: list[Any], merge_key: 
     identity: Callable[[Any], Any] = (
         (lambda entry: _stored_key(entry, merge_key)) if merge_key else (lambda entry: entry)
     )
-    positions = _positions([identity(entry) for entry in order])
+    places = _positions([identity(entry) for entry in order])
     place = _positions([identity(entry) for entry in before])
-    identified = [(_identity(identity(entry)), entry) for entry in merged]
-    named = deque(
-        sorted((e for e in identified if e[0] in positions), key=lambda e: positions[e[0]])
-    )
-    others = deque(entry for entry in identified if entry[0] not in positions)
+    keyed = [(_identity(identity(entry)), entry) for entry in merged]
+    named = deque(sorted((e for e in keyed if e[0] in places), key=lambda e: places[e[0]]))
+    others = deque(entry for entry in keyed if entry[0] not in places)
     result: list[Any] = []
     while named and others:
         left, right = place.get(others[0][0]), place.get(named[0][0])

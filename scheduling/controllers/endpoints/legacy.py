@@ -65,15 +65,13 @@ def _cut(
     found: Mapping[Ports, tuple[list[Manifest], list[Manifest]]],
 ) -> dict[Ports, tuple[list[Manifest], list[Manifest]]]:
     room = MOST
-    result: dict[Ports, tuple[list[Manifest], list[Manifest]]] = {
-        ports: ([], []) for ports in found
-    }
+    cut: dict[Ports, tuple[list[Manifest], list[Manifest]]] = {ports: ([], []) for ports in found}
     for which in (0, 1):
         for ports, both in sorted(found.items()):
             some = both[which][:room]
-            result[ports][which].extend(some)
+            cut[ports][which].extend(some)
             room -= len(some)
-    return {ports: both for ports, both in result.items() if both[0] or both[1]}
+    return {ports: both for ports, both in cut.items() if both[0] or both[1]}
 
 
 def _address(service: Manifest, target: Target, family: str) -> Manifest:

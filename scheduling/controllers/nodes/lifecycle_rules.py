@@ -285,13 +285,11 @@ class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
 
 def observe(node: Node) -> NodeObservation:
     """Return what the node says by itself."""
-    taint_key = no_execute_key(ready_status(node.status.conditions))
+    key = no_execute_key(ready_status(node.status.conditions))
     taints = node.spec.taints
-    settled = (
-        taint_key is None and with_condition_taints(node) == taints and not _evicting_keys(taints)
-    )
+    settled = key is None and with_condition_taints(node) == taints and not _evicting_keys(taints)
     return NodeObservation(
-        node=node, zone=zone_of(node.metadata.labels), taint_key=taint_key, settled=settled
+        node=node, zone=zone_of(node.metadata.labels), taint_key=key, settled=settled
     )
 
 
@@ -445,10 +443,8 @@ def _next_zones(
     Rule: handleDisruption. A zone that no node is in any more is forgotten.
     """
     found, all_disrupted = zone_rates(nodes, settings)
-    disruptions = [
-        zones[name].state is ZoneState.FULL_DISRUPTION for name in found if name in zones
-    ]
-    were_disrupted = bool(disruptions) and all(disruptions)
+    disrupted = [zones[name].state is ZoneState.FULL_DISRUPTION for name in found if name in zones]
+    were_disrupted = bool(disrupted) and all(disrupted)
     result: dict[str, Zone] = {}
     for name, (state, rate) in found.items():
         previous = zones.get(name)

@@ -102,16 +102,14 @@ def _missed(state: dict[str, Any], now: datetime) -> dict[str, datetime]:
 
 
 def _remove(
-    leftovers: Sequence[Leftover], now: datetime, *, fail: bool, condition: Manifest | None = None
+    pods: Sequence[Leftover], now: datetime, *, fail: bool, condition: Manifest | None = None
 ) -> int:
     """Remove pods at once; the phase of those that had not finished becomes Failed first."""
 
     def remove(some: Sequence[Leftover]) -> int:
         return sum(_remove_one(one, now, fail=fail, condition=condition) for one in some)
 
-    return sum(
-        aside.each(NAME, leftovers, remove, which=lambda one: aside.pod(one.pod_id), now=now)
-    )
+    return sum(aside.each(NAME, pods, remove, which=lambda one: aside.pod(one.pod_id), now=now))
 
 
 def _remove_one(one: Leftover, now: datetime, *, fail: bool, condition: Manifest | None) -> bool:

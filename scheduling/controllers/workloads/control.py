@@ -350,24 +350,22 @@ def pod_of(
 ) -> Manifest:
     """Return a pod of an owner by a template (``GetPodFromTemplate``)."""
     metadata = owner["metadata"]
-    of_template = template.get("metadata") or {}
+    meta = template.get("metadata") or {}
     prefix = f"{metadata['name']}-"
     if is_dns1123_subdomain(prefix.rstrip("-") or "x"):
         prefix = metadata["name"]
-    of_pod: dict[str, Any] = {
-        key: of_template[key]
-        for key in ("labels", "annotations", "finalizers")
-        if of_template.get(key)
+    own: dict[str, Any] = {
+        key: meta[key] for key in ("labels", "annotations", "finalizers") if meta.get(key)
     }
     if labels:
-        of_pod["labels"] = {**of_pod.get("labels", {}), **labels}
+        own["labels"] = {**own.get("labels", {}), **labels}
     if annotations:
-        of_pod["annotations"] = {**of_pod.get("annotations", {}), **annotations}
+        own["annotations"] = {**own.get("annotations", {}), **annotations}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            **of_pod,
+            **own,
             **({"name": name} if name else {"generateName": prefix}),
             "namespace": metadata["namespace"],
             "ownerReferences": [reference(owner)],

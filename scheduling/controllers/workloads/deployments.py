@@ -68,17 +68,15 @@ def _create(control: NamespaceControl, deployment: Manifest, replica_set: Manife
     return True
 
 
-def _is_made(deployment: Manifest, replica_set: Manifest) -> bool:
+def _is_made(deployment: Manifest, new_set: Manifest) -> bool:
     """Return whether the ReplicaSet of this name is this Deployment's, by the same template."""
-    metadata = replica_set["metadata"]
+    metadata = new_set["metadata"]
     text = find_object("ReplicaSet", deployment["metadata"]["namespace"], metadata["name"])
     if text is None:
         return True  # gone meanwhile, and created by the next step
     found = decode_object(text)
     mine = is_controlled_by(found, deployment["metadata"]["uid"])
-    return mine and records.same_template(
-        found["spec"]["template"], replica_set["spec"]["template"]
-    )
+    return mine and records.same_template(found["spec"]["template"], new_set["spec"]["template"])
 
 
 def _resize(control: NamespaceControl, stored: Manifest, one: records.ReplicaSet) -> None:

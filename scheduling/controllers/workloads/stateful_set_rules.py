@@ -291,14 +291,12 @@ def claims_for(owner: Manifest, ordinal: int) -> list[Manifest]:
     labels = (owner["spec"].get("selector") or {}).get("matchLabels") or {}
     claims = []
     for claim in owner["spec"].get("volumeClaimTemplates") or ():
-        of_template: Manifest = claim.get("metadata") or {}
-        metadata = {
-            key: value for key, value in of_template.items() if key in ("labels", "annotations")
-        }
+        meta: Manifest = claim.get("metadata") or {}
+        metadata = {key: value for key, value in meta.items() if key in ("labels", "annotations")}
         metadata |= {
             "name": claim_name(owner, claim, ordinal),
             "namespace": owner["metadata"]["namespace"],
-            "labels": {**(of_template.get("labels") or {}), **labels},
+            "labels": {**(meta.get("labels") or {}), **labels},
         }
         claims.append(
             {

@@ -139,24 +139,22 @@ class PodTopologySpread:
 
     def _tables(self, pod: PodInfo, snapshot: NodeTable) -> "_Tables":
         """Return counters and tables of all constraints, up to date."""
-        constraints = self._constraints(pod, snapshot)
+        spread = self._constraints(pod, snapshot)
         found = pod.memo.get(self._tables_key)
         if (
             isinstance(found, _Tables)
             and found.version == snapshot.peer_version
-            and found.constraints is constraints
+            and found.spread is spread
             and found.snapshot is snapshot
         ):
             found.follow()
             return found
         # Default constraints count by one selector: its counter is looked up once.
         counters: dict[int, Counter] = {}
-        hard = self._counted(
-            constraints.hard_counted(), _keys(constraints.hard), pod, snapshot, counters
-        )
-        soft_keys = _keys(constraints.soft) if constraints.all_keys else ()
-        soft = self._counted(constraints.soft_counted(), soft_keys, pod, snapshot, counters)
-        tables = _Tables(snapshot, constraints, hard, soft)
+        hard = self._counted(spread.hard_counted(), _keys(spread.hard), pod, snapshot, counters)
+        soft_keys = _keys(spread.soft) if spread.all_keys else ()
+        soft = self._counted(spread.soft_counted(), soft_keys, pod, snapshot, counters)
+        tables = _Tables(snapshot, spread, hard, soft)
         pod.memo[self._tables_key] = tables
         return tables
 
@@ -182,10 +180,10 @@ class PodTopologySpread:
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
         """Skip where nothing is required; a selector that does not parse is an error."""
-        constraints = self._constraints(pod, snapshot)
-        if constraints.hard_problem:
-            return None, error(f"get constraints from pod: {constraints.hard_problem}")
-        return None, SUCCESS if constraints.hard else SKIP
+        spread = self._constraints(pod, snapshot)
+        if spread.hard_problem:
+            return None, error(f"get constraints from pod: {spread.hard_problem}")
+        return None, SUCCESS if spread.hard else SKIP
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
@@ -242,11 +240,11 @@ class PodTopologySpread:
         row: int,
         delta: int,
     ) -> None:
-        constraints = self._constraints(pod, snapshot)
-        if not constraints.hard or other.info.namespace != pod.namespace:
+        spread = self._constraints(pod, snapshot)
+        if not spread.hard or other.info.namespace != pod.namespace:
             return
         tables = self._tables(pod, snapshot).hard
-        for number, (_, selector) in enumerate(constraints.hard_counted()):
+        for number, (_, selector) in enumerate(spread.hard_counted()):
             uncounted = other.terminating or not self._counts_any(selector)
             if not uncounted or not selector.matches(other.info.labels):
                 continue
@@ -270,18 +268,18 @@ class PodTopologySpread:
         multiplicity: npt.NDArray[np.int64],
     ) -> Status:
         """Find which nodes take part and how many domains they span; Skip without constraints."""
-        constraints = self._constraints(pod, snapshot)
-        if constraints.soft_problem:
-            return error(f"calculating preScoreState: {constraints.soft_problem}")
-        if not constraints.soft:
+        spread = self._constraints(pod, snapshot)
+        if spread.soft_problem:
+            return error(f"calculating preScoreState: {spread.soft_problem}")
+        if not spread.soft:
             return SKIP
         ignored = np.zeros(len(rows), np.bool_)
-        if constraints.all_keys:
-            for constraint in constraints.soft:
+        if spread.all_keys:
+            for constraint in spread.soft:
                 ignored |= snapshot.label_column(constraint.topology_key).ids[rows] < 0
         taking_part = ~ignored
         weights = []
-        for constraint in constraints.soft:
+        for constraint in spread.soft:
             if constraint.topology_key == HOSTNAME:
                 size = int(multiplicity[taking_part].sum())
             else:
@@ -299,19 +297,17 @@ class PodTopologySpread:
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
         """Return the weighted number of matching pods around each node; fewer is better."""
-        constraints = self._constraints(pod, snapshot)
+        spread = self._constraints(pod, snapshot)
         weights = state.read(f"{NAME}/weights", list)
         tables = self._tables(pod, snapshot).soft
         score = np.zeros(len(rows), np.float64)
-        for constraint, weight, (counter, table) in zip(
-            constraints.soft, weights, tables, strict=True
-        ):
+        for constraint, weight, (counter, table) in zip(spread.soft, weights, tables, strict=True):
             ids = table.column.ids[rows]
             own = constraint.topology_key == HOSTNAME
             here = counter.rows[rows] if own else table.at(rows)
             credit = here * weight + float(constraint.max_skew - 1)
             score = score + np.where(ids >= 0, credit, 0.0)
-        score[_ignored(constraints, snapshot, rows)] = 0.0
+        score[_ignored(spread, snapshot, rows)] = 0.0
         # Half away from zero, as Go rounds; scores are not negative.
         return np.floor(score + 0.5).astype(np.int64)
 
@@ -339,10 +335,10 @@ class PodTopologySpread:
 
     def spread_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
         """Return the constraints as terms."""
-        constraints, tables = self._constraints(pod, snapshot), self._tables(pod, snapshot)
+        spread, tables = self._constraints(pod, snapshot), self._tables(pod, snapshot)
         terms = []
         for (constraint, selector), (_, table) in zip(
-            constraints.hard_counted(), tables.hard, strict=True
+            spread.hard_counted(), tables.hard, strict=True
         ):
             terms.append(
                 Term(
@@ -357,7 +353,7 @@ class PodTopologySpread:
                     else _dry_run_weight(selector, pod.namespace),
                 )
             )
-        for constraint, (_, table) in zip(constraints.soft, tables.soft, strict=True):
+        for constraint, (_, table) in zip(spread.soft, tables.soft, strict=True):
             own = constraint.topology_key == HOSTNAME
             terms.append(
                 Term(
@@ -367,17 +363,17 @@ class PodTopologySpread:
                     whole=own,
                     max_skew=constraint.max_skew,
                     by_size=own,
-                    all_keys=constraints.all_keys,
+                    all_keys=spread.all_keys,
                 )
             )
         return terms
 
     def spread_alike(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Hashable, Counter] | None:
         """Return the number of constraints by default that only score, and whose pods count."""
-        constraints = self._constraints(pod, snapshot)
-        if constraints.alike is None or constraints.hard or not constraints.soft:
+        spread = self._constraints(pod, snapshot)
+        if spread.alike is None or spread.hard or not spread.soft:
             return None
-        return constraints.alike, self._counter(constraints.selectors[0], pod, snapshot)
+        return spread.alike, self._counter(spread.selectors[0], pod, snapshot)
 
     def relied_on(self, pod: PodInfo, snapshot: NodeTable) -> list[Counter]:
         """Return the counts of hard constraints: others may have raised the lowest."""
@@ -399,8 +395,8 @@ class PodTopologySpread:
             return None
         if not self._defaults:
             return ()
-        constraints = self._constraints(pod, snapshot)
-        return None if constraints.hard or constraints.soft else ()
+        spread = self._constraints(pod, snapshot)
+        return None if spread.hard or spread.soft else ()
 
     @staticmethod
     def _by_count(constraint: Constraint, snapshot: NodeTable, *, soft: bool) -> bool:
@@ -422,13 +418,13 @@ class _Tables:
     def __init__(
         self,
         snapshot: NodeTable,
-        constraints: Constraints,
+        spread: Constraints,
         hard: list[tuple[Counter, Table]],
         soft: list[tuple[Counter, Table]],
     ) -> None:
         self.version = snapshot.peer_version
         self.snapshot = snapshot
-        self.constraints = constraints
+        self.spread = spread
         self.hard = hard
         self.soft = soft
         self._node_version = snapshot.node_version
@@ -481,9 +477,9 @@ def _keys(constraints: tuple[Constraint, ...]) -> tuple[str, ...]:
     return tuple(sorted({constraint.topology_key for constraint in constraints}))
 
 
-def _ignored(constraints: Constraints, snapshot: NodeTable, rows: Rows) -> Mask:
+def _ignored(spread: Constraints, snapshot: NodeTable, rows: Rows) -> Mask:
     ignored = np.zeros(len(rows), np.bool_)
-    if constraints.all_keys:
-        for constraint in constraints.soft:
+    if spread.all_keys:
+        for constraint in spread.soft:
             ignored |= snapshot.label_column(constraint.topology_key).ids[rows] < 0
     return ignored

@@ -193,12 +193,8 @@ def _with_node_affinity(node_affinity: Manifest | None) -> Manifest:
     return {"affinity": {"nodeAffinity": node_affinity}}
 
 
-def _requirement(requirement: Manifest) -> tuple[str, str, list[str]]:
-    return (
-        requirement.get("key") or "",
-        requirement.get("operator") or "",
-        requirement.get("values") or [],
-    )
+def _requirement(term: Manifest) -> tuple[str, str, list[str]]:
+    return term.get("key") or "", term.get("operator") or "", term.get("values") or []
 
 
 def same_spec(one: Manifest, other: Manifest) -> bool:
