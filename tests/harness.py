@@ -442,7 +442,7 @@ class _Preemption:
             return {}, {}
         begin, wanted = self.plugin.extent(self.state, len(rows))
         candidates, statuses = self.plugin.dry_run(
-            self.state, self.info, self.snapshot, rows, self.framework, begin=begin, wanted=wanted
+            self.state, self.info, self.snapshot, rows, self.framework, begin=begin, enough=wanted
         )
         assert same_victims(
             self.state, self.info, self.snapshot, self.framework, rows, begin, wanted,
@@ -470,7 +470,7 @@ def same_victims(
     """Whether the search in numbers gives the reference's candidates, victims and reasons."""
     state.tells_candidates = True
     found = RowPrograms(snapshot, framework).find_victims(
-        state, info, rows, begin=begin, wanted=wanted
+        state, info, rows, begin=begin, enough=wanted
     )
     assert found is not None, "every built-in filter is stated in numbers"
     assert candidates_outcome(found.candidates) == candidates_outcome(candidates)

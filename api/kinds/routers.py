@@ -115,7 +115,7 @@ class KubernetesRouter(BaseRouter):
 
 
 def _paths(prefix: str, viewset: Any, basename: str) -> Iterator[tuple[str, dict[str, str], str]]:
-    """Yield each path of a viewset with the actions that it has for it, and its name."""
+    """Yield each path of a viewset, its actions by method, and its name."""
     shapes: list[tuple[str, Mapping[str, str], str]]
     one = f"{prefix}/{{{viewset.lookup_url_kwarg}}}"
     if viewset.is_single:

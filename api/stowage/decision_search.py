@@ -152,7 +152,7 @@ class Columns:
         self._writer = arrow.Writer(arrow.columns_of(DecisionSummary))
 
     def page(self, items: Sequence[DecisionSummary]) -> bytes:
-        """Return a batch."""
+        """Return the decisions as an Arrow record batch."""
         return self._writer.batch([msgspec.structs.astuple(one) for one in items])
 
     def end(self) -> bytes:

@@ -154,7 +154,7 @@ class Hung:
 
 @dataclass(frozen=True)
 class Signs:
-    """A living process's name, and the deadlines of its loops (monotonic) by their names."""
+    """The name of a live process, and by loop the monotonic time until which it is alive."""
 
     process: str
     loops: dict[str, float]

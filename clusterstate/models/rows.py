@@ -39,7 +39,7 @@ def written_by(writes: Writes) -> None:
 
 
 class ObjectRows(models.QuerySet[Any]):
-    """Rows of objects; whatever changes them changes one object after the other."""
+    """Rows of objects; every change of several rows writes their objects one by one."""
 
     def update(self, **values: Any) -> int:
         """Set columns of all these rows, in one transaction; return the number of rows.
@@ -100,7 +100,7 @@ class ObjectRows(models.QuerySet[Any]):
 class ObjectRow(models.Model):
     """A row that stands for an object.
 
-    ``manifest`` is the object: read, it is what is stored; set, it is what ``save`` makes of it.
+    ``manifest`` is the stored object; after it is set, ``save`` writes that manifest instead.
     """
 
     objects = ObjectRows.as_manager()
@@ -132,7 +132,7 @@ class ObjectRow(models.Model):
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """The object as it is stored, or as it is wanted since this was set. May query."""
+        """The object as it is stored, or the manifest that was set since. May query."""
         if self.edit is not None:
             return self.edit
         return self._writer().manifest(self)
@@ -163,7 +163,7 @@ class _NoRows(models.QuerySet[Any]):
 
 
 class ReadRow(models.Model):
-    """A row that belongs to an object and is written only when the object is written."""
+    """A read-only row: part of an object, and written only when the object is."""
 
     objects = _NoRows.as_manager()
 

@@ -34,7 +34,7 @@ _SECOND: Final = 1_000_000_000
 
 
 class _Tracing:
-    """What this process has, once it was started."""
+    """The state of tracing in this process after ``start``."""
 
     provider: "TracerProvider | None" = None
     tracer: "Tracer | None" = None
@@ -49,7 +49,7 @@ def is_on() -> bool:
 
 
 def start() -> None:
-    """Begin to trace in this process, if the settings say so; again does nothing.
+    """Start tracing in this process, if the settings say so; a second call does nothing.
 
     Raises:
         ImproperlyConfigured: the packages are not installed.
@@ -74,7 +74,7 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Send what was traced, and end."""
+    """Send all finished spans, and stop tracing."""
     provider, _here.provider, _here.tracer = _here.provider, None, None
     if provider is not None:
         provider.shutdown()
@@ -108,7 +108,7 @@ def answered(span: "Span", code: int) -> None:
 
 
 def create(span: "Span", manifest: Manifest) -> "Span | None":
-    """Have the pod carry the trace of its request; return the span of its creation."""
+    """Write the trace of its request into a pod's annotations; return the span of its creation."""
     if _here.tracer is None:
         return None
     from opentelemetry.trace import set_span_in_context
@@ -133,7 +133,7 @@ def scheduled(
     bound_at: float,
     attributes: dict[str, str | int],
 ) -> None:
-    """Tell of a pod that was bound; the moments are seconds since the epoch."""
+    """Record the spans of a pod that was bound; times are seconds since the epoch."""
     if _here.tracer is None:
         return
     context = _parent(traceparent)

@@ -64,8 +64,8 @@ memory.when_replaced(_steps.clear)
 def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: False) -> int:
     """Carry out steps of the running operations, for a while; return how many were looked at.
 
-    Operations take turns, a batch each, the one that waited longest first, so that none waits for
-    a huge one to end. One that fails as a whole is paused with its error; the others go on.
+    Operations take turns, a batch each, the one that waited longest first, so that a huge one does
+    not hold up the others. One that raises is paused with its error; the others continue.
 
     Raises:
         django.db.Error: the database failed; the others had their turn.
@@ -129,7 +129,7 @@ def carry_out(plan_id: int, now: datetime) -> int:
 
 
 def _steps_of(plan: StoredPlan) -> list[msgspec.Raw]:
-    """Return a plan's steps as JSON, each batch of which would else read all of them again."""
+    """Return a plan's steps, each as JSON, cached: else each batch would parse all of them."""
     found = _steps.get(plan.name)
     if found is None:
         found = _steps[plan.name] = plan.id, plans.steps_of(plan.id)

@@ -29,11 +29,11 @@ class ExtenderFailed(Exception):
 class Judgement(msgspec.Struct, frozen=True):
     """An extender's verdicts on nodes for one pod.
 
-    ``kept``: names of the nodes that it lets through, ``None`` for all that it does not name as
+    ``passed``: names of the nodes that it lets through, ``None`` for all that it does not name as
     failed. ``failed``, ``unresolvable``: reasons by node. ``scores``: 0 to 10 by node.
     """
 
-    kept: frozenset[str] | None
+    passed: frozenset[str] | None
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
     scores: dict[str, int] = {}
@@ -87,10 +87,10 @@ def result_of(judgement: Judgement, names: Sequence[str]) -> FilterResult | None
     reason = np.zeros(len(names), np.int32)
     reasons: dict[str, int] = {}
     for position, name in enumerate(names):
-        if judgement.kept is None:
+        if judgement.passed is None:
             if name not in judgement.unresolvable and name not in judgement.failed:
                 continue
-        elif name in judgement.kept:
+        elif name in judgement.passed:
             continue
         code, text = Code.UNSCHEDULABLE_AND_UNRESOLVABLE, judgement.unresolvable.get(name)
         if text is None and name in judgement.failed:

@@ -293,19 +293,19 @@ class VictimSearch(Protocol):
     """The dry run of preemption in numbers, over one snapshot and profile."""
 
     def find_victims(
-        self, state: CycleState, info: PodInfo, rows: Rows, *, begin: int, wanted: int
+        self, state: CycleState, info: PodInfo, rows: Rows, *, begin: int, enough: int
     ) -> Victims | None:
         """Return which pods would have to leave a node for a pod.
 
         The answer is that of ``plugins.default_preemption.DefaultPreemption.dry_run``. Nodes are
-        tried until ``wanted`` candidates are found, at least 1, and one that violates no budget.
+        tried until ``enough`` candidates are found, at least 1, and one that violates no budget.
 
         Args:
             state: as PreFilter left it.
             info: the pod's class.
             rows: nodes that reject the pod in a way that removing pods may change.
             begin: position in ``rows`` at which to begin; the search goes round.
-            wanted: this many candidates are enough.
+            enough: this many candidates are enough.
 
         Returns:
             ``None`` where a filter of the profile cannot be stated in numbers.

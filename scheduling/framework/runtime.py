@@ -335,9 +335,9 @@ class Framework(FilterPoint, GroupPoints):
 
     @cached_property
     def works_before_binding(self) -> bool:
-        """Whether binding takes more than writing the node down: PreBind, or a Bind of its own.
+        """Whether every pod has work before its node is written: PreBind, or an own Bind plugin.
 
-        It may for single pods all the same (``concerns``).
+        Where this is false, single pods may have such work all the same (``concerns``).
         """
         own = any(plugin.name in self.third_party for plugin in self.bind_plugins)
         return own or not all(isinstance(one, Selective) for one in self.pre_bind_plugins)

@@ -112,14 +112,14 @@ class DefaultPreemption:
         """Return who would have to leave, in the quickest way there is."""
         if not len(rows) or not snapshot.has_pods_below(pod.priority):
             return Victims(best=None, without_victims=len(rows))
-        begin, wanted = self.extent(state, len(rows))
+        begin, enough = self.extent(state, len(rows))
         state.tells_candidates = state.tells_candidates or bool(handle.extenders)
         if state.victim_search is not None and not snapshot.spares_some(pod):
-            found = state.victim_search.find_victims(state, pod, rows, begin=begin, wanted=wanted)
+            found = state.victim_search.find_victims(state, pod, rows, begin=begin, enough=enough)
             if found is not None:
                 return found
         candidates, statuses = self.dry_run(
-            state, pod, snapshot, rows, handle, begin=begin, wanted=wanted
+            state, pod, snapshot, rows, handle, begin=begin, enough=enough
         )
         return Victims(
             best=select_candidate(candidates) if candidates else None,
@@ -132,8 +132,8 @@ class DefaultPreemption:
 
         ``minCandidateNodes*``; at least one, as the search ends with a candidate.
         """
-        wanted = min(max(count * self._percentage // 100, self._absolute), count)
-        return state.draw_below(count), max(wanted, 1)
+        enough = min(max(count * self._percentage // 100, self._absolute), count)
+        return state.draw_below(count), max(enough, 1)
 
     def dry_run(
         self,
@@ -144,7 +144,7 @@ class DefaultPreemption:
         handle: Handle,
         *,
         begin: int,
-        wanted: int,
+        enough: int,
     ) -> tuple[list[Candidate], dict[str, Status]]:
         """Return candidates, those that violate no budget first, and why the others are none.
 
@@ -167,7 +167,7 @@ class DefaultPreemption:
                 continue
             candidate = Candidate(node_name=name, victims=tuple(victims), pdb_violations=violations)
             (violating if violations else fine).append(candidate)
-            if fine and len(fine) + len(violating) >= wanted:
+            if fine and len(fine) + len(violating) >= enough:
                 break
         return fine + violating, statuses
 

@@ -181,7 +181,7 @@ class HTTPExtender:
             self._ask_about(counts, snapshot)
 
     def _judgement(self, pod: PodInfo, snapshot: NodeTable) -> Judgement:
-        """Return the kept answer about a class, asking for it where there is none."""
+        """Return the cached answer about a class, asking for it where there is none."""
         if self._batch_nodes != (snapshot, snapshot.node_version):
             self._batch, self._batch_nodes = {}, (snapshot, snapshot.node_version)
         found = self._batch.get(pod.digest)

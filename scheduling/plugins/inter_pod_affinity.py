@@ -168,7 +168,7 @@ class InterPodAffinity:
                     yield self._hard_weight
 
     def _touching(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
-        """Return, per topology key, the table of how many preferences are about a pod there."""
+        """Return, per topology key, the table of the number of preferences that match a pod."""
         keys = dict.fromkeys(snapshot.scored_affinity_keys(pod))
         mine = (*pod.preferred_affinity, *pod.preferred_anti_affinity)
         keys.update(dict.fromkeys(term.topology_key for term in mine))
@@ -186,7 +186,7 @@ class InterPodAffinity:
         return tables
 
     def _touched(self, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Return whether any preference is about a pod in some domain, though they cancel out."""
+        """Return whether a preference matches a pod in some domain, even where weights cancel."""
         return any(table.counts_any for table in self._touching(pod, snapshot))
 
     # --- filtering -------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class InterPodAffinity:
     # --- caching ---------------------------------------------------------------------------------
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return ``()``, the same for all such pods, where no term is about other pods or this."""
+        """Return ``()`` for a pod without terms that no placed pod's terms match, or ``None``."""
         if (
             pod.problem
             or pod.affinity
@@ -366,7 +366,7 @@ class _Tables:
 
 
 def _reach(terms: Iterable[AffinityTerm], terms_about: PodInfo | None = None) -> Reach:
-    """Return who can be meant by one of the terms, or carry a term about a class."""
+    """Return which classes one of the terms can match, or can have a term that matches a class."""
     found = dict.fromkeys(anchor for term in terms for anchor in term_anchors(term))
     return Reach(tuple(found), terms_about)
 

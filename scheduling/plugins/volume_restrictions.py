@@ -60,19 +60,19 @@ class VolumeRestrictions:
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
         """Reject nodes where a pod has the disk, and all while a pod anywhere has the claim."""
-        taken = np.zeros(len(rows), np.bool_)
+        conflicts = np.zeros(len(rows), np.bool_)
         disks = tuple(volume for volume in pod.volumes if is_disk(volume))
         if disks:
-            taken = self._holders(disks, snapshot).rows[rows] > 0
+            conflicts = self._holders(disks, snapshot).rows[rows] > 0
         claims = self._exclusive(pod, snapshot)
         in_use = not isinstance(claims, Status) and any(
             snapshot.claim_users(pod.namespace, name) for name in claims
         )
         if not in_use:
-            return FilterResult.rejecting(taken, Code.UNSCHEDULABLE, DISK)
+            return FilterResult.rejecting(conflicts, Code.UNSCHEDULABLE, DISK)
         return FilterResult(
             np.full(len(rows), Code.UNSCHEDULABLE, np.uint8),
-            np.where(taken, 0, 1).astype(np.int32),
+            np.where(conflicts, 0, 1).astype(np.int32),
             ((DISK,), (IN_USE,)),
         )
 

@@ -56,14 +56,14 @@ class VolumeZone:
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
         """Reject nodes with zones or regions that are not those of all volumes."""
-        wanted = self._topologies_of(pod, snapshot)
-        if isinstance(wanted, Status) or not wanted:
+        topologies = self._topologies_of(pod, snapshot)
+        if isinstance(topologies, Status) or not topologies:
             return None
         labelled: Mask = np.zeros(len(rows), np.bool_)
         for key in TOPOLOGY_LABELS:
             labelled |= snapshot.label_column(key).ids[rows] >= 0
         unfit: Mask = np.zeros(len(rows), np.bool_)
-        for key, values in wanted:
+        for key, values in topologies:
             column = snapshot.label_column(key)
             suits = _among(column.ids[rows], [column.number(value) for value in values])
             if (other := _PRESENT.get(key)) is not None:
@@ -107,6 +107,6 @@ class VolumeZone:
         return tuple(found)
 
 
-def _among(ids: Int32, wanted: list[int]) -> Mask:
-    found: Mask = np.isin(ids, wanted)
+def _among(ids: Int32, values: list[int]) -> Mask:
+    found: Mask = np.isin(ids, values)
     return found

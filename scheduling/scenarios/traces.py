@@ -46,7 +46,7 @@ _DAY: Final = 86_400.0
 
 
 class _TracePod(NamedTuple):
-    """A pod that comes: second, its place in the source, manifest, seconds that it runs, waited."""
+    """A pod of a trace: second of arrival, line, manifest, seconds it ran, seconds it waited."""
 
     at: float
     order: int

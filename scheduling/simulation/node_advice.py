@@ -75,7 +75,7 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 class _Set(msgspec.Struct, frozen=True):
-    """Offers taken, by position, and how many pods find room with them."""
+    """Nodes to buy, as the numbers of their offers, and how many pods find room with them."""
 
     numbers: tuple[int, ...]
     placed: int

@@ -602,11 +602,11 @@ class Binder:
                     self._mirror.take_back_nomination(cast(int, key))
 
     def _displace(self, decision: Decision, now: datetime) -> None:
-        """Write that pods of lower priority lost their nominations for the node of the victims.
+        """Clear the nominations of pods of lower priority to the node of the victims.
 
-        The snapshot knows that since the decision; one that was decided later in the same batch may
-        be nominated again. The change log then wakes these pods, and the pods that they kept off
-        the node.
+        The snapshot did that when the decision was made, and a pod that was decided later in the
+        same batch may be nominated again. The changes in the log wake these pods, and the pods that
+        they kept off the node.
         """
         mirror = self._mirror
         if cast(int, decision.key) not in mirror.queue:

@@ -154,7 +154,7 @@ def test_the_search_finds_the_candidates_and_victims_of_the_dry_run(
             begin, wanted = plugin.extent(state, len(rows))
             wanted = chance.choice((1, 5, wanted))
             candidates, statuses = plugin.dry_run(
-                state, info, snapshot, rows, framework, begin=begin, wanted=wanted
+                state, info, snapshot, rows, framework, begin=begin, enough=wanted
             )
             assert same_victims(
                 state, info, snapshot, framework, rows, begin, wanted, candidates, statuses

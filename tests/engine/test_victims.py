@@ -61,7 +61,7 @@ def search(
     state = CycleState(pod_key="default/asks")
     state.tells_candidates = new
     begun = FRAMEWORK.pre_filter(state, info, snapshot)
-    found = programs.find_victims(state, info, begun.rows, begin=begin, wanted=wanted)
+    found = programs.find_victims(state, info, begun.rows, begin=begin, enough=wanted)
     assert found is not None
     return found
 

@@ -46,7 +46,7 @@ class QuotaWriter(Writer):
         return results
 
     def update(self, kind: Kind, request: Update, now: datetime) -> StoredObject:
-        """Update a quota; count again if it asks for other things, or if its status is written."""
+        """Update a quota; recount its usage if its spec changes or its status is written."""
         before: list[Manifest] = []
 
         def remembered(stored: Manifest) -> Manifest:
@@ -72,7 +72,7 @@ class DeviceClassWriter(Writer):
     def create_each(
         self, kind: Kind, items: Sequence[NewObject], now: datetime, *, all_or_nothing: bool = False
     ) -> list[StoredObject | StatusError]:
-        """Create classes; claims that name them may be there already."""
+        """Create classes, and recount claims: some that name the classes may exist already."""
         results = super().create_each(kind, items, now, all_or_nothing=all_or_nothing)
         if any(_resource(manifest) for _, manifest, _ in items):
             quotas.count_all_again()
@@ -99,7 +99,7 @@ def _resource(device_class: Manifest) -> str:
 def _as_counted(
     kind: Kind, key: tuple[str, str], stored: StoredObject | StatusError
 ) -> StoredObject:
-    """Return the answer about a quota with the status that it got meanwhile."""
+    """Return a quota's stored object with the status that the recount gave it."""
     assert isinstance(stored, StoredObject)
     rows = stored_rows.lock_rows(kind, [key])
     if not rows:

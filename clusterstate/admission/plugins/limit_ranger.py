@@ -139,7 +139,7 @@ class _Amounts:
         self._exact = version >= Compatibility.V1_38
 
     def bounds(self, item: Manifest, field: str) -> Iterator[tuple[str, Quantity]]:
-        """Yield the bounds of a LimitRange that are looked at, by name."""
+        """Yield name and amount of each bound in ``field`` of a LimitRange that applies here."""
         before = self._before
         parsed = _parsed(item.get(field) or {})
         for name, bound in sorted(parsed.items(), key=lambda one: one[0]):

@@ -20,18 +20,18 @@ PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 
 
 class Strategy:
-    """A kind about whose manifests there is nothing particular."""
+    """The strategy of kinds without rules of their own."""
 
     kept_by_status: tuple[str, ...] = ()
     """Members of ``metadata`` that a write of the status leaves as they are."""
 
     def prepare_for_create(self, new: Manifest) -> None:
-        """Set what the server sets in a new object, in place; ``metadata`` is its own already."""
+        """Set what the server sets in a new object, in place; ``metadata`` is a copy already."""
 
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """Keep in ``new``, in place, what this way of writing does not change.
+        """Keep in ``new``, in place, what a write to this subresource does not change.
 
-        ``metadata`` and the mapping itself are its own, what is below them is not.
+        ``new`` and its ``metadata`` are copies; values below them are shared with other objects.
         """
 
     def stamp(self, new: Manifest, now: str) -> None:
@@ -57,7 +57,7 @@ class Strategy:
         return True
 
     def is_heartbeat(self, new: Manifest, old: Manifest) -> bool:
-        """Return whether an update says nothing but that somebody lives still."""
+        """Return whether an update is only a heartbeat."""
         return False
 
     def is_another_generation(self, new: Manifest, old: Manifest) -> bool:
@@ -69,7 +69,7 @@ class Strategy:
         return True
 
     def moves_placement(self, new: Manifest, old: Manifest) -> bool:
-        """Return whether a placement that was decided before an update may be wrong after it."""
+        """Return whether an update may invalidate placements that were decided before it."""
         return False
 
 
@@ -83,10 +83,9 @@ class PodStrategy(Strategy):
         new["status"] = {"phase": "Pending"}
 
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """Agents need not repeat the QoS class in a status, and cannot change it.
+        """Keep the QoS class and the observed generations that a new status leaves out.
 
-        Nor need they repeat which generation was observed. A resize changes resources, and nothing
-        else.
+        The QoS class cannot be changed. A resize changes resources, and nothing else.
         """
         if subresource == "status":
             before = old.get("status") or {}
@@ -197,7 +196,7 @@ class NodeStrategy(Strategy):
             metadata["labels"] = {**labels, HOSTNAME: name}
 
     def moves_placement(self, new: Manifest, old: Manifest) -> bool:
-        """Any change but of conditions: these change at heartbeats, and taints follow from them."""
+        """Changes of spec, labels and offers count; conditions act through taints alone."""
         if old.get("spec") != new.get("spec"):
             return True
         if old["metadata"].get("labels") != new["metadata"].get("labels"):
@@ -280,7 +279,7 @@ class DaemonSetStrategy(Strategy):
     """
 
     def prepare_for_create(self, new: Manifest) -> None:
-        """Begin with 1, or with what a DaemonSet of that name had before."""
+        """Set the template's generation: 1, or what the annotation says."""
         generation = _count_of(new)
         if generation and not _is_number(generation):
             raise BadRequest(
@@ -290,7 +289,7 @@ class DaemonSetStrategy(Strategy):
         _annotate(new, str(max(1, int(generation or 1))))
 
     def canonicalize(self, new: Manifest, old: Manifest) -> None:
-        """Count on if the template is another one; no client says otherwise."""
+        """Raise the generation if the template differs; clients cannot set it."""
         before = _count_of(old)
         template, former = ((one.get("spec") or {}).get("template") for one in (new, old))
         if template != former:
@@ -317,7 +316,7 @@ class EndpointSliceStrategy(Strategy):
     """``pkg/registry/discovery/endpointslice/strategy.go``."""
 
     def is_another_generation(self, new: Manifest, old: Manifest) -> bool:
-        """All but metadata counts, and of that the labels."""
+        """Any change counts, of metadata only the labels."""
         before, after = ({**one, "metadata": None} for one in (old, new))
         labels, former = (one["metadata"].get("labels") or {} for one in (new, old))
         return bool(before != after or labels != former)
@@ -491,13 +490,13 @@ class ServiceStrategy(Strategy):
     """``pkg/registry/core/service/strategy.go``: a Service keeps the address that it got."""
 
     def prepare_for_create(self, new: Manifest) -> None:
-        """No balancer has taken it up yet."""
+        """Begin with an empty load balancer status."""
         new["status"] = {"loadBalancer": {}}
 
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """A client that leaves the address out does not mean that it shall go.
+        """Keep the address where a client leaves it out.
 
-        What a balancer told goes where the Service is not for balancers any more.
+        The load balancer's status goes when the Service is no longer of type LoadBalancer.
         """
         if subresource:
             return

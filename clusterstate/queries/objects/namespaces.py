@@ -42,10 +42,10 @@ ORDER BY n.name
 def belongings(
     names: Sequence[str] | None, *, account: str, authority: tuple[str, str], service: str
 ) -> list[Belongings]:
-    """Return what the namespaces ``names`` have, of all if ``None``; not of those being deleted.
+    """Return which objects the namespaces ``names`` have, or all if ``None``. Queries once.
 
-    Asked for are a ServiceAccount, a ConfigMap and what shall stand in it, and a Service, by name.
-    Queries once.
+    Looked for are the ServiceAccount ``account``, the ConfigMap and content ``authority``, and the
+    Service ``service``. Namespaces that are being deleted are left out.
     """
     which = None if names is None else sql.Texts(list(names))
     config_map, text = authority
@@ -58,7 +58,7 @@ def belongings(
 def namespaces_with_changes(cursor: int, mark: int, names: Sequence[str]) -> list[str] | None:
     """Return namespaces that changed, or in which objects called ``names`` did.
 
-    Looked at are accounts, ConfigMaps, Services and their endpoints.
+    Looked for are accounts, ConfigMaps, Services and their endpoints.
 
     ``None``: no longer known. Queries up to twice, by index.
     """
@@ -83,7 +83,7 @@ def terminating_namespaces() -> list[str]:
 
 
 def changed_namespaces(cursor: int, mark: int, kinds: Sequence[str]) -> list[str] | None:
-    """Return the namespaces in which objects of these kinds changed; ``None``: no longer known.
+    """Return the namespaces in which objects of these kinds changed, ``None`` if that is not known.
 
     Queries up to twice, by index.
     """
@@ -106,5 +106,5 @@ def budget_namespaces() -> list[str]:
 
 
 def unsettled_namespaces() -> list[str]:
-    """Return the namespaces whose quotas do not show yet what ended in them. Queries once."""
+    """Return the namespaces whose quotas still count pods that have ended. Queries once."""
     return [name for (name,) in sql.fetch("SELECT DISTINCT namespace FROM usage_change ORDER BY 1")]

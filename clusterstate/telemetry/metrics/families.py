@@ -51,7 +51,7 @@ class Series:
         return any(self._figures)
 
     def take(self) -> SeriesCounts | None:
-        """Return what was counted since the last call, None when that was nothing."""
+        """Return what was counted since the last call, ``None`` if nothing was."""
         with self._lock:
             figures = self._figures
             if not any(figures):
@@ -90,7 +90,7 @@ class Histogram(Series):
 
 
 class Gauge:
-    """A present value of this process."""
+    """A current value of this process."""
 
     __slots__ = ("labels", "name", "value")
 
@@ -123,7 +123,7 @@ class Level(Gauge):
 
 
 class Peak(Level):
-    """How many there were at most since it was read last; on one thread but for the reading."""
+    """A gauge of the highest value since the last read. One thread sets it, any may read it."""
 
     __slots__ = ("most",)
 

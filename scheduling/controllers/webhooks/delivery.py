@@ -158,7 +158,7 @@ def deliver(number: int, *, stopping: Callable[[], bool] = lambda: False) -> int
 
 
 def _some(one: Webhook, now: datetime) -> int | None:
-    """Deliver what one look at the log tells; ``None``: there is no more to do for now."""
+    """Deliver the notices of one read of the log; return their number, ``None`` to stop for now."""
     filter_ = WebhookFilter.of(one.spec)
     kinds = notices.kinds_for(filter_.types, sorted(filter_.kinds))
     try:

@@ -15,7 +15,7 @@ _DIGITS: Final = 19
 
 
 class Indexes:
-    """A set of indexes; not to be changed. ``spans`` rise, and none touches the next."""
+    """An immutable set of indexes. ``spans``: first and last of each run, ascending, with gaps."""
 
     def __init__(self, spans: Iterable[Span] = ()) -> None:
         self.spans: list[Span] = []
@@ -32,10 +32,9 @@ class Indexes:
 
     @classmethod
     def parse(cls, text: str, completions: int) -> "Indexes":
-        """Return the indexes below ``completions`` of a text, without parts that are no interval.
+        """Return the indexes below ``completions`` in a text; malformed parts are passed over.
 
-        The text is a client's, if a client wrote the status: nothing in it is an error, as in
-        Kubernetes.
+        A client may have written the text into the status. No error is raised, as in Kubernetes.
         """
         spans = []
         for part in text.split(","):
@@ -49,7 +48,7 @@ class Indexes:
 
     @property
     def number(self) -> int:
-        """How many there are; there may be more than ``len`` can return."""
+        """The number of indexes, which may be more than ``len`` can return."""
         return sum(last - first + 1 for first, last in self.spans)
 
     def __or__(self, other: "Indexes") -> "Indexes":
@@ -69,7 +68,7 @@ class Indexes:
         )
 
     def missing(self, completions: int) -> Iterator[int]:
-        """Yield the indexes below ``completions`` that are not among them, rising."""
+        """Yield the indexes below ``completions`` that are not in the set, ascending."""
         at = 0
         for first, last in self.spans:
             yield from range(at, min(first, completions))

@@ -105,7 +105,7 @@ def inner(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """Compile what loops call for every row: to hand over arrays would cost more than the work."""
+    """Compile a function inline, for calls on every row: passing arrays would cost more than it."""
     return _compiled(function, inline="always")
 
 

@@ -78,8 +78,8 @@ class LastDiagnosis(msgspec.Struct):
         if not all(used):
             verdict = (np.cumsum(used, dtype=np.int32) - 1)[verdict]
         statuses = [status for status, is_used in zip(self.statuses, used, strict=True) if is_used]
-        left = [count for count, is_used in zip(counts, used, strict=True) if is_used]
-        return Filtered(self.rows, verdict, tuple(statuses), tuple(left))
+        counts_left = [count for count, is_used in zip(counts, used, strict=True) if is_used]
+        return Filtered(self.rows, verdict, tuple(statuses), tuple(counts_left))
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -125,8 +125,8 @@ class FilterProgram:
         self._static: list[Int16] = []
         self._terms: list[_CounterUse] = []
         self._checks: list[tuple[int, int]] = []
-        self._told: dict[int, Status] = {}
-        self.kept: LastDiagnosis | None = None
+        self._statuses_by_code: dict[int, Status] = {}
+        self.last: LastDiagnosis | None = None
         self._sort_filters(kinds, state)
         # Versions are read last: asking for tables may have made new kinds known.
         self.skips = tuple(sorted(state.skip_filter))
@@ -334,7 +334,7 @@ class FilterProgram:
 
     def status(self, code: int) -> Status:
         """Return the rejection with a code of the loop's."""
-        found = self._told.get(code)
+        found = self._statuses_by_code.get(code)
         if found is not None:
             return found
         number, local = code >> row_arguments.STEP_BITS, code & ((1 << row_arguments.STEP_BITS) - 1)
@@ -349,7 +349,7 @@ class FilterProgram:
                 assert isinstance(plugin, RequestFilter)
                 rejection = plugin.request_rejection(self.info, self._snapshot, local)
             found = Status(*rejection, plugin.name)
-        self._told[code] = found
+        self._statuses_by_code[code] = found
         return found
 
 

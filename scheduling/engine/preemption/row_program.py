@@ -165,11 +165,11 @@ class RowPrograms:
         if program is None or program.asks_outside or not len(rows):
             return None
         follows = program.stays_in_rows and self._snapshot.nominations.number_of(state.pod_key) < 0
-        kept = program.kept
-        if not follows or kept is None or kept.rows is not rows or not self._follow(program, kept):
-            kept = self._diagnose(program, state, rows)
-            program.kept = kept if follows else None
-        return None if kept is None else kept.filtered()
+        last = program.last
+        if not follows or last is None or last.rows is not rows or not self._follow(program, last):
+            last = self._diagnose(program, state, rows)
+            program.last = last if follows else None
+        return None if last is None else last.filtered()
 
     def _diagnose(
         self, program: FilterProgram, state: CycleState, rows: Rows
@@ -179,34 +179,34 @@ class RowPrograms:
         found = self._examine(program, state.pod_key, rows, 0, 0, verdict)
         if found.why:
             return None
-        kept = LastDiagnosis(rows, verdict, [SUCCESS], [0], self._snapshot.log_end, {SUCCESS: 0})
-        numbers = self._numbers_of(program, kept, found.kinds)
+        last = LastDiagnosis(rows, verdict, [SUCCESS], [0], self._snapshot.log_end, {SUCCESS: 0})
+        numbers = self._numbers_of(program, last, found.kinds)
         for number, count in zip(numbers[1:], self._numbers[: found.kinds].tolist(), strict=True):
-            kept.counts[number] += count
+            last.counts[number] += count
         if numbers != list(range(len(numbers))):
             # Different codes may read alike: a status stands in the table once.
-            kept.verdict = np.array(numbers, np.int32)[verdict]
-        return kept
+            last.verdict = np.array(numbers, np.int32)[verdict]
+        return last
 
-    def _numbers_of(self, program: FilterProgram, kept: LastDiagnosis, kinds: int) -> list[int]:
+    def _numbers_of(self, program: FilterProgram, last: LastDiagnosis, kinds: int) -> list[int]:
         """Return the place among the kept statuses of each code that was found, after a 0."""
         numbers = [0]
         for code in self._codes[:kinds].tolist():
             status = program.status(code)
-            number = kept.number_of.setdefault(status, len(kept.statuses))
-            if number == len(kept.statuses):
-                kept.statuses.append(status)
-                kept.counts.append(0)
+            number = last.number_of.setdefault(status, len(last.statuses))
+            if number == len(last.statuses):
+                last.statuses.append(status)
+                last.counts.append(0)
             numbers.append(number)
         return numbers
 
-    def _follow(self, program: FilterProgram, kept: LastDiagnosis) -> bool:
+    def _follow(self, program: FilterProgram, last: LastDiagnosis) -> bool:
         """Judge rows again that were touched; return whether that was worth it and none passes."""
-        snapshot, rows = self._snapshot, kept.rows
-        touched = snapshot.touched_since(kept.cursor)
+        snapshot, rows = self._snapshot, last.rows
+        touched = snapshot.touched_since(last.cursor)
         if touched is None or len(touched) > len(rows) // 16:
             return False
-        kept.cursor = snapshot.log_end
+        last.cursor = snapshot.log_end
         if not len(touched):
             return True
         some = np.unique(touched).astype(np.intp)
@@ -214,16 +214,16 @@ class RowPrograms:
         found = self._examine(program, None, some, 0, 0, verdict)
         if found.why:
             return False
-        numbers = self._numbers_of(program, kept, found.kinds)
+        numbers = self._numbers_of(program, last, found.kinds)
         positions = np.searchsorted(rows, some)
-        before, after = kept.verdict[positions].tolist(), [numbers[at] for at in verdict.tolist()]
+        before, after = last.verdict[positions].tolist(), [numbers[at] for at in verdict.tolist()]
         if before != after:
             for old, new in zip(before, after, strict=True):
-                kept.counts[old] -= 1
-                kept.counts[new] += 1
-            kept.verdict = kept.verdict.copy()
-            kept.verdict[positions] = after
-            kept.moves += 1
+                last.counts[old] -= 1
+                last.counts[new] += 1
+            last.verdict = last.verdict.copy()
+            last.verdict[positions] = after
+            last.moves += 1
         return True
 
     def following(self, info: PodInfo) -> LastDiagnosis | None:
@@ -237,15 +237,15 @@ class RowPrograms:
         if (
             program is None
             or program.info is not info
-            or program.kept is None
+            or program.last is None
             or not self._rows_first(program.skips)
             or snapshot.has_any_nomination
             or program.stamp != stamp(snapshot, program.skips, info)
         ):
             return None
-        if not self._follow(program, program.kept):
-            program.kept = None
-        return program.kept
+        if not self._follow(program, program.last):
+            program.last = None
+        return program.last
 
     def _rows_first(self, skips: tuple[str, ...]) -> bool:
         """Return whether a row that a filter of single rows rejects is asked nothing else.
@@ -289,7 +289,7 @@ class RowPrograms:
         return Filtered(rows, np.array(numbers, np.int32)[verdict], tuple(number_of))
 
     def find_victims(
-        self, state: CycleState, info: PodInfo, rows: Rows, *, begin: int, wanted: int
+        self, state: CycleState, info: PodInfo, rows: Rows, *, begin: int, enough: int
     ) -> Victims | None:
         """Return the victims on each of the rows; ``None`` without a program.
 
@@ -303,11 +303,11 @@ class RowPrograms:
             return None
         follows = program.stays_in_rows and self._snapshot.nominations.number_of(state.pod_key) < 0
         if follows and not state.tells_candidates:
-            best = self._best_candidate(program, rows, begin, wanted)
+            best = self._best_candidate(program, rows, begin, enough)
             if best is not None:
                 return Victims(best=best, candidates=(best,))
         verdict = np.zeros(len(rows), np.int32)
-        found = self._examine(program, state.pod_key, rows, begin, wanted, verdict)
+        found = self._examine(program, state.pod_key, rows, begin, enough, verdict)
         if found.why:
             return None
         all_of_them = state.tells_candidates
@@ -339,7 +339,7 @@ class RowPrograms:
         )
 
     def _best_candidate(
-        self, program: FilterProgram, rows: Rows, begin: int, wanted: int
+        self, program: FilterProgram, rows: Rows, begin: int, enough: int
     ) -> Candidate | None:
         """Return the candidate that costs least, from what is kept by row; ``None``: none known."""
 
@@ -347,13 +347,13 @@ class RowPrograms:
             verdict = np.zeros(len(some), np.int32)
             return self._examine(program, None, some, 0, len(some), verdict)
 
-        kept = self._victims.get(program.info.index)
-        if kept is None or kept.program is not program:
+        by_row = self._victims.get(program.info.index)
+        if by_row is None or by_row.program is not program:
             if len(self._victims) >= self._MOST_VICTIMS:
                 self._victims.clear()
-            kept = self._victims[program.info.index] = VictimsByRow(self._snapshot, program)
-        kept.follow()
-        row = kept.best(rows, examine, begin=begin, wanted=wanted)
+            by_row = self._victims[program.info.index] = VictimsByRow(self._snapshot, program)
+        by_row.follow()
+        row = by_row.best(rows, examine, begin=begin, least_count=enough)
         if row is None:
             return None
         only = np.array([row], np.intp)
@@ -388,14 +388,14 @@ class RowPrograms:
         key: Hashable,
         rows: Rows,
         begin: int,
-        wanted: int,
+        enough: int,
         verdict: Int32,
     ) -> row_arguments.Examination:
         snapshot = self._snapshot
         nominations = snapshot.nominations
         placed, budgets = row_arguments.PlacedPods(*snapshot.slot_columns()), self._budgets.arrays()
         terms = program.terms()
-        searches = wanted > 0
+        searches = enough > 0
         room = self._room_for(
             len(rows) if searches else 0, len(placed.following) if searches else 0,
             budgets, checks=len(program.rules.amounts), terms=len(terms.columns),
@@ -403,7 +403,7 @@ class RowPrograms:
         found = _examine(
             rows,
             begin,
-            wanted,
+            enough,
             program.info.priority,
             nominations.number_of(key),
             row_arguments.Nodes(

@@ -56,26 +56,26 @@ class VictimsByRow:
             self._is_judged[touched] = False
         self._cursor = snapshot.log_end
 
-    def best(self, rows: Rows, examine: Examine, *, begin: int, wanted: int) -> int | None:
+    def best(self, rows: Rows, examine: Examine, *, begin: int, least_count: int) -> int | None:
         """Return the row of the candidate that costs least; ``None`` if there is none or no room.
 
         Args:
             rows: where to look, int64.
             examine: judges the rows that are not known.
             begin: position at which to begin; the search goes round.
-            wanted: this many candidates are looked for, and on until one violates no budget.
+            least_count: candidates to find, at least; and one of them must violate no budget.
         """
         found = fine = looked = 0
         chosen: list[Rows] = []
-        while looked < len(rows) and not (fine and found >= wanted):
-            count = min(max(wanted - found, _AT_ONCE), len(rows) - looked)
+        while looked < len(rows) and not (fine and found >= least_count):
+            count = min(max(least_count - found, _AT_ONCE), len(rows) - looked)
             places = np.arange(begin + looked, begin + looked + count)
             part = rows.take(places, mode="wrap")
             if not self._judge(part[~self._is_judged[part]], examine):
                 return None
             part = part[self._is_candidate[part]]
             is_fine = self._violations[part] == 0
-            enough = (np.arange(found + 1, found + 1 + len(part)) >= wanted) & (
+            enough = (np.arange(found + 1, found + 1 + len(part)) >= least_count) & (
                 fine + np.cumsum(is_fine) > 0
             )
             if enough.any():

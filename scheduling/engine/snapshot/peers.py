@@ -128,7 +128,7 @@ class Peers:
                     yield number
 
     def renew(self, numbers: Iterable[int]) -> None:
-        """Make what is kept about classes of these peers obsolete."""
+        """Invalidate everything that is cached about classes of these peers."""
         for number in numbers:
             self.stamps[number] += 1
 

@@ -87,7 +87,7 @@ def _conditions(status: Manifest) -> Errors:
 def _state_transitions(
     new: Manifest, old: Manifest, spec: Manifest, field: str, spec_field: str
 ) -> Errors:
-    """Return the containers that have ended for good and are said to be there again."""
+    """Return the errors of ended containers that must not restart and get another state."""
     states = {one.get("name"): one.get("state") or {} for one in new.get(field) or ()}
     containers = {one.get("name"): one for one in spec.get(spec_field) or ()}
     ephemeral = spec_field == "ephemeralContainers"
@@ -105,10 +105,10 @@ def _state_transitions(
 
 
 def may_run_again(container: Manifest, spec: Manifest, exit_code: int) -> bool:
-    """Return whether a container may run again that ended with ``exit_code``.
+    """Return whether a container that ended with ``exit_code`` may restart.
 
-    A rule of any container to restart all of them lets each run again. Else the first rule of the
-    container that matches decides, then the container's own policy, then that of the pod's spec.
+    If a rule of any container restarts all of them, each may. Else the container's first matching
+    rule decides, then its own restart policy, then the pod's.
     """
     if _restarts_all(spec):
         return True
@@ -216,7 +216,7 @@ def _requests(container: Manifest) -> Collection[str]:
 
 
 def _addresses(new: Manifest, old: Manifest, field: str, options: PodOptions) -> Errors:
-    """Return the errors in addresses; malformed ones that were there already may stay."""
+    """Return the errors in addresses; malformed ones that are stored already may stay."""
     path = f"status.{field}"
     old_addresses = {one.get("ip") or "" for one in old.get(field) or ()}
     items = new.get(field) or []
@@ -235,7 +235,7 @@ def _addresses(new: Manifest, old: Manifest, field: str, options: PodOptions) ->
 
 
 def _family(address: str) -> int:
-    """Return 4 or 6, or 0 for what is no address."""
+    """Return 4 or 6, or 0 for a text that is no address."""
     try:
         return ipaddress.ip_address(address).version
     except ValueError:
@@ -272,7 +272,7 @@ def _users(status: Manifest, field: str, system: str | None) -> Errors:
 
 
 def _numbers(user: Manifest) -> Iterator[tuple[str, int]]:
-    """Yield where each id of a user stands, and the id."""
+    """Yield the path and the value of each user id."""
     yield "uid", user.get("uid") or 0
     yield "gid", user.get("gid") or 0
     for index, number in enumerate(user.get("supplementalGroups") or ()):
