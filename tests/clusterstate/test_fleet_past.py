@@ -306,4 +306,4 @@ def test_pods_that_are_told_of_alike_are_read_once_and_others_are_not() -> None:
             found = glances.at(msgspec.json.encode(manifest))
             of_class = msgspec.convert(scheduling_class.reduce(manifest), Pod)
             assert use_of(found.text.encode()).amounts == {"pods": 1, **pod_request_ints(of_class)}
-    assert len(glances._known) == 6
+    assert len(glances._texts) == 6

@@ -36,7 +36,7 @@ def test_pods_come_run_and_leave_room_for_those_that_wait() -> None:
     last = bound[2][0]
     assert last is not None
     assert 70.0 <= last <= 71.0, "room is free at 70 s, and its backoff is long over"
-    assert {fate.left for fate in found.fates} == {PodEnd.FINISHED}
+    assert {fate.end for fate in found.fates} == {PodEnd.FINISHED}
 
 
 def test_a_pod_that_fits_nowhere_says_why_and_does_not_keep_the_scenario_alive() -> None:
@@ -57,7 +57,7 @@ def test_a_node_fails_and_its_pods_leave_when_their_toleration_ends() -> None:
         until="20m",
     )
     first, again = found.fates
-    assert (first.left, first.left_at) == (PodEnd.EVICTED, 410.0)
+    assert (first.end, first.left_at) == (PodEnd.EVICTED, 410.0)
     assert first.by == "taint node.kubernetes.io/unreachable"
     assert again.pod == f"{first.pod}-again-1"
     assert (again.came_at, again.node) == (410.0, "a")
@@ -76,7 +76,7 @@ def test_a_taint_that_goes_in_time_moves_nobody() -> None:
         {"at": "50s", "untaint": both},
         until="10m",
     )
-    assert [fate.left for fate in found.fates] == [PodEnd.STAYS]
+    assert [fate.end for fate in found.fates] == [PodEnd.STAYS]
 
 
 def test_a_deleted_node_takes_its_pods_along() -> None:
@@ -86,7 +86,7 @@ def test_a_deleted_node_takes_its_pods_along() -> None:
         until=60,
     )
     (fate,) = found.fates
-    assert (fate.left, fate.left_at) == (PodEnd.LOST, 5.0)
+    assert (fate.end, fate.left_at) == (PodEnd.LOST, 5.0)
     assert found.samples[-1].nodes == 0
 
 
@@ -107,7 +107,7 @@ def test_a_higher_priority_takes_the_place_of_a_lower_one() -> None:
     told = fates(found)
     assert told["high"].bound_at is not None
     assert told["high"].bound_at <= 62.0
-    victims = [fate for fate in found.fates if fate.left is PodEnd.PREEMPTED]
+    victims = [fate for fate in found.fates if fate.end is PodEnd.PREEMPTED]
     assert [fate.by for fate in victims] == ["default/high"]
     assert [fate.status for fate in found.fates if "again" in fate.pod] == ["unschedulable"]
     assert found.summary()["preempted"] == 1
@@ -220,7 +220,7 @@ def test_a_deleted_namespace_takes_its_pods_along() -> None:
         {"create": [space], "arrivals": arrivals()}, {"at": "10s", "delete": [gone]}, until="1m"
     )
     (fate,) = found.fates
-    assert (fate.left, fate.left_at) == (PodEnd.DELETED, 10.0)
+    assert (fate.end, fate.left_at) == (PodEnd.DELETED, 10.0)
     assert (found.samples[-1].running, found.samples[-1].used["cpu"]) == (0, 0.0)
 
 
@@ -250,7 +250,7 @@ def test_a_pod_that_is_sent_away_the_moment_it_comes_does_not_come_for_ever() ->
         until="1h",
     )
     assert 10 < len(found.fates) < 30
-    assert {fate.left for fate in found.fates} == {PodEnd.EVICTED}
+    assert {fate.end for fate in found.fates} == {PodEnd.EVICTED}
 
 
 def test_a_pod_that_is_put_on_a_node_later_came_later() -> None:
