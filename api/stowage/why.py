@@ -33,7 +33,7 @@ class CompressedViewSet(OwnViewSet):
 
     asks = True
 
-    def told(self, namespace: str, name: str = "") -> Manifest:
+    def restrictions(self, namespace: str, name: str = "") -> Manifest:
         """Return what the question says of a person who may ask why, and not get the pods."""
         wants = Attributes("get", resource="pods", namespace=namespace, name=name)
         return {} if authorizer.decide(self.user, wants).allowed else {"patches": False}
@@ -85,7 +85,7 @@ class WhyViewSet(CompressedViewSet):
         }
         if limit is not None:
             spec["limit"] = limit
-        spec |= self.told(namespace, name)
+        spec |= self.restrictions(namespace, name)
         return replies.reply(advisor.ask_text("why", spec))
 
 
@@ -102,7 +102,7 @@ class WaitingGroupsViewSet(CompressedViewSet):
     def list(self, request: Request, namespace: str = "") -> Response:
         """Return a WaitingGroupList, the largest first; with ``remedies`` what would help."""
         with_remedies = wire.boolean(request.query_params.get("remedies"), "remedies")
-        restrictions = self.told(namespace) if with_remedies else {}
+        restrictions = self.restrictions(namespace) if with_remedies else {}
         found = _groups(namespace=namespace, remedies=with_remedies, **restrictions)
         metadata = replies.list_metadata(found["revision"])
         if found["notExamined"]:
@@ -111,7 +111,7 @@ class WaitingGroupsViewSet(CompressedViewSet):
 
     def retrieve(self, request: Request, name: str, namespace: str = "") -> Response:
         """Return a WaitingGroup with its remedies and all of its pods."""
-        found = _groups(namespace=namespace, name=name, **self.told(namespace))
+        found = _groups(namespace=namespace, name=name, **self.restrictions(namespace))
         metadata = replies.list_metadata(found["revision"])
         return replies.reply(MadeManifests(KIND, found["items"], metadata, alone=True))
 

@@ -230,7 +230,7 @@ def _node_grew(pod: Pod, event: ClusterEvent) -> bool:
     if not isinstance(event.new, Node):
         return False
     now = _allocatable(event.new)
-    requests = _asked(pod)
+    requests = _requests(pod)
     required = {
         name: quantity
         for name, quantity in requests.items()
@@ -245,7 +245,7 @@ def _node_grew(pod: Pod, event: ClusterEvent) -> bool:
     return any(now.get(name, _ZERO) > before.get(name, _ZERO) for name in required)
 
 
-def _asked(pod: Pod) -> dict[str, Quantity]:
+def _requests(pod: Pod) -> dict[str, Quantity]:
     return {name: quantity for name, quantity in pod_requests(pod).items() if quantity.sign > 0}
 
 
@@ -259,7 +259,7 @@ def _pod_shrank(pod: Pod, event: ClusterEvent) -> bool:
     if not isinstance(event.old, Pod) or not isinstance(event.new, Pod):
         return True
     before, after = current_requests(event.old), current_requests(event.new)
-    return any(after.get(name, _ZERO) < before.get(name, _ZERO) for name in _asked(pod))
+    return any(after.get(name, _ZERO) < before.get(name, _ZERO) for name in _requests(pod))
 
 
 def _asks_for_less(_pod: Pod, event: ClusterEvent) -> bool:

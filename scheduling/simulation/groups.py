@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.objects.rules.stated_terms import stated
+from clusterstate.objects.rules.stated_terms import terms_for
 from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.outcomes import PluginFailed
@@ -166,7 +166,7 @@ def _taints(snapshot: Snapshot, members: Members) -> dict[str, int]:
 def _cause(info: PodInfo, status: Status, taints: Mapping[str, int]) -> Cause:
     if status.plugin == taint_toleration.NAME:
         return status.plugin, status.reasons, tuple(sorted(taints))
-    terms = {term for reason in status.reasons for term in stated(info.pod.spec, reason)}
+    terms = {term for reason in status.reasons for term in terms_for(info.pod.spec, reason)}
     return status.plugin, status.reasons, tuple(sorted(terms))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clusterstate.objects.rules.stated_terms import stated
+from clusterstate.objects.rules.stated_terms import terms_for
 from clusterstate.objects.values.pod import PodSpec
 
 NODES = "node(s) didn't match Pod's node affinity/selector"
@@ -17,7 +17,7 @@ BY_ZONE = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}
 
 def told(reason: str, affinity: Any) -> tuple[str, ...]:
     spec = msgspec.convert({"containers": [], "affinity": affinity}, PodSpec)
-    return stated(spec, reason)
+    return terms_for(spec, reason)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from clusterstate.objects.rules.matching import HARD_EFFECTS, find_untolerated
-from clusterstate.objects.rules.stated_terms import stated
+from clusterstate.objects.rules.stated_terms import terms_for
 from clusterstate.objects.values.node import Taint
 from clusterstate.objects.values.pod import Toleration
 from clusterstate.queries.nodes.fleet import FleetNode
@@ -88,7 +88,7 @@ def by_cause(groups: Iterable[WaitingGroup], nodes: Sequence[FleetNode]) -> list
                     untolerated[tolerations] = tuple(_untolerated(sets, tolerations))
                 about = untolerated[tolerations]
             else:
-                about = stated(one.spec, reason.text)
+                about = terms_for(one.spec, reason.text)
             text = with_terms(reason.text, dict.fromkeys(about))
             reasons.append(msgspec.structs.replace(reason, text=text))
             key.append((reason.text, *sorted(about)))

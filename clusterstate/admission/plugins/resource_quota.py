@@ -106,7 +106,7 @@ class Account:
         if not self._required or not all(one.matches(usage) for one in self._selectors):
             return {}
         found: dict[str, list[int]] = {}
-        for place, names in enumerate(usage.stated):
+        for place, names in enumerate(usage.resource_names):
             for name in self._required - names:
                 found.setdefault(name, []).append(place)
         return found

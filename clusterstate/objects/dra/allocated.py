@@ -68,8 +68,8 @@ class AllocatedState(msgspec.Struct):
 
 
 def _amounts(result: Manifest) -> Consumed:
-    stated = unqualified(result.get("consumedCapacity") or {}, result["driver"])
-    return {name: Quantity.parse(value) for name, value in stated.items()}
+    amounts = unqualified(result.get("consumedCapacity") or {}, result["driver"])
+    return {name: Quantity.parse(value) for name, value in amounts.items()}
 
 
 def device_id(result: Any) -> DeviceId:

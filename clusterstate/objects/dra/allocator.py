@@ -133,8 +133,8 @@ class _Request:
         return (self.parent, self.full_name) if self.parent else (self.name,)
 
     def capacities_of(self, device: DeviceView) -> Mapping[str, Any]:
-        asked = (self.spec.get("capacity") or {}).get("requests") or {}
-        return capacity.unqualified(asked, device.id[0])
+        amounts = (self.spec.get("capacity") or {}).get("requests") or {}
+        return capacity.unqualified(amounts, device.id[0])
 
 
 class _Result(msgspec.Struct):
@@ -296,14 +296,14 @@ class Allocator:
                 self._candidates[key] = found
         return found
 
-    def expressions_of(self, asked: Manifest) -> tuple[str, ...] | None:
+    def expressions_of(self, request: Manifest) -> tuple[str, ...] | None:
         """Return what CEL says of a request's devices, ``None`` where the class is not there."""
-        of_class = self.classes.get(asked.get("deviceClassName") or "")
+        of_class = self.classes.get(request.get("deviceClassName") or "")
         if of_class is None:
             return None
         selectors = (
             *((of_class.get("spec") or {}).get("selectors") or ()),
-            *(asked.get("selectors") or ()),
+            *(request.get("selectors") or ()),
         )
         return tuple(one["cel"]["expression"] for one in selectors if one.get("cel"))
 
@@ -434,10 +434,10 @@ class _Search:
 
     # --- The search ---
 
-    def _one(self, claim: int, request: int, option: int, taken: int = 0, start: int = 0) -> bool:
+    def _one(self, claim: int, request: int, option: int, count: int = 0, start: int = 0) -> bool:
         """Find the next device and all that follow (``allocateOne``).
 
-        ``taken``: devices that this request has already; at 0 its subrequests are tried in order,
+        ``count``: devices that this request has already; at 0 its subrequests are tried in order,
         unless ``start`` is negative, which says that ``option`` is the one to try.
         """
         self.check()
@@ -449,40 +449,40 @@ class _Search:
             except _TooMany:
                 return False
         options = self.requests[claim][request]
-        if options[0].parent and not taken and start >= 0:
+        if options[0].parent and not count and start >= 0:
             return self._first_available(claim, request)
-        wanted = options[option]
-        if wanted.all and not wanted.everything:
+        chosen = options[option]
+        if chosen.all and not chosen.everything:
             return False
-        if taken >= wanted.count:
+        if count >= chosen.count:
             return self._one(claim, request + 1, 0)
-        if len(self.results[claim]) + wanted.count - taken > MOST_RESULTS:
+        if len(self.results[claim]) + chosen.count - count > MOST_RESULTS:
             raise _TooMany
-        if wanted.all:
-            device, one, pool = wanted.everything[taken]
-            if not self._take(claim, wanted, device, one, pool, must=True):
+        if chosen.all:
+            device, one, pool = chosen.everything[count]
+            if not self._take(claim, chosen, device, one, pool, must=True):
                 return False
-            return self._or_give_back(claim, request, option, taken, 0)
-        if wanted.candidates is None:
-            wanted.candidates = self.allocator.candidates(self.node, self.pools, wanted)
+            return self._or_give_back(claim, request, option, count, 0)
+        if chosen.candidates is None:
+            chosen.candidates = self.allocator.candidates(self.node, self.pools, chosen)
         at = max(start, 0)
-        while (candidate := wanted.candidates.at(at)) is not None:
+        while (candidate := chosen.candidates.at(at)) is not None:
             at += 1
             device, one, pool = candidate
             if (
-                not self._is_in_use(claim, wanted, device)
-                and self._is_suitable(self.claims[claim], wanted, device, one)
-                and self._has_capacity(wanted, device)
-                and self._take(claim, wanted, device, one, pool, must=False)
-                and self._or_give_back(claim, request, option, taken, at)
+                not self._is_in_use(claim, chosen, device)
+                and self._is_suitable(self.claims[claim], chosen, device, one)
+                and self._has_capacity(chosen, device)
+                and self._take(claim, chosen, device, one, pool, must=False)
+                and self._or_give_back(claim, request, option, count, at)
             ):
                 return True
         return False
 
-    def _or_give_back(self, claim: int, request: int, option: int, taken: int, at: int) -> bool:
+    def _or_give_back(self, claim: int, request: int, option: int, count: int, at: int) -> bool:
         done = False
         try:
-            done = self._one(claim, request, option, taken + 1, at)
+            done = self._one(claim, request, option, count + 1, at)
         finally:
             if not done:
                 self._give_back(claim)
@@ -507,8 +507,8 @@ class _Search:
         if request.admin:
             return claim in self.taking.get(device.id, ())
         state = self.state
-        taken = device.id in state.devices if device.shared else state.holds(device.id)
-        return taken or bool(self.taking.get(device.id))
+        is_held = device.id in state.devices if device.shared else state.holds(device.id)
+        return is_held or bool(self.taking.get(device.id))
 
     def _is_suitable(
         self, claim: Manifest, request: _Request, device: DeviceView, one: SliceView
@@ -517,17 +517,17 @@ class _Search:
         if not self.features.binding_conditions and device.manifest.get("bindingConditions"):
             return False
         key = (device.id, id(request))
-        if (known := self.suits.get(key)) is None:
+        if (cached := self.suits.get(key)) is None:
             name = request.spec["deviceClassName"]
             of_class = (self.allocator.classes[name].get("spec") or {}).get("selectors") or ()
-            known = self.suits[key] = (
+            cached = self.suits[key] = (
                 self._selected(f"class {name}", of_class, device)
                 and self._selected(
                     f"claim {full_name(claim)}", request.spec.get("selectors") or (), device
                 )
                 and (not one.by_device or device.place.matches(self.node))
             )
-        return known
+        return cached
 
     def _selected(self, whose: str, selectors: Sequence[Manifest], device: DeviceView) -> bool:
         for index, selector in enumerate(selectors):
@@ -546,12 +546,12 @@ class _Search:
         if not self.features.consumable_capacity:
             return True
         _, taking = self.sharing.get(device.id, (0, {}))
-        asked, capacities = request.capacities_of(device), device.capacities
+        amounts, capacities = request.capacities_of(device), device.capacities
         if not device.shared:
             # An exclusive device is taken as a whole; the request still has to be a sound one.
-            return capacity.fits(asked, capacities)
+            return capacity.fits(amounts, capacities)
         held = self.state.consumed.get(device.id, {})
-        return capacity.fits(asked, capacities, held, taking)
+        return capacity.fits(amounts, capacities, held, taking)
 
     def _take(
         self, claim: int, request: _Request, device: DeviceView, one: SliceView, pool: Pool, *,
@@ -618,12 +618,12 @@ class _Search:
                 if other.consumes and self.state.holds(other.id):
                     _subtract(free, other)
             self.available[pool.id] = free
-        left = {name: dict(counters) for name, counters in free.items()}
+        rest = {name: dict(counters) for name, counters in free.items()}
         for other_id in {result.device.id for results in self.results for result in results}:
             if other_id[:2] == pool.id and not self.state.holds(other_id):
-                _subtract(left, self._device(other_id))
-        _subtract(left, device)
-        return all(amount.sign >= 0 for counters in left.values() for amount in counters.values())
+                _subtract(rest, self._device(other_id))
+        _subtract(rest, device)
+        return all(amount.sign >= 0 for counters in rest.values() for amount in counters.values())
 
     def _device(self, device_id: DeviceId) -> DeviceView:
         return next(
@@ -650,59 +650,59 @@ class _Search:
 
     def _result(self, result: _Result) -> Manifest:
         driver, pool, name = result.device.id
-        made: Manifest = {
+        device: Manifest = {
             "request": result.request.full_name, "driver": driver, "pool": pool, "device": name,
         }  # fmt: skip
         if result.request.admin:
-            made["adminAccess"] = True
+            device["adminAccess"] = True
         if tolerations := result.request.spec.get("tolerations"):
-            made["tolerations"] = tolerations
+            device["tolerations"] = tolerations
         if self.features.binding_conditions:
             for field in ("bindingConditions", "bindingFailureConditions"):
                 if conditions := result.device.manifest.get(field):
-                    made[field] = conditions
+                    device[field] = conditions
         if result.consumed is not None:
-            made["shareID"] = self.allocator.share_id()
+            device["shareID"] = self.allocator.share_id()
             if published := result.device.manifest.get("capacity"):
-                made["consumedCapacity"] = {
+                device["consumedCapacity"] = {
                     each: str(result.consumed[each.removeprefix(f"{driver}/")])
                     for each in published
                 }
-        return made
+        return device
 
     def _config(self, index: int, claim: Manifest) -> list[Manifest]:
         """Return the configuration of classes, once each, and of the claim."""
         picked = [options[options[0].choice] for options in self.requests[index]]
-        made: list[Manifest] = []
+        entries: list[Manifest] = []
         places: dict[str, tuple[int, int]] = {}
         for request in picked:
             name = request.spec["deviceClassName"]
             if name in places:
-                for entry in made[slice(*places[name])]:
+                for entry in entries[slice(*places[name])]:
                     entry["requests"].append(request.full_name)
                 continue
-            begin = len(made)
+            begin = len(entries)
             of_class = (self.allocator.classes[name].get("spec") or {}).get("config") or ()
-            made += [
+            entries += [
                 {"source": "FromClass", "requests": [request.full_name], **config}
                 for config in of_class
             ]
-            places[name] = (begin, len(made))
+            places[name] = (begin, len(entries))
         for config in asked_devices(claim).get("config") or ():
             named = config.get("requests") or []
             entry = {**config, "source": "FromClaim", "requests": list(named)}
             if not named:
-                made.append(entry)
-            made += [dict(entry) for r in picked if any(name in named for name in r.names)]
-        for entry in made:
+                entries.append(entry)
+            entries += [dict(entry) for r in picked if any(name in named for name in r.names)]
+        for entry in entries:
             if not entry["requests"]:
                 del entry["requests"]
-        return made
+        return entries
 
 
-def is_repelled(device: DeviceView, asked: Manifest) -> bool:
+def is_repelled(device: DeviceView, request: Manifest) -> bool:
     """Return whether a taint keeps a request away; unknown effects do not."""
-    tolerations = asked.get("tolerations") or ()
+    tolerations = request.get("tolerations") or ()
     return any(
         taint.get("effect") in ("NoSchedule", "NoExecute")
         and not any(tolerates(toleration, taint) for toleration in tolerations)
@@ -744,12 +744,12 @@ def only_node(name: str) -> Manifest:
     return {"nodeSelectorTerms": [{"matchFields": [only]}]}
 
 
-def _add_new(known: list[Manifest], more: Sequence[Manifest]) -> None:
+def _add_new(requirements: list[Manifest], more: Sequence[Manifest]) -> None:
     def identity(one: Manifest) -> tuple[Any, ...]:
         return one["key"], one["operator"], frozenset(one.get("values") or ())
 
-    have = set(map(identity, known))
+    have = set(map(identity, requirements))
     for one in more:
         if identity(one) not in have:
             have.add(identity(one))
-            known.append(one)
+            requirements.append(one)

@@ -158,11 +158,11 @@ class Attempt:
         if special is None:
             return _encode(specs)
         spec = self.pod["spec"]
-        asked = [
+        requests = [
             (one.get("restartPolicy"), (one.get("resources") or {}).get("requests"))
             for one in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
         ]
-        return _encode([specs, self.resources, len(spec.get("initContainers") or ()), asked])
+        return _encode([specs, self.resources, len(spec.get("initContainers") or ()), requests])
 
     @property
     def is_plain(self) -> bool:
@@ -200,8 +200,8 @@ class Attempt:
         if not any(self.world.class_of(name) for name in self.resources):
             return None
         meta = self.pod["metadata"]
-        if (made := self.world.extended_claim_of(self.pod)) is not None:
-            return made
+        if (stored := self.world.extended_claim_of(self.pod)) is not None:
+            return stored
         owner = {
             "apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta.get("uid", ""),
             "controller": True,
@@ -252,11 +252,11 @@ class Attempt:
         """Return who uses a claim: the pod, or its group where the group claims the same."""
         group = self._group()
         if group is not None:
-            wanted = [
+            entries = [
                 entry for entry in pod_claims(self.pod)
                 if claim_name(self.pod, entry)[0] == claim["metadata"]["name"]
             ]  # fmt: skip
-            if any(entry in (group["spec"].get("resourceClaims") or ()) for entry in wanted):
+            if any(entry in (group["spec"].get("resourceClaims") or ()) for entry in entries):
                 meta = group["metadata"]
                 return {
                     "apiGroup": "scheduling.k8s.io", "resource": "podgroups",
@@ -344,16 +344,18 @@ class Attempt:
             # It is left from an earlier attempt; PostFilter deletes it.
             self.unavailable.add(special["metadata"].get("uid", ""))
             return None, [], Verdict(UNRESOLVABLE, "cannot schedule extended resource claim")
-        wanted = []
+        by_devices = []
         for name in self.resources:
             offered = allocatable(name)
             if self.world.class_of(name) is not None and not offered:
-                wanted.append(name)
+                by_devices.append(name)
             elif offered is None:
                 return None, [], Verdict(UNRESOLVABLE, "cannot fit resource")
-        if not wanted:
+        if not by_devices:
             return None, [], _OK
-        requests, mappings = extended.requests_and_mappings(self.pod, wanted, self.world.class_of)
+        requests, mappings = extended.requests_and_mappings(
+            self.pod, by_devices, self.world.class_of
+        )
         spec = {"devices": {"requests": requests}}
         return {**special, "spec": spec}, mappings, _OK
 
@@ -428,19 +430,19 @@ class Attempt:
             ClaimError: a claim goes away, or was allocated elsewhere, or is full.
         """
         answer, stored = self._answer(node), {_key(one): one for one in current}
-        given = {
+        allocations = {
             claim["metadata"].get("uid", ""): allocation
             for claim, allocation in zip(answer.claims, answer.allocations, strict=True)
         }
         special = [c for c in answer.claims if is_special(c)]
-        made = []
+        bound = []
         for claim in [*self.claims, *special]:
             latest = stored.get(_key(claim), claim)
-            allocation = given.get(claim["metadata"].get("uid", ""))
+            allocation = allocations.get(claim["metadata"].get("uid", ""))
             if self._is_reserved(latest):
                 continue
-            made.append(self._bound(latest, allocation, now))
-        return made
+            bound.append(self._bound(latest, allocation, now))
+        return bound
 
     def _bound(self, claim: Manifest, allocation: Manifest | None, now: str) -> Manifest:
         if claim["metadata"].get("deletionTimestamp"):
@@ -470,15 +472,15 @@ class Attempt:
     def unreserved(self, claims: Iterable[Manifest]) -> list[Manifest]:
         """Return the claims that are reserved for the pod, with that reservation removed."""
         uid = self._consumer()["uid"]
-        made = []
+        found = []
         for claim in claims:
             if _allocation(claim) is not None and is_reserved_for(claim, uid):
                 users = [user for user in reserved_for(claim) if user.get("uid") != uid]
                 status = {**claim["status"], "reservedFor": users}
                 if not users:
                     del status["reservedFor"]
-                made.append(with_status(claim, status))
-        return made
+                found.append(with_status(claim, status))
+        return found
 
     def binding_verdict(self, claims: Sequence[Manifest], now: float) -> Verdict | None:
         """Return whether devices are ready to be bound, ``None`` while binding has to wait."""
@@ -504,10 +506,10 @@ def is_special(claim: Manifest) -> bool:
 
 def with_status(claim: Manifest, status: Manifest) -> Manifest:
     """Return the claim with another status; an empty one is left out."""
-    made = {**claim, "status": status}
+    new = {**claim, "status": status}
     if not status:
-        del made["status"]
-    return made
+        del new["status"]
+    return new
 
 
 def allocated_claim(claim: Manifest, allocation: Manifest) -> Manifest:
@@ -523,7 +525,7 @@ def allocated_claim(claim: Manifest, allocation: Manifest) -> Manifest:
 def binding_state(claim: Manifest) -> tuple[bool, str]:
     """Return whether a claim's devices are ready for binding, and the condition that failed."""
     status = claim.get("status") or {}
-    told = {
+    statuses = {
         (one.get("driver"), one.get("pool"), one.get("device"), one.get("shareID")): one
         for one in status.get("devices") or ()
     }
@@ -534,7 +536,7 @@ def binding_state(claim: Manifest) -> tuple[bool, str]:
             continue
         key = (result["driver"], result["pool"], result["device"], result.get("shareID"))
         true = {
-            one["type"] for one in (told.get(key) or {}).get("conditions") or ()
+            one["type"] for one in (statuses.get(key) or {}).get("conditions") or ()
             if one.get("status") == "True"
         }  # fmt: skip
         for condition in result.get("bindingFailureConditions") or ():

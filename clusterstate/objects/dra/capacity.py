@@ -77,16 +77,16 @@ def consumed_by_request(requests: Mapping[str, Any], capacities: Capacities) -> 
 
 
 def fits(
-    requests: Mapping[str, Any], capacities: Capacities, *taken: Mapping[str, Quantity]
+    requests: Mapping[str, Any], capacities: Capacities, *consumed: Mapping[str, Quantity]
 ) -> bool:
-    """Return whether a device has room for a request beside what is ``taken`` of it already."""
+    """Return whether a device has room for a request beside what is ``consumed`` of it already."""
     if any(name not in capacities for name in requests):
         return False
     total = consumed_by_request(requests, capacities)
     for name, amount in total.items():
         if violates_policy(amount, capacities[name].get("requestPolicy")):
             return False
-    for other in taken:
+    for other in consumed:
         add(total, other)
     return all(total[name] <= Quantity.parse(c["value"]) for name, c in capacities.items())
 

@@ -80,7 +80,7 @@ def sync_owner(
     here = list(claims)
     by_name = {one["metadata"]["name"]: one for one in here}
     statuses = list((owner.get("status") or {}).get("resourceClaimStatuses") or ())
-    known = len(statuses)
+    count = len(statuses)
     for entry in owner["spec"].get("resourceClaims") or ():
         name = entry["name"]
         if entry.get("resourceClaimTemplateName") is None:
@@ -88,29 +88,29 @@ def sync_owner(
         of_group = group is not None and entry in (group["spec"].get("resourceClaims") or ())
         made_by = group if of_group and group is not None else owner
         try:
-            given, _ = claim_name(owner, entry, kind)
+            claim, _ = claim_name(owner, entry, kind)
         except NotCreatedYet:
-            given = ""
-        if given is None or given in by_name:
-            if given and made_by is owner:
-                is_for(by_name[given], owner, kind)
+            claim = ""
+        if claim is None or claim in by_name:
+            if claim and made_by is owner:
+                is_for(by_name[claim], owner, kind)
             continue
         found = next((one for one in here if made_for(one, made_by, name)), None)
         if found is not None:
             statuses = [one for one in statuses if one["name"] != name]
             statuses.append({"name": name, "resourceClaimName": found["metadata"]["name"]})
-            known = -1
+            count = -1
         elif made_by is owner:
             try:
-                made = new_claim(owner, kind, entry, template, admin_access=admin_access)
+                claim_ = new_claim(owner, kind, entry, template, admin_access=admin_access)
             except ClaimError as error:
                 what = "pod" if kind == "Pod" else kind
                 text = f"{what} {full_name(owner)}, {kind}ResourceClaim {name}: {error}"
                 raise ClaimError(text) from None
             statuses = [one for one in statuses if one["name"] != name]
-            outcome.create.append((name, made))
-            known = -1
-    if known < 0:
+            outcome.create.append((name, claim_))
+            count = -1
+    if count < 0:
         outcome.statuses = statuses
     if kind == "Pod" and owner["spec"].get("nodeName"):
         _reserve(owner, by_name, outcome)
@@ -157,11 +157,11 @@ def new_claim(
             f'resource claim template "{name}": '
             f'resourceclaimtemplate.resource.k8s.io "{name}" not found'
         )
-    wanted = found["spec"]
-    asks = any((one.get("exactly") or {}).get("adminAccess") for one in requests_of(wanted))
+    of_template = found["spec"]
+    asks = any((one.get("exactly") or {}).get("adminAccess") for one in requests_of(of_template))
     if asks and not admin_access:
         raise ClaimError("admin access is requested, but the feature is disabled")
-    meta, own = owner["metadata"], wanted.get("metadata") or {}
+    meta, own = owner["metadata"], of_template.get("metadata") or {}
     version = "v1" if kind == "Pod" else owner.get("apiVersion", f"{_GROUPS}/v1alpha2")
     metadata: Manifest = {
         "generateName": f"{meta['name']}-{entry['name']}-",
@@ -176,7 +176,7 @@ def new_claim(
     }  # fmt: skip
     if labels := own.get("labels"):
         metadata["labels"] = labels
-    return {"metadata": metadata, "spec": wanted.get("spec") or {}}
+    return {"metadata": metadata, "spec": of_template.get("spec") or {}}
 
 
 def sync_claim(
@@ -192,7 +192,7 @@ def sync_claim(
     users = reserved_for(claim)
     valid = [user for user in users if _still_uses(user, pod, group)]
     status = dict(claim.get("status") or {})
-    made = claim
+    new = claim
     if len(valid) < len(users):
         status["reservedFor"] = valid
     if not valid:
@@ -201,16 +201,16 @@ def sync_claim(
         if FINALIZER in finalizers:
             for field in ("allocation", "devices"):
                 status.pop(field, None)
-            kept = [one for one in finalizers if one != FINALIZER]
+            others = [one for one in finalizers if one != FINALIZER]
             meta = {key: v for key, v in claim["metadata"].items() if key != "finalizers"}
-            made = {**claim, "metadata": {**meta, "finalizers": kept} if kept else meta}
-    made = {key: value for key, value in made.items() if key != "status"}
+            new = {**claim, "metadata": {**meta, "finalizers": others} if others else meta}
+    new = {key: value for key, value in new.items() if key != "status"}
     if status or claim.get("status") == {}:  # an empty one that is stored is no change
-        made["status"] = status
+        new["status"] = status
     if not valid and _is_of_done_pod(claim, pod):
-        outcome.delete.append(made)
-    if made != claim:
-        outcome.update.append(made)
+        outcome.delete.append(new)
+    if new != claim:
+        outcome.update.append(new)
     return outcome
 
 

@@ -62,19 +62,23 @@ def _kind_and_count(specs: bytes) -> tuple[Kind, int] | None:
         if spec.get("constraints") or not spec.get("requests"):
             return None
         for request in spec.get("requests") or ():
-            asked = request.get("exactly")
-            if not asked or not _PLAIN.issuperset(asked):
+            exactly = request.get("exactly")
+            if not exactly or not _PLAIN.issuperset(exactly):
                 return None
-            if asked.get("allocationMode") != "ExactCount" or (asked.get("count") or 0) < 1:
+            if exactly.get("allocationMode") != "ExactCount" or (exactly.get("count") or 0) < 1:
                 return None
             key = _encode(
-                (asked.get("deviceClassName"), asked.get("selectors"), asked.get("tolerations"))
+                (
+                    exactly.get("deviceClassName"),
+                    exactly.get("selectors"),
+                    exactly.get("tolerations"),
+                )
             )
             if kind is None:
-                kind = Kind(key, asked)
+                kind = Kind(key, exactly)
             elif kind.key != key:
                 return None
-            of_claim += asked["count"]
+            of_claim += exactly["count"]
         if of_claim > MOST_RESULTS:
             return None
         total += of_claim
@@ -168,9 +172,9 @@ def pick(
         return None
     holds = allocator.state.holds
     free = (one for one in countable(allocator, node, kind) or () if not holds(one))
-    made: list[Manifest] = []
+    allocations: list[Manifest] = []
     picked: list[DeviceId] = []
-    wanted = 0
+    total = 0
     for claim in claims:
         results: list[Manifest] = []
         for request in requests_of(claim):
@@ -178,11 +182,11 @@ def pick(
             more: Manifest = {}
             if tolerations := exactly.get("tolerations"):
                 more["tolerations"] = tolerations
-            wanted += exactly["count"]
+            total += exactly["count"]
             for one in islice(free, exactly["count"]):
                 driver, pool, device = one
                 picked.append(one)
                 of_device = {"request": name, "driver": driver, "pool": pool, "device": device}
                 results.append({**of_device, **more})
-        made.append({"devices": {"results": results}, "nodeSelector": only_node(node.name)})
-    return (made, picked) if len(picked) == wanted else None
+        allocations.append({"devices": {"results": results}, "nodeSelector": only_node(node.name)})
+    return (allocations, picked) if len(picked) == total else None

@@ -88,8 +88,8 @@ def _request(
     index: int, container: Manifest, resource: str, class_name: str, reusable: Sequence[Manifest]
 ) -> tuple[Manifest | None, list[Manifest]]:
     """Return what one container asks for beyond what it can reuse, and what it uses."""
-    asked: Mapping[str, Any] = (container.get("resources") or {}).get("requests") or {}
-    count = Quantity.parse(asked[resource]).value() if resource in asked else 0
+    requests: Mapping[str, Any] = (container.get("resources") or {}).get("requests") or {}
+    count = Quantity.parse(requests[resource]).value() if resource in requests else 0
     if count == 0:
         return None, []
 
@@ -104,7 +104,7 @@ def _request(
         mappings.append(mapping(request["name"]))
         if have >= count:
             return None, mappings
-    name = f"container-{index}-request-{sorted(asked).index(resource)}"
+    name = f"container-{index}-request-{sorted(requests).index(resource)}"
     exactly = {
         "deviceClassName": class_name, "allocationMode": "ExactCount", "count": count - have,
     }  # fmt: skip

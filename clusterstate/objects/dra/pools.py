@@ -62,18 +62,18 @@ def _is_for(one: SliceView, node: NodeView) -> bool:
     """Return whether a slice matters on a node; counters matter wherever their pool does."""
     if one.counter_sets:
         return True
-    if one.place.stated:
+    if one.place.is_set:
         return one.place.matches(node)
     return bool(one.by_device) and any(d.place.matches(node) for d in one.devices)
 
 
 def _add(found: dict[PoolId, list[SliceView]], one: SliceView) -> None:
     """Keep the newest generation of a pool alone."""
-    known = found.setdefault((one.driver, one.pool), [])
-    if known and one.generation > known[0].generation:
-        known.clear()
-    if not known or one.generation == known[0].generation:
-        known.append(one)
+    newest = found.setdefault((one.driver, one.pool), [])
+    if newest and one.generation > newest[0].generation:
+        newest.clear()
+    if not newest or one.generation == newest[0].generation:
+        newest.append(one)
 
 
 def _pool(

@@ -58,7 +58,7 @@ class NodeAccess:
         return {one["key"] for term in terms for one in term.get("matchExpressions") or ()}
 
     @property
-    def stated(self) -> bool:
+    def is_set(self) -> bool:
         """Whether anything of it is set."""
         return bool(self.node_name or self.all_nodes or self._matcher)
 

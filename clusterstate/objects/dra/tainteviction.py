@@ -32,11 +32,11 @@ def device_taints(slices: Iterable[Manifest]) -> dict[DeviceId, Sequence[Manifes
         pool = spec.get("pool") or {}
         key = (spec.get("driver", ""), pool.get("name", ""))
         generation = pool.get("generation") or 0
-        known = newest.get(key)
-        if known is None or generation > known[0]:
+        entry = newest.get(key)
+        if entry is None or generation > entry[0]:
             newest[key] = (generation, [one])
-        elif generation == known[0]:
-            known[1].append(one)
+        elif generation == entry[0]:
+            entry[1].append(one)
     return {
         (*key, device["name"]): device.get("taints") or ()
         for key, (_, of_pool) in newest.items()

@@ -307,16 +307,16 @@ class DeviceWorld:
 
     def copy(self) -> "DeviceWorld":
         """Return an equal table; neither sees what happens to the other afterwards."""
-        made = DeviceWorld()
+        new = DeviceWorld()
         for name in (
             "claims", "classes", "slices", "pod_groups", "in_flight", "_keys", "_of_pods", "rules",
             "_slices",
         ):  # fmt: skip
-            setattr(made, name, dict(getattr(self, name)))
-        made._pools = {pool: dict(views) for pool, views in self._pools.items()}
-        made._assumed = dict(self._assumed)
-        made.version = self.version
-        return made
+            setattr(new, name, dict(getattr(self, name)))
+        new._pools = {pool: dict(views) for pool, views in self._pools.items()}
+        new._assumed = dict(self._assumed)
+        new.version = self.version
+        return new
 
     # --- questions ---
 
@@ -373,9 +373,9 @@ class DeviceWorld:
         pending = dict(self.in_flight)
         for claim in self.claims.values():
             uid = claim["metadata"].get("uid", "")
-            taken = pending.pop(uid, claim)
-            state.take(taken, consumable=consumable)
-            counted[uid] = taken
+            current = pending.pop(uid, claim)
+            state.take(current, consumable=consumable)
+            counted[uid] = current
         for uid, claim in pending.items():
             state.take(claim, consumable=consumable)
             counted[uid] = claim
@@ -396,9 +396,9 @@ class DeviceWorld:
         """
         if (of_class := self.class_of(resource)) is None:
             return 0, 0
-        stated = (of_class.get("spec") or {}).get("selectors") or ()
-        selectors = [one["cel"]["expression"] for one in stated]
-        state, serving, taken = self.allocated(), 0, 0
+        own = (of_class.get("spec") or {}).get("selectors") or ()
+        selectors = [one["cel"]["expression"] for one in own]
+        state, serving, in_use = self.allocated(), 0, 0
         slices = list(self.slices.values())
         for pool in gather_pools(slices, slices, node, partitionable=True):
             for one in pool.slices:
@@ -407,8 +407,8 @@ class DeviceWorld:
                         continue
                     if all(_answers(device, expression) for expression in selectors):
                         serving += 1
-                        taken += state.holds(device.id)
-        return serving, taken
+                        in_use += state.holds(device.id)
+        return serving, in_use
 
     def claims_of(self, pod: Manifest, *, workload_claims: bool = False) -> list[Manifest]:
         """Return the claims of a pod, as they are in ``spec.resourceClaims``.

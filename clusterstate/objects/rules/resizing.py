@@ -123,10 +123,10 @@ def _without(whole: Manifest, overhead: resources.ResourceList) -> Manifest:
 
 def differs(new: Manifest, old: Manifest) -> bool:
     """Return whether two specs of a pod ask for different resources."""
-    return _stated(new) != _stated(old)
+    return _resources_of(new) != _resources_of(old)
 
 
-def _stated(spec: Manifest) -> tuple[Any, ...]:
+def _resources_of(spec: Manifest) -> tuple[Any, ...]:
     lists = [[one.get("resources") for one in spec.get(asking) or ()] for asking, _ in _LISTS]
     return spec.get("resources"), *lists
 

@@ -22,7 +22,7 @@ from clusterstate.objects.values.pod import (
 _HARD: Final = "DoNotSchedule"
 
 
-def stated(spec: PodSpec, reason: str) -> tuple[str, ...]:
+def terms_for(spec: PodSpec, reason: str) -> tuple[str, ...]:
     """Return the terms of a pod that a reason is about, sorted; empty where the reason says all."""
     find = _ABOUT.get(reason)
     return () if find is None else tuple(sorted(set(find(spec))))

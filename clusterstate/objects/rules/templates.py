@@ -14,10 +14,10 @@ def same_template(one: Manifest, other: Manifest) -> bool:
 
     Rule: ``equality.Semantic``, apimachinery ``api/equality/semantic.go``, v1.36.
     """
-    return one == other or _meant(one) == _meant(other)
+    return one == other or _canonical(one) == _canonical(other)
 
 
-def _meant(template: Manifest) -> Manifest:
+def _canonical(template: Manifest) -> Manifest:
     canonical = quantity_places.of_template(template)
     schema.drop_unknown_of(canonical, wire_types.PodTemplateSpec)
     name_account(canonical.get("spec") or {})

@@ -70,8 +70,8 @@ _STORAGE_CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 class Usage(msgspec.Struct, frozen=True):
     """The usage of an object by resource, and the facts that quota scopes look at.
 
-    ``stated`` is for each container of a pod what it states of ``COMPUTE``; empty where the pod
-    states it as a whole, and for other objects.
+    ``resource_names``: by container, which resources of ``COMPUTE`` it states; empty where the pod
+    itself states resources, and for other objects.
     """
 
     amounts: Mapping[str, Quantity] = NONE
@@ -81,7 +81,7 @@ class Usage(msgspec.Struct, frozen=True):
     cross_namespace: bool = False
     priority_class: str = ""
     attribute_classes: frozenset[str] = frozenset()
-    stated: tuple[frozenset[str], ...] = ()
+    resource_names: tuple[frozenset[str], ...] = ()
 
 
 NOTHING: Final = Usage()
@@ -207,7 +207,9 @@ def _of_class(class_spec: str) -> Usage:
         is_pod=True,
         best_effort=resources.qos_class(pod) == "BestEffort",
         cross_namespace=_crosses_namespaces(pod),
-        stated=() if resources.pod_level_resources_set(pod) else tuple(map(_stated, containers)),
+        resource_names=()
+        if resources.pod_level_resources_set(pod)
+        else tuple(map(_resource_names, containers)),
     )
 
 
@@ -221,7 +223,7 @@ def _compute(requests: ResourceList, limits: ResourceList) -> dict[str, Quantity
     return amounts
 
 
-def _stated(container: Container) -> frozenset[str]:
+def _resource_names(container: Container) -> frozenset[str]:
     resources = container.resources
     names = set()
     for name in _COMPUTE:

@@ -171,10 +171,10 @@ def ready_among(ids: Sequence[int]) -> set[int]:
     ):
         status = msgspec.json.decode(text.replace(document.SLOT, ""), type=_Lens).status
         conditions = () if status is None else status.conditions or ()
-        told = next((one.status for one in conditions if one.type == "Ready"), None)
-        if told is None:
+        ready = next((one.status for one in conditions if one.type == "Ready"), None)
+        if ready is None:
             silent[pod_id] = phase, node_name
-        elif told == "True":
+        elif ready == "True":
             found.add(pod_id)
     free = without_agent({node for _, node in silent.values()} - {""})
     return found | {

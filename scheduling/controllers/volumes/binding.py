@@ -195,18 +195,18 @@ def bound_volume(volume: Manifest, claim: Manifest) -> Manifest:
 
 def bound_claim(claim: Manifest, volume: Manifest) -> Manifest:
     """Return a claim's manifest bound to the volume: what it asks for, and what it has."""
-    spec, made = dict(claim["spec"]), claim
+    spec, new = dict(claim["spec"]), claim
     if not spec.get("volumeName"):
         spec["volumeName"] = volume["metadata"]["name"]
-        made = with_annotation(made, BOUND_BY_CONTROLLER, "yes")
-    made = with_annotation(made, BIND_COMPLETED, "yes")
+        new = with_annotation(new, BOUND_BY_CONTROLLER, "yes")
+    new = with_annotation(new, BIND_COMPLETED, "yes")
     status = {**(claim.get("status") or {}), "phase": BOUND}
     status["accessModes"] = volume["spec"].get("accessModes") or []
     if status.get("capacity") is None or (claim.get("status") or {}).get("phase") != BOUND:
         status["capacity"] = volume["spec"].get("capacity") or {}
     if attributes := volume["spec"].get("volumeAttributesClassName"):
         status["currentVolumeAttributesClassName"] = attributes
-    return {**made, "spec": spec, "status": status}
+    return {**new, "spec": spec, "status": status}
 
 
 def with_phase(manifest: Manifest, phase: str) -> Manifest:
@@ -223,12 +223,12 @@ def forgotten(volume: Manifest, forget: str) -> Manifest:
         return volume
     spec = dict(volume["spec"])
     reference = spec.pop("claimRef", None) or {}
-    made = {**volume, "spec": spec}
+    new = {**volume, "spec": spec}
     if forget == "uid":
-        kept = {k: v for k, v in reference.items() if k not in ("uid", "resourceVersion")}
-        spec["claimRef"] = kept
-        return made
-    return with_annotation(made, BOUND_BY_CONTROLLER, None)
+        claim_ref = {k: v for k, v in reference.items() if k not in ("uid", "resourceVersion")}
+        spec["claimRef"] = claim_ref
+        return new
+    return with_annotation(new, BOUND_BY_CONTROLLER, None)
 
 
 def with_provisioner(claim: Manifest, provisioner: str) -> Manifest:

@@ -133,12 +133,12 @@ def is_on(name: str) -> bool:
     return name in settings.CONTROLLERS
 
 
-def has_work(seen: PendingWork, now: datetime) -> bool:
+def has_work(pending: PendingWork, now: datetime) -> bool:
     """Return whether anything was written, or a time has come."""
     if not any(map(is_on, NAMES)):
         return False
-    due = seen.states.get(NAME, {}).get(_DUE)
-    return seen.is_behind(NAME) or (due is not None and document.parse_time(due) <= now)
+    due = pending.states.get(NAME, {}).get(_DUE)
+    return pending.is_behind(NAME) or (due is not None and document.parse_time(due) <= now)
 
 
 def follow(now: datetime) -> int:
@@ -148,9 +148,9 @@ def follow(now: datetime) -> int:
 
 
 def _run_pass(now: datetime) -> int:
-    cursor, kept = controller_state.cursor(NAME), stored_state(NAME)
+    cursor, stored = controller_state.cursor(NAME), stored_state(NAME)
     mark = changes.watermark()
-    due = kept.get(_DUE)
+    due = stored.get(_DUE)
     waits = due is None or document.parse_time(due) > now
     written = 0
     if cursor is None:
@@ -167,9 +167,9 @@ def _run_pass(now: datetime) -> int:
         one = _Pass(now, _kept, pods)
         one.run()
         written, _kept.pods = one.written, pods
-        wanted = {} if one.due_at is None else {_DUE: one.due_at.isoformat()}
-        if wanted != kept:
-            controller_state.set_state(NAME, wanted)
+        state = {} if one.due_at is None else {_DUE: one.due_at.isoformat()}
+        if state != stored:
+            controller_state.set_state(NAME, state)
     if cursor is None or mark > cursor:
         controller_state.set_cursor(NAME, mark)
     if written:
@@ -185,15 +185,15 @@ def _named(kind: str) -> Named:
 class _Pass:
     """One look at everything."""
 
-    def __init__(self, now: datetime, kept: _StorageCache, pods: list[ClaimingPod]) -> None:
+    def __init__(self, now: datetime, cache: _StorageCache, pods: list[ClaimingPod]) -> None:
         self.now = now
         self._pods = pods
         self.written = 0
         self.due_at: datetime | None = None
         self.occurrences: list[Occurrence] = []
-        self.claims = dict(kept.found[_CLAIM])
-        self.volumes = {name: one for (_, name), one in kept.found[_VOLUME].items()}
-        self.classes = {name: one for (_, name), one in kept.found[_CLASS].items()}
+        self.claims = dict(cache.found[_CLAIM])
+        self.volumes = {name: one for (_, name), one in cache.found[_VOLUME].items()}
+        self.classes = {name: one for (_, name), one in cache.found[_CLASS].items()}
         self.world = binding.VolumeState(
             binding.index(self.claims),
             {name: msgspec.convert(one, PersistentVolume) for name, one in self.volumes.items()},
@@ -251,15 +251,15 @@ class _Pass:
         return decode_object(last.manifest)
 
     def _write_claim(self, key: ClaimKey, change: Change) -> None:
-        made = self._write(_CLAIM, self.claims[key], change)
-        if made is not None:
-            self.claims[key] = made
-            self.world.claims[key] = msgspec.convert(made, PersistentVolumeClaim)
+        written = self._write(_CLAIM, self.claims[key], change)
+        if written is not None:
+            self.claims[key] = written
+            self.world.claims[key] = msgspec.convert(written, PersistentVolumeClaim)
 
     def _write_volume(self, name: str, change: Change) -> None:
-        made = self._write(_VOLUME, self.volumes[name], change)
-        if made is not None:
-            self._know(made)
+        written = self._write(_VOLUME, self.volumes[name], change)
+        if written is not None:
+            self._know(written)
 
     def _know(self, volume: Manifest) -> None:
         name = volume["metadata"]["name"]
@@ -335,8 +335,8 @@ class _Pass:
         elif found.volume is not None:
             with transaction.atomic():
                 try:
-                    made = objects.create(_VOLUME, "", found.volume, now=self.now)
-                    self._know(decode_object(made.manifest))
+                    stored = objects.create(_VOLUME, "", found.volume, now=self.now)
+                    self._know(decode_object(stored.manifest))
                 except AlreadyExists:
                     return  # it is read in the next pass
                 self._bind(key, found.volume["metadata"]["name"])
@@ -357,9 +357,9 @@ class _Pass:
     @staticmethod
     def _failed(count: int, claim: Manifest) -> Manifest:
         """Return a claim that failed so often: the scheduler chooses a node again."""
-        made = with_annotation(claim, FAILED, str(count))
-        made = with_annotation(made, SINCE, None)
-        return binding.with_phase(with_annotation(made, SELECTED_NODE, None), PENDING)
+        new = with_annotation(claim, FAILED, str(count))
+        new = with_annotation(new, SINCE, None)
+        return binding.with_phase(with_annotation(new, SELECTED_NODE, None), PENDING)
 
     def _of_class(self, name: str) -> list[Manifest]:
         return [
@@ -395,7 +395,7 @@ class _Pass:
 
     def _publish_capacities(self) -> None:
         """Say what the hollow driver has room for, where a class says how much that is."""
-        wanted: dict[ClaimKey, Manifest] = {}
+        desired: dict[ClaimKey, Manifest] = {}
         of_driver = [
             one for one in self.classes.values() if one.get("provisioner") == HOLLOW_PROVISIONER
         ]
@@ -404,8 +404,8 @@ class _Pass:
             existing = self._of_class(of["metadata"]["name"])
             segments = {labels[label] for labels in self.nodes.values() if label in labels}
             for segment in sorted(segments) if label else [""]:
-                made = hollow.capacity_of(of, segment, existing, _CAPACITY_NAMESPACE)
-                wanted[_CAPACITY_NAMESPACE, made["metadata"]["name"]] = made
+                new = hollow.capacity_of(of, segment, existing, _CAPACITY_NAMESPACE)
+                desired[_CAPACITY_NAMESPACE, new["metadata"]["name"]] = new
         if of_driver:
             self._create("CSIDriver", "", _DRIVER)
         kind = "CSIStorageCapacity"
@@ -414,13 +414,13 @@ class _Pass:
             for key, one in _named(kind).items()
             if _OWN_LABEL in (one["metadata"].get("labels") or {})
         }
-        for key, made in wanted.items():
-            known = stored.get(key)
-            if known is None:
-                self._create(kind, _CAPACITY_NAMESPACE, made)
-            elif any(known.get(name) != made.get(name) for name in _CAPACITY_FIELDS):
-                self._write(kind, known, partial(_with_capacity, made))
-        for namespace, name in stored.keys() - wanted.keys():
+        for key, new in desired.items():
+            old = stored.get(key)
+            if old is None:
+                self._create(kind, _CAPACITY_NAMESPACE, new)
+            elif any(old.get(name) != new.get(name) for name in _CAPACITY_FIELDS):
+                self._write(kind, old, partial(_with_capacity, new))
+        for namespace, name in stored.keys() - desired.keys():
             self._delete(kind, namespace, name)
 
     def _create(self, kind: str, namespace: str, manifest: Manifest) -> None:
@@ -518,7 +518,7 @@ class _Pass:
         """Have volumes attached where pods use them. Rule: volume/attachdetach, pkg/volume/csi."""
         kind = "VolumeAttachment"
         drivers = {name: one for (_, name), one in _named("CSIDriver").items()}
-        wanted: dict[str, Manifest] = {}
+        desired: dict[str, Manifest] = {}
         for pod in pods:
             if not pod.node_name or pod.node_name not in self.nodes:
                 continue
@@ -532,16 +532,16 @@ class _Pass:
                     continue
                 driver = drivers.get(csi["driver"]) or {}
                 if (driver.get("spec") or {}).get("attachRequired", True):
-                    made = _attachment(csi, bound_to["metadata"]["name"], pod.node_name)
-                    wanted[made["metadata"]["name"]] = made
+                    new = _attachment(csi, bound_to["metadata"]["name"], pod.node_name)
+                    desired[new["metadata"]["name"]] = new
         stored = {name: one for (_, name), one in _named(kind).items()}
-        for name, made in wanted.items():
+        for name, new in desired.items():
             if name not in stored:
-                self._create(kind, "", made)
+                self._create(kind, "", new)
         for name, one in stored.items():
-            if one["spec"]["attacher"] == HOLLOW_DRIVER and is_on(HOLLOW) and name in wanted:
+            if one["spec"]["attacher"] == HOLLOW_DRIVER and is_on(HOLLOW) and name in desired:
                 self._write(kind, one, _attached)
-            if name not in wanted and name.startswith(_ATTACHMENT):
+            if name not in desired and name.startswith(_ATTACHMENT):
                 self._delete(kind, "", name)
 
 
@@ -555,9 +555,9 @@ _DRIVER: Final[Manifest] = {
 }
 
 
-def _with_capacity(made: Manifest, stored: Manifest) -> Manifest:
-    kept = {key: value for key, value in stored.items() if key not in _CAPACITY_FIELDS}
-    return kept | {name: made[name] for name in _CAPACITY_FIELDS if name in made}
+def _with_capacity(new: Manifest, stored: Manifest) -> Manifest:
+    others = {key: value for key, value in stored.items() if key not in _CAPACITY_FIELDS}
+    return others | {name: new[name] for name in _CAPACITY_FIELDS if name in new}
 
 
 def _attached(attachment: Manifest) -> Manifest:

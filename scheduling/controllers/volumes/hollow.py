@@ -138,15 +138,15 @@ def attempt(
     failed = failures(claim)
     if failed < parameters.failures:
         return Attempt(failure=f"the hollow driver fails {failed + 1} times, as the class says")
-    wanted = quantity_of(_request(claim))
-    if parameters.largest is not None and wanted > parameters.largest:
+    size = quantity_of(_request(claim))
+    if parameters.largest is not None and size > parameters.largest:
         return Attempt(failure=f"the largest volume of the class has {parameters.largest}")
-    known = list(volumes)
+    all_volumes = list(volumes)
     for segment in segments:
-        free = room(parameters, segment, known)
-        if free is None or free >= wanted:
-            made = _volume(claim, of, parameters.topology_key, segment)
-            return Attempt(volume=made)
+        free = room(parameters, segment, all_volumes)
+        if free is None or free >= size:
+            volume = _volume(claim, of, parameters.topology_key, segment)
+            return Attempt(volume=volume)
     return Attempt(failure="no segment has room for the volume")
 
 
@@ -157,7 +157,7 @@ def _request(claim: Manifest) -> Any:
 def _volume(claim: Manifest, of: Manifest, key: str, segment: str) -> Manifest:
     meta, spec = claim["metadata"], claim["spec"]
     name = f"pvc-{meta['uid']}"
-    made: Manifest = {
+    volume_spec: Manifest = {
         "capacity": {STORAGE: _request(claim)},
         "accessModes": spec.get("accessModes") or [],
         "persistentVolumeReclaimPolicy": of.get("reclaimPolicy") or "Delete",
@@ -173,18 +173,18 @@ def _volume(claim: Manifest, of: Manifest, key: str, segment: str) -> Manifest:
         "csi": {"driver": HOLLOW_DRIVER, "volumeHandle": name},
     }
     if options := of.get("mountOptions"):
-        made["mountOptions"] = options
+        volume_spec["mountOptions"] = options
     if attributes := spec.get("volumeAttributesClassName"):
-        made["volumeAttributesClassName"] = attributes
+        volume_spec["volumeAttributesClassName"] = attributes
     if key and segment:
         expression = {"key": key, "operator": "In", "values": [segment]}
         terms = [{"matchExpressions": [expression]}]
-        made["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+        volume_spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": name, "annotations": {PROVISIONED_BY: HOLLOW_DRIVER}},
-        "spec": made,
+        "spec": volume_spec,
     }
 
 
@@ -196,7 +196,7 @@ def capacity_of(
     free = room(parameters, segment, volumes)
     name = of["metadata"]["name"]
     selector = {"matchLabels": {parameters.topology_key: segment}} if segment else {}
-    made: Manifest = {
+    capacity: Manifest = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSIStorageCapacity",
         "metadata": {
@@ -207,12 +207,12 @@ def capacity_of(
         "storageClassName": name,
         "nodeTopology": selector,
     }
-    made["capacity"] = _ANY if free is None else str(free if free.sign > 0 else _ZERO)
+    capacity["capacity"] = _ANY if free is None else str(free if free.sign > 0 else _ZERO)
     if parameters.largest is not None:
-        made["maximumVolumeSize"] = str(
+        capacity["maximumVolumeSize"] = str(
             parameters.largest if free is None or parameters.largest < free else free
         )
-    return made
+    return capacity
 
 
 def _dns(text: str) -> str:
