@@ -131,7 +131,7 @@ def read(path: str, method: str = "", accept: str = "", has_token: bool = True) 
 
 @remembered(4096)
 def _of_path(path: str) -> Route:
-    """Return what a path is for, whoever asks; most requests are about paths that came before."""
+    """Return the route of a path, cached: most requests repeat earlier paths."""
     if not path.startswith(("/api/", "/apis/")):
         return Route()
     found = split(path)

@@ -105,7 +105,7 @@ _MAX_UINT64: Final = 2**64 - 1
 _MOST_SHOWN: Final = 1000
 """Letters of an object that a patch made which are shown in a refusal."""
 _MOST_TOLD: Final = 100
-"""This many mistakes of one body are told in a refusal (sigs.k8s.io/json, ``saveStrictError``)."""
+"""A refusal names this many mistakes of a body (sigs.k8s.io/json, ``saveStrictError``)."""
 
 
 class Twice(msgspec.Struct, frozen=True):

@@ -68,7 +68,7 @@ _THERE: Final = {
 }
 """What Kubernetes calls a part."""
 _OF_LIFE: Final = ("log", *(one for one in _THERE if one not in ("informer-sync", "shutdown")))
-"""What ``/livez`` and ``/healthz`` tell of as well; whoever answers is alive all the same."""
+"""Parts that ``/livez`` and ``/healthz`` name as well; they fail neither."""
 
 
 NO_ANSWER: Final = "does not answer"

@@ -38,7 +38,7 @@ _OTHER_PATHS = frozenset(
         "/static", "/docs", "/.well-known", "/openid",
     }
 )  # fmt: skip
-"""Paths without a resource that are told apart, by their beginning."""
+"""Prefixes of the paths without a resource that have series of their own."""
 _COMPONENT = "apiserver"
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 

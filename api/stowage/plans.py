@@ -110,7 +110,7 @@ class PlansViewSet(OwnViewSet):
         return replies.reply(MadeManifests(KIND, items, {}))
 
     def retrieve(self, request: Request, name: str) -> Response:
-        """Return a plan, and how far it is carried out.
+        """Return a plan with the progress of its operation.
 
         A user who may not list all pods sees neither the pods that leave nor why steps failed.
         """
@@ -169,7 +169,7 @@ class PlansViewSet(OwnViewSet):
         return replies.reply(manifest(stored, reader=self.user), status=201)
 
     def _operated(self, plan: StoredPlan) -> Response:
-        """Return how far a plan is carried out, without the details of its prediction."""
+        """Return the progress of a plan's operation, without the details of its prediction."""
         named = naming.reads_all(self.user)
         shown = manifest(plan, brief=True, named=named, reader=self.user)
         return replies.reply(shown, status=201)
@@ -353,7 +353,7 @@ def differences(before: Manifest, after: Manifest, holding: str) -> Iterator[Man
 
 
 def _essence(part: str, entry: Manifest | None, holding: str) -> Manifest | None:
-    """Return of what is told about a pod what must not change."""
+    """Return the part of a prediction about a pod that must stay the same."""
     if entry is None:
         return None
     if part == "placed":

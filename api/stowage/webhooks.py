@@ -1,4 +1,4 @@
-"""Webhooks: ``webhooks`` of the group ``stowage.dev``, by which programs are told of events.
+"""Webhooks: ``webhooks`` of the group ``stowage.dev``, which deliver events to programs.
 
 ``spec.secret`` is written and never read: an answer says whether there is one. Whoever makes a
 webhook has its events sent elsewhere, so they need the right to watch what it tells of, too.

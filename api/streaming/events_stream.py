@@ -161,7 +161,7 @@ class Teller:
         self._source = source
 
     def messages(self, events: Sequence[Event]) -> list[Message]:
-        """Return what the client wants to be told of these events."""
+        """Return the messages for the client about these events."""
         chosen = [event for event in events if self._concerns(event)]
         if self._filters.only_latest:
             chosen = streams.latest(chosen)

@@ -189,7 +189,7 @@ _IN_PROTOBUF: Final = {
 
 
 _LEFT: Final = b"LEFT"
-"""The object ceased to match: the watch is told that it was deleted, as it was until then."""
+"""The object no longer matches: the watch gets DELETED with the object's last matching state."""
 
 
 class Filter:
@@ -247,7 +247,7 @@ class Filter:
 
 
 class Writer:
-    """Turns events into the lines of one watch; ``sent`` is told how many."""
+    """Turns events into the lines of one watch; ``sent`` is called with their number."""
 
     def __init__(self, request: Request, sent: Callable[[int], object]) -> None:
         self._request = request

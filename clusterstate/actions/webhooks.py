@@ -1,4 +1,4 @@
-"""Subscriptions to events, and how far each was delivered.
+"""Subscriptions to events, and the progress of their delivery.
 
 Nothing is queued for a receiver: a webhook has a cursor in the change log, which moves when the
 receiver has accepted the events before it, in the same transaction as the line of the delivery log.
@@ -188,7 +188,7 @@ def suspend(one: Webhook, done: Try, *, now: datetime) -> None:
 
 
 def passed(one: Webhook, cursor: int, *, now: datetime, lost: int = 0) -> bool:
-    """Move on over changes that the webhook is not told of; False: it was moved meanwhile.
+    """Move the cursor past changes without notices; False: somebody else moved it meanwhile.
 
     Small steps are not written each time: that would be a write for every change of the cluster.
     """

@@ -34,7 +34,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def actor(self) -> Actor | None:
-        """Return who a change of this user's is made by; ``None``: whoever this thread acts for."""
+        """Return the actor of this user's changes; ``None``: the one for whom this thread acts."""
         return Actor(self.name, self.impersonator, self.request) if self.name else None
 
 

@@ -398,7 +398,7 @@ def keep_mark() -> bool:
 
 
 def window(cursor: int, mark: int, *, limit: int) -> int:
-    """Return how far to look at once: to the ``limit``-th change after ``cursor``, or to ``mark``.
+    """Return the end of a read: the ``limit``-th change after ``cursor``, or ``mark``.
 
     Revisions are not dense: after a crash they go on above a block of a million, in a new history
     above four thousand millions, and a follower that walked through such a gap in steps would never

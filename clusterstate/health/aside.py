@@ -1,4 +1,4 @@
-"""Reads of what followers of the change log set aside, and of how far they lag.
+"""Reads what followers of the change log set aside, and how far they lag.
 
 ``/readyz`` and ``/metrics`` ask here. ``actions.loops.aside`` writes.
 """

@@ -1,4 +1,4 @@
-"""Whether the work is done, on whatever host: how far the loops are, and what holds up the log.
+"""Whether the work is done, on any host: progress of the loops, and what holds up the log.
 
 ``/readyz`` and ``/metrics`` ask here. A row of ``loop_progress`` is written by the loop itself,
 after its work, on the database's clock.

@@ -81,7 +81,7 @@ class DecisionTable(models.Model):
 
 
 class Scheduler(models.Model):
-    """A row for each scheduler by its number; ``epoch`` counts how often it began anew."""
+    """A row for each scheduler by its number; ``epoch`` counts its starts."""
 
     id = models.SmallIntegerField(primary_key=True)
     epoch = models.BigIntegerField(default=0)
@@ -126,7 +126,7 @@ class ConfigurationUse(models.Model):
 
 
 class DecisionCheck(models.Model):
-    """A decision that was made again from rows (`scheduling.processes.decision_checks`).
+    """A decision that was verified by deciding again (`scheduling.processes.decision_checks`).
 
     ``result`` is ``same``, ``differs`` or ``impossible``. ``details`` says in what the decisions
     differ, or why the decision could not be made again.

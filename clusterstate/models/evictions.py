@@ -1,4 +1,4 @@
-"""Eviction timers, how far each controller has followed the log, and when agents were heard of."""
+"""Eviction timers, the controllers' cursors in the log, and the last heartbeats of agents."""
 
 from django.db import models
 

@@ -1,4 +1,4 @@
-"""Plans: what was asked, what was predicted, and how far carrying it out has come."""
+"""Plans: the document, the prediction, and the progress of the operation."""
 
 from django.db import models
 

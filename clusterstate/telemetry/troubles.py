@@ -15,7 +15,7 @@ from clusterstate.telemetry.logs import Logger
 QUIET_SECONDS: Final = 60.0
 """Between two lines about the same trouble."""
 _REASONS: Final = 32
-"""Reasons that are remembered at a time; of more the oldest one is told once more."""
+"""Number of reasons that are remembered; the oldest makes room, and is then logged again."""
 
 
 class Trouble:

@@ -246,7 +246,7 @@ def _progress_key(name: str, document: object) -> str:
 
 
 def progress(name: str, document: object) -> Progress | None:
-    """Return how far an advisor is with a question, ``None`` where none has said so lately.
+    """Return the progress of a question, ``None`` where no advisor has reported any lately.
 
     Of several askers of the same question each sees the latest progress of any. Asks Redis once.
     """
@@ -258,7 +258,7 @@ def progress(name: str, document: object) -> Progress | None:
 
 
 def teller(name: str, document: object) -> Callable[[str, float], None]:
-    """Return a function that publishes how far a question is, four times a second at most.
+    """Return a function that publishes the progress of a question, at most four times a second.
 
     An answer never fails because its progress cannot be published.
     """

@@ -59,7 +59,7 @@ _CONTROLLERS: tuple[type[ReplicationController | ReplicaSet | StatefulSet], ...]
 
 
 class ReplayedDecision(msgspec.Struct, frozen=True):
-    """A decision made again, on what, and in which points it differs from the record."""
+    """A repeated decision, its input, and its differences from the record."""
 
     decision: Decision
     differences: tuple[str, ...]
@@ -168,7 +168,7 @@ def refused_later(record: Record) -> bool:
 
 
 def make_again(record: Record, *, full: bool = True) -> ReplayedDecision:
-    """Return the decision made again in the world of that time. Queries some fifteen times.
+    """Return the decision repeated on the cluster of that time. Queries about fifteen times.
 
     ``full``: with the table of every node by every plugin.
 

@@ -53,7 +53,7 @@ DEFAULT_LIMIT: Final = 500
 MOST: Final = 10_000
 
 _LOOKED_AT: Final = 5_000
-"""Of so many waiting pods, the first of the queue, those are chosen that remedies may free."""
+"""Waiting pods at the head of the queue of which remedies count those that they would free."""
 _MOST_KEPT: Final = 8
 _MOST_MADE_ROOM: Final = 20
 """Nodes on which it is tried whether moving pods lets another one in."""

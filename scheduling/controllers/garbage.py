@@ -95,7 +95,7 @@ class _Graph:
         return found
 
     def drop(self, item: _Item) -> None:
-        """Forget an item, as before its owners are stated anew."""
+        """Forget an item, such as one whose owners are added again afterwards."""
         for owner in self.owners.pop(item, ()):
             self.owned[owner].discard(item)
             self._forget_if_alone(owner)

@@ -46,7 +46,7 @@ _LOOK_SECONDS = 1.0
 _LISTEN_SECONDS = 2.0
 _GATHER_SECONDS = wake.WORKLOADS_GATHER_SECONDS
 _PROMPT_SHARE = 4.0
-"""How often as long as the last pass took controllers rest before news makes them begin anew."""
+"""Controllers rest for this multiple of their last pass before a change starts the next one."""
 _EARLY = 0.9
 """The share of its period after which a duty is due: a pause of a second may end a little early."""
 _TRIM_SECONDS = 60.0
@@ -151,7 +151,7 @@ class Controllers:
 
 
 class _News:
-    """Ends the pause of a loop when somebody wrote a workload, on a thread of its own."""
+    """A thread that ends the pause of a loop when a workload was written."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop

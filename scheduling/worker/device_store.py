@@ -56,7 +56,7 @@ class DeviceStore:
 
     @staticmethod
     def _give_up(claims: list[Manifest], user: Manifest, now: datetime) -> None:
-        """Give the devices back that were found for the pod: it is tried anew, with others."""
+        """Free the devices that were found for the pod: it is tried again, with others."""
         with transaction.atomic():
             for claim in claims:
                 if ALLOCATED_HERE in claim:

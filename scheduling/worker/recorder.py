@@ -36,7 +36,7 @@ _AT_ONCE = 2000
 _WORTH_COLUMNS = 64
 """Shorter runs are written out and recorded together with their neighbours."""
 _TABLES_AT_ONCE = 32
-"""Full tables per batch: each costs a millisecond at 5,000 nodes, and can be made again."""
+"""Full tables per batch: each costs a millisecond at 5,000 nodes, and can be recomputed."""
 _TABLES_KEPT = 256
 """Full tables of earlier batches, for refusals that still hold (``engine.reference.refusals``)."""
 

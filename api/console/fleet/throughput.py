@@ -82,7 +82,7 @@ def _x(one: Minute, now: datetime) -> float:
 
 
 def _level(value: float) -> float:
-    """Return how far below the top a wait lies; what the scale does not reach lies at its end."""
+    """Return the y coordinate of a wait, from the top; waits beyond the scale lie at its end."""
     power = min(max(log10(value) if value > 0 else _LOW, _LOW), _HIGH)
     return _short(HEIGHT * (_HIGH - power) / (_HIGH - _LOW))
 

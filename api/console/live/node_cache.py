@@ -98,7 +98,7 @@ class _Keeper:
         self._show()
 
     def _follow(self, mark: int) -> bool:
-        """Read what changed; return False where all of it is to be read anew."""
+        """Read what changed; return False if everything has to be read again."""
         names: set[str] = set()
         cursor = self._cursor
         try:

@@ -20,7 +20,7 @@ from clusterstate.processes import memory
 from scheduling.answers import advisor
 
 EVERY_SECONDS: Final = 3.0
-"""An answer from before the last change is given out for so long."""
+"""For this many seconds an answer is used although something has changed since."""
 _LONGEST_SECONDS: Final = 15.0
 """One that nothing has changed since, too: waiting pods come to the end of their backoff."""
 
@@ -92,7 +92,7 @@ class SharedQuestion:
         memory.when_replaced(self.forget)
 
     def forget(self) -> None:
-        """Ask anew the next time."""
+        """Drop the cached answer."""
         self._cached = None
 
     def answer(self, document: Any) -> Answer:

@@ -69,9 +69,9 @@ _RIGHTS_SECONDS: Final = 0.7
 """How old what is known of a session may be: with the policy's own second, a stream ends within two
 seconds when its session ends or the person loses a right."""
 _LOOKED_UP_SECONDS: Final = 10.0
-"""After so long a session is looked up once more, whatever its rows say: one ends by being idle."""
+"""A session is looked up again after this time even if its rows are the same: it may be idle."""
 _SIGN_SECONDS: Final = 5.0
-"""After so long without news a page is told that the stream is alive."""
+"""After this many seconds without events the stream sends a sign of life."""
 _KEPT: Final = 50_000
 _MOST_SHOWN: Final = 100
 _SHOWN: Final = re.compile(r"([^:@]*)([:@]?)(.*)")
@@ -92,7 +92,7 @@ _HEADERS: Final = [
 
 
 class Digest(msgspec.Struct, frozen=True, gc=False):
-    """One change, as pages are told of it."""
+    """One change, as it is sent to pages."""
 
     revision: int
     kind: str
@@ -116,7 +116,7 @@ class Tape:
         self._digests: list[Digest] = []
 
     def begin(self, position: int) -> None:
-        """Start anew at a revision."""
+        """Start again at a revision."""
         self.floor = self.position = position
         self._revisions, self._digests = [], []
 
@@ -257,7 +257,7 @@ class _Follower:
                 await event.wait()
 
     def forget(self) -> None:
-        """Begin anew: the rows are another history's."""
+        """Start again, because the database has another history now."""
         self._anew.set()
 
     def _began(self, tape: Tape, position: int) -> None:
@@ -560,7 +560,7 @@ async def _tell(
 
 
 def rest_of(pause: float) -> float:
-    """Return how long a page is told nothing after news, by how long it waits between two looks.
+    """Return the seconds without events after one, by the pause between two requests of the page.
 
     While few pages are open each hears at once of what it has not looked at yet.
     """

@@ -56,7 +56,7 @@ def here(request: HttpRequest) -> HttpResponse:
 
 
 def _begin(request: HttpRequest, person: User) -> HttpResponse:
-    """Make a secret for somebody who gives the password once more: a session may be left open."""
+    """Create a secret after the password is given again: another person may use an open session."""
     password = request.POST.get("password", "")
     if authenticate(request, username=person.get_username(), password=password) != person:
         return _show(request, person, problem="The password is wrong.")

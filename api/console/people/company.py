@@ -54,7 +54,7 @@ _KEPT_SECONDS: Final = 600.0
 _AWAY_SECONDS: Final = 2.0
 """So long a provider that did not answer is not asked again: each question may hold a thread."""
 _PATIENCE: Final = 600
-"""How many seconds somebody may take at the provider."""
+"""Seconds that a person may take to sign in at the provider."""
 _BACKEND: Final = "django.contrib.auth.backends.ModelBackend"
 _METADATA: Final = "/.well-known/openid-configuration"
 

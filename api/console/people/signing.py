@@ -76,7 +76,7 @@ class SignIn(LoginView):
 
 
 def code(request: HttpRequest) -> HttpResponse:
-    """Ask for the code of somebody whose password was right, and sign in by it."""
+    """Ask for the second factor after the right password, and sign in with it."""
     waits = request.session.get(_WAITS) or {}
     person = User.objects.filter(pk=waits.get("person", 0), is_active=True).first()
     if person is None or time.time() > waits["until"] or not _is_password_of(person, waits):

@@ -183,7 +183,7 @@ def _start(request: HttpRequest) -> str:
 
 
 def _again(pod: Manifest) -> Manifest:
-    """Return a pod as somebody could have written it, under another name."""
+    """Return a pod as a manifest to create, with another name."""
     metadata = {key: pod["metadata"][key] for key in _KEPT if pod["metadata"].get(key)}
     metadata["name"] = f"{metadata['name'][:240]}-again"
     spec = {key: value for key, value in pod["spec"].items() if key not in _GIVEN_BY_SERVER}

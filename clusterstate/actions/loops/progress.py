@@ -1,4 +1,4 @@
-"""Writes how far a loop has come, for all processes to read (``health.progress``).
+"""Writes the progress of a loop, for all processes to read (``health.progress``).
 
 A loop has a ``Reporter`` and tells by it what it has done, also from inside work that takes long,
 and from threads that do a part of it. The row is written once a second at most; what was told

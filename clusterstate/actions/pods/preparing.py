@@ -45,7 +45,7 @@ class PreparedPod(msgspec.Struct):
     spec: str
     class_id: int | None
     actor: Actor | None = None
-    """Who creates it; ``None``: whoever this thread acts for."""
+    """The user who creates it; ``None``: the one for whom this thread acts."""
 
 
 class _Template(msgspec.Struct, frozen=True):

@@ -85,7 +85,7 @@ class NewVersion(msgspec.Struct, frozen=True):
         return bool(is_leaving) and not kind.strategy.is_kept(self.new)
 
     def stored(self, revision: int) -> StoredObject:
-        """Return what the version's author is told of it."""
+        """Return the version as an answer to its author."""
         row = self.row
         body = transactions.written_json(self.text, revision, self.slots, before=row.revision)
         return StoredObject(body, revision, [*self.warnings], row.uid)

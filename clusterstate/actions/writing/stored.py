@@ -49,7 +49,7 @@ class LockedRow(msgspec.Struct):
     phase: str = ""
     nominated_node_name: str = ""
     actor: Actor | None = None
-    """Who changes it; ``None``: whoever this thread acts for."""
+    """The user who changes it; ``None``: the one for whom this thread acts."""
 
     def manifest(self) -> Manifest:
         """Return the stored manifest, decoded afresh; the caller may change it."""

@@ -1,4 +1,4 @@
-"""CertificateSigningRequest: who asks is what the service knows, not what the request says.
+"""CertificateSigningRequest: the requester is the authenticated user, not what the body says.
 
 A signer reads ``spec.username`` and the like to decide whom a certificate is for, so a new request
 has there who sent it, and nothing else. When a condition was set is filled in where a client leaves
@@ -12,7 +12,7 @@ _ASKED_BY = ("username", "uid", "groups", "extra")
 
 
 def admit(request: Request) -> None:
-    """Put who asks into a new request."""
+    """Write the requesting user into a new request."""
     if request.operation != CREATE:
         return
     user = request.user

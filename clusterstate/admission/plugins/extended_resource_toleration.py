@@ -1,4 +1,4 @@
-"""ExtendedResourceToleration: who asks for special hardware tolerates its taint (R125).
+"""ExtendedResourceToleration: a pod that requests special hardware tolerates its taint (R125).
 
 Rule: plugin/pkg/admission/extendedresourcetoleration/admission.go, v1.36.
 """

@@ -118,7 +118,7 @@ def sync_owner(
 
 
 def _reserve(pod: Manifest, claims: Mapping[str, Manifest], outcome: Outcome) -> None:
-    """Reserve allocated claims for a pod that somebody bound without the scheduler."""
+    """Reserve allocated claims for a pod that a client bound without the scheduler."""
     for entry in pod["spec"].get("resourceClaims") or ():
         try:
             name, must_own = claim_name(pod, entry)

@@ -1,4 +1,4 @@
-"""How the devices of a ResourceClaim's status are told apart.
+"""The identity of devices in a ResourceClaim's status.
 
 Rule: k8s.io/dynamic-resource-allocation/structured, ``MakeSharedDeviceID``, v1.36.
 """

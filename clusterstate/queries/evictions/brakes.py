@@ -143,7 +143,7 @@ ORDER BY 2
 
 
 def shares(now: datetime, *, least: int) -> list[Share]:
-    """Return the zones, namespaces and owners of which so many pods leave within a minute.
+    """Return zones, namespaces and owners of which ``least`` pods or more leave within a minute.
 
     Pods that leave for a taint, that are due, and those that were evicted, or whose eviction was
     asked for, in the last minute.

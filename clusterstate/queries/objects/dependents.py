@@ -248,7 +248,7 @@ _NAMES_IT: Final = "SELECT p.id FROM pod p JOIN document d ON d.id = p.document_
 def pods_of(
     owner: Owner, class_ids: Sequence[int], since: int, *, live: bool, limit: int
 ) -> list[int]:
-    """Return ids of pods that name the owner, the oldest first, at most so many. Queries once.
+    """Return ids of pods that name the owner, the oldest first, up to a limit. Queries once.
 
     Looked at are pods of these classes, and those that changed since a revision: one whose class
     changed since it was remembered is found as well. ``live``: only those that are not being

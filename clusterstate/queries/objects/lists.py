@@ -49,7 +49,7 @@ _EXPIRED_CONTINUE = (
     " first chunk was returned and now may show up in the list."
 )
 CONTINUE_SECONDS: Final = 300.0
-"""How long a client may take over the pages of a list before it is told that what it reads is old:
+"""Seconds that a client may take for the pages of a list before its token is too old:
 kube-apiserver's ``--etcd-compaction-interval``."""
 
 

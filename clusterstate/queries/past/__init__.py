@@ -69,7 +69,7 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 def reach() -> Reach:
-    """Return how far back the past is known. Queries once."""
+    """Return the beginning of the known past. Queries once."""
     row = sql.fetch_one(_SINCE)
     if row is None:
         return Reach(0, 0, None)
@@ -78,7 +78,7 @@ def reach() -> Reach:
 
 
 def require(revision: int) -> Reach:
-    """Return how far back the past is known, if a revision lies within. Queries once.
+    """Return the beginning of the known past, if a revision lies after it. Queries once.
 
     Raises:
         Expired: the revision is older than everything that is known.

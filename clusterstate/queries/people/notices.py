@@ -31,7 +31,7 @@ CHANGE: Final = "change"
 TYPES: Final = (BIND, UNSCHEDULABLE, EVICT, PREEMPT, PLAN, BRAKE, CHANGE)
 """What a subscriber may ask for."""
 OF_EVENTS: Final = {PLAN: "Plan", BRAKE: "Brake"}
-"""Those that are told by Events of the service's own, by the kind that these are about."""
+"""Types that the service's own Events report, with the kind of the object involved."""
 OF_PODS: Final = frozenset({BIND, UNSCHEDULABLE, EVICT, PREEMPT})
 """Those that are about pods only, and need the state before the change."""
 
@@ -134,7 +134,7 @@ _VERBS: Final = {ADDED: "ADDED", MODIFIED: "MODIFIED", DELETED: "DELETED"}
 
 
 def _began_to_wait(change: Change) -> bool:
-    """Return whether a pod was found to fit nowhere, or is told another reason than before.
+    """Return whether a pod was found to fit nowhere, or for another reason than before.
 
     A change of the spec writes into the condition for which generation it was made, and that alone.
     """

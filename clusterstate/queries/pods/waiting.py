@@ -29,7 +29,7 @@ class WaitingPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class Subject(msgspec.Struct, frozen=True, gc=False):
-    """A pod of which somebody asks why it is where it is; ``stage`` is empty if it has a node."""
+    """A pod whose placement is to be explained; ``stage`` is empty if it has a node."""
 
     id: int
     uid: str

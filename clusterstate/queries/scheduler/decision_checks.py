@@ -1,4 +1,4 @@
-"""Decisions that were made again from rows: which is the next one, and which came out differently.
+"""Decisions that are verified by deciding again: the next one, and those with another outcome.
 
 An advisor makes them (`scheduling.processes.decision_checks`).
 """

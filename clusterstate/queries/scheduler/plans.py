@@ -1,4 +1,4 @@
-"""Reading plans and how far their operations have come."""
+"""Reading plans and the progress of their operations."""
 
 from collections.abc import Sequence
 from datetime import datetime

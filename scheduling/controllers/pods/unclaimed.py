@@ -1,4 +1,4 @@
-"""Pods whose scheduler has no profile here: after a while they are told so.
+"""Pods whose scheduler has no profile here: after a while a condition says so.
 
 Another scheduler may serve the name and bind the pod within seconds, and Kubernetes says nothing of
 such a pod. So the condition comes late, and it changes nothing: a profile of that name takes the

@@ -76,7 +76,7 @@ _DUE: Final = "due"
 _CAPACITY_NAMESPACE: Final = "kube-system"
 _OWN_LABEL: Final = "stowage.dev/driver"
 _told: dict[str, str] = {}
-"""By uid what was last told of a claim, so that it is told once."""
+"""By uid the last event about a claim, so that each is recorded once."""
 memory.when_replaced(_told.clear)
 
 Change = Callable[[Manifest], Manifest]

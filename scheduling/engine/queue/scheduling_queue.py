@@ -33,7 +33,7 @@ from scheduling.framework.types import group_key
 _AT_ONCE = 2000
 """This many pods move in one call; each takes some microseconds."""
 _SPARE = 4096
-"""This many items may a heap hold beyond twice the number of pods before it is made anew."""
+"""A heap is rebuilt when it has this many items more than twice the number of pods."""
 
 
 class PriorityQueue:

@@ -178,7 +178,7 @@ class ClassColumns(NodeColumns):
         return found
 
     def forget_counters(self) -> None:
-        """Drop all counters; they are made again when they are asked for."""
+        """Drop all counters; each is rebuilt on its next use."""
         self._counters.clear()
         self._peers.forget_counters()
         self.peer_version += 1

@@ -61,6 +61,6 @@ class TouchedRows:
         return self._log, self._log_filled
 
     def _restart_log(self) -> None:
-        """Empty the log; readers of the old one must start anew."""
+        """Empty the log; its readers must start again from the rows."""
         self.log_start = self.log_end + 1
         self._log_filled = 0

@@ -83,7 +83,7 @@ class WarmState(Waking):
         # it then, or read the row.
         self._nominated_as_of: dict[int, int] = {}
         self.compatibility: Compatibility = NEWEST
-        """The version that the configuration in force names: whoever keeps the mirror says so."""
+        """The version that the configuration in force names; the owner of the mirror sets it."""
         self.configuration = 0
         """Revision of the configuration in force, by which refusals hold."""
         self.cursor = -1
@@ -138,7 +138,7 @@ class WarmState(Waking):
 
     @property
     def has_outgrown(self) -> bool:
-        """Whether the snapshot is to be built anew.
+        """Whether the snapshot has to be rebuilt.
 
         Its amounts are those of another version of Kubernetes than the configuration names now, or
         many of the known classes and resources are of pods that are gone.

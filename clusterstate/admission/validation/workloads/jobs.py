@@ -118,7 +118,7 @@ def _without_size(spec: Manifest) -> Manifest | None:
 
 
 def _may_be_redirected(spec: Manifest, status: Manifest) -> bool:
-    """Return whether a Job has no pods, and gets none before somebody resumes it.
+    """Return whether a Job has no pods, and gets none before it is resumed.
 
     Rule: ``validationOptionsForJob`` in pkg/registry/batch/job/strategy.go, v1.36, with
     MutableSchedulingDirectivesForSuspendedJobs and MutablePodResourcesForSuspendedJobs.
