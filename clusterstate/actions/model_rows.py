@@ -118,7 +118,7 @@ def _namespace_of(row: Any, manifest: Manifest) -> str:
 
 
 def _composed(row: Any, kind: Kind) -> Manifest:
-    """Return what the columns of a new row say."""
+    """Return the manifest that the columns of a new row describe."""
     compose = _COMPOSED.get(kind.name)
     if compose is None:
         raise NotByRow(
@@ -153,7 +153,7 @@ Edit = Callable[[Manifest, Any], None]
 
 
 def _set(*path: str) -> Edit:
-    """Return what sets a member of a manifest; ``None`` takes it away."""
+    """Return a function that sets a member of a manifest; ``None`` removes the member."""
 
     def edit(manifest: Manifest, value: Any) -> None:
         for step in path[:-1]:

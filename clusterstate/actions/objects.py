@@ -189,7 +189,7 @@ def update(
 
 
 def carry_out(kind: Kind, request: Update, *, now: datetime) -> StoredObject:
-    """Do what ``update`` says, and raise what it raises."""
+    """Carry out an ``Update``; see ``update``, also for errors."""
     writer = ResizingWriter() if request.subresource == "resize" else _writer(kind)
     return writer.update(kind, request, now)
 
@@ -229,9 +229,9 @@ def follow_with(follower: Follower, kinds: Iterable[str]) -> None:
 
 
 def follow_at_once(kind: Kind, namespace: str, name: str, now: datetime) -> None:
-    """Do what a client expects of a changed object by the time that it has its answer.
+    """Run the controllers' immediate work on a changed object, before its client is answered.
 
-    What follows is the controllers' business, which comes in as a function (``follow_with``).
+    The controllers register it as a function (``follow_with``).
     Nothing follows a rehearsal.
     """
     follower = _followers.get(kind.name)

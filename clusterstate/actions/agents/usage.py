@@ -44,9 +44,9 @@ _TOLD: Final[Mapping[str, Mapping[bool, tuple[str, str]]]] = {
 
 
 def report(node_name: str, manifest: Manifest, *, now: datetime) -> Report:
-    """Keep the report of a node's agent, declare what it means; return it as read.
+    """Store the report of a node's agent, set the node's conditions by it, and return it parsed.
 
-    One transaction: of one statement, and two writes more when pressure begins, goes on or ends.
+    One transaction: one statement, and two writes more while there is pressure or when it ends.
 
     Raises:
         NotFound: there is no such node.
@@ -123,7 +123,7 @@ def _with(conditions: list[Manifest], kind: str, *, is_true: bool, now: datetime
 
 
 def conclude(reported: NodeReport, outcome: dict[str, Any], *, now: datetime) -> None:
-    """Keep what was concluded from a report, unless a newer one came; that is judged next."""
+    """Store the outcome of a report, unless a newer report came, which is judged next."""
     sql.run(
         "UPDATE node_usage"
         " SET outcome = %s::text::jsonb"

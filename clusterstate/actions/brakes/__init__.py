@@ -57,9 +57,9 @@ memory.when_replaced(_counted.clear)
 
 
 def settle(found: Sequence[tuple[Share, float]], *, now: datetime) -> int:
-    """Make the brakes those of these shares, each with the limit that it exceeds; return how many.
+    """Set brakes for exactly these shares, each with the limit that it exceeds; return how many.
 
-    What was approved stays so until its hour is over, also while few pods or none are due.
+    An approval lasts an hour, even while few pods or none are due.
     """
     gone = sql.fetch(
         f"DELETE FROM brake WHERE (state = '{HELD}' AND (scope || '.' || name) <> ALL(%s))"
@@ -292,7 +292,7 @@ def _judge(pod: EvictionCandidate, names: Mapping[str, str], now: datetime) -> N
 
 
 def _others(scope: str, name: str, now: datetime, *, at_most: float) -> tuple[int, int]:
-    """Return ``others_leaving``, at most so many seconds old."""
+    """Return ``others_leaving``, cached for ``at_most`` seconds."""
     moment = time.monotonic()
     cached = _counted.get((scope, name))
     if cached is not None and moment - cached[0] < at_most:

@@ -38,7 +38,7 @@ def delete_collection(
 ) -> int:
     """Delete what the selectors match; return how many objects were deleted or begin to go.
 
-    What becomes of each is what deleting it alone would do. Objects that were created meanwhile
+    Each object is deleted as if alone. Objects that were created meanwhile
     stay, and those that vanish meanwhile are passed over. ``enough`` is asked between transactions;
     when it returns true the rest stays. Of a dry run each transaction is rolled back. ``most``: how
     many objects of those that match, the first of their list.

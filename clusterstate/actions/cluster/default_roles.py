@@ -51,7 +51,7 @@ def _reconcile(kind: str, defaults: list[Manifest], now: datetime) -> list[str]:
 
 
 def _complete(kind: str, key: tuple[str, str], default: Manifest, now: datetime) -> None:
-    """Add to a stored object what it has to have."""
+    """Add to a stored object what the default has and it lacks."""
     namespace, name = key
     try:
         with transaction.atomic():
@@ -67,7 +67,7 @@ def _complete(kind: str, key: tuple[str, str], default: Manifest, now: datetime)
 
 
 class _OtherRole(Exception):
-    """A binding is to another role than it has to be."""
+    """A default binding refers to another role."""
 
 
 def _lacks(found: Manifest, default: Manifest) -> bool:

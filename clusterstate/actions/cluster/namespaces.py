@@ -75,13 +75,13 @@ _REMAINING: Final = f"""
 
 
 def _has_conditions(name: str) -> bool:
-    """Return whether something was left in a namespace before, which would be told for ever."""
+    """Return whether conditions of a namespace name remaining content and have to be cleared."""
     found = find_object("Namespace", "", name)
     return found is not None and bool((decode_object(found).get("status") or {}).get("conditions"))
 
 
 def _tell(name: str, kinds: Sequence[Kind], now: datetime) -> None:
-    """Write into the conditions of a namespace what of these kinds is left in it."""
+    """Write into the conditions of a namespace which objects of these kinds remain in it."""
     resources: list[str] = []
     finalizers: Counter[str] = Counter()
     for kind in kinds:

@@ -56,7 +56,7 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
 def about_own(
     kind: str, name: str, reason: str, message: str, *, component: str, type_: str = "Normal"
 ) -> Occurrence:
-    """Return what happened to a plan or a brake; its event is in ``default``."""
+    """Return the occurrence for a plan or a brake; its event is in namespace ``default``."""
     return Occurrence(
         kind=kind,
         api_version="stowage.dev/v1",

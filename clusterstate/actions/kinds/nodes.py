@@ -55,7 +55,7 @@ def rewrite_taints(node_id: int, old: Manifest, new: Manifest) -> None:
 
 
 class NodeWriter(Writer):
-    """Nodes come with the rows of their taints, and hold up binds that were decided before."""
+    """Writes nodes with the rows of their taints, under the placement lock that binds take."""
 
     def lock_before(self) -> None:
         """Take the placement lock shared: a bind that waits for it sees the change."""

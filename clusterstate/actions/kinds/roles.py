@@ -82,7 +82,7 @@ def _is_open(new: Manifest, old: Manifest | None, user: User) -> bool:
 
 
 def _substance(manifest: Manifest) -> Manifest:
-    """Return an object without what only says who keeps it."""
+    """Return an object without metadata that does not affect rights."""
     metadata: Mapping[str, object] = manifest["metadata"]
     substantial = {key: value for key, value in metadata.items() if key not in _UNIMPORTANT}
     return {**manifest, "metadata": substantial}

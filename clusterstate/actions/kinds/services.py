@@ -57,7 +57,7 @@ memory.when_replaced(_known.clear)
 
 
 def _pool() -> addresses.Pool:
-    """Return what is free, until the transaction ends. Queries two or three times."""
+    """Return the free addresses and ports, locked until the transaction ends. Queries 2-3 times."""
     sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.SERVICES,))
     present = [row[0] for row in sql.fetch(_PRESENT)]
     before = dict(_known)
@@ -79,14 +79,14 @@ def _pool() -> addresses.Pool:
 
 
 class ServiceWriter(Writer):
-    """Gives new Services, and those whose type changes, what they lack."""
+    """Allocates addresses and ports for new Services and those whose type changes."""
 
     is_batched = False
 
     def create_each(
         self, kind: Kind, items: Sequence[NewObject], now: datetime, *, all_or_nothing: bool = False
     ) -> list[StoredObject | StatusError]:
-        """See ``Writer.create_each``; what cannot get what it asks for is refused."""
+        """See ``Writer.create_each``; a Service is refused if its address or port is not free."""
         with transaction.atomic():
             pool = _pool()
             results: list[StoredObject | StatusError | None] = [None] * len(items)

@@ -78,7 +78,7 @@ def _array(figures: list[float]) -> str:
 
 
 def _gauges() -> list[tuple[str, str, float]]:
-    """Return this process's gauges, and what the kernel says of it."""
+    """Return this process's gauges, with its CPU and memory as the kernel counts them."""
     host, _, pid = _holder().rpartition(":")
     own = families.labels_text((("process", settings.PROCESS), ("host", host), ("pid", pid)))
     kernel = [

@@ -67,7 +67,7 @@ class Reporter:
 
 
 class _Steps:
-    """Which loops of this process have done something that was not written yet."""
+    """The loops of this process whose progress is not written yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -75,7 +75,7 @@ class _Steps:
         self._told_at: dict[str, float] = {}
 
     def begin(self, loop: str) -> None:
-        """Begin to count for a loop whose last life, if it had one, is over."""
+        """Start counting for a loop that starts, or starts again."""
         with self._lock:
             self._untold.discard(loop)
             self._told_at.pop(loop, None)
@@ -89,7 +89,7 @@ class _Steps:
             self._told_at[loop] = time.monotonic()
 
     def due(self) -> list[str]:
-        """Return the loops to write of, and take it for written."""
+        """Return the loops to write, and mark them as written."""
         now = time.monotonic()
         with self._lock:
             due = [
@@ -112,7 +112,7 @@ def step(loop: str) -> None:
 
 
 def tell_steps() -> None:
-    """Write of the loops that have done something since their rows were written.
+    """Write the progress of loops that worked since their rows were written.
 
     Queries once, or not at all where there is nothing to tell or it was told within a second.
     """

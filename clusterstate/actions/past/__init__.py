@@ -114,7 +114,7 @@ def is_kept() -> bool:
 
 
 def pack(*, now: datetime, until: int | None = None, patience: timedelta = PATIENCE) -> PackResult:
-    """Pack the next chunk of the log, if there is a whole one or its first change is old.
+    """Pack the next chunk of the log, if it is full or its first change is old.
 
     ``until``: pack up to that revision at most, and whatever there is. Reads about a thousand
     changes at a time; writes in one transaction. May be called by several processes at once, and be

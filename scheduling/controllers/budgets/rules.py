@@ -54,7 +54,7 @@ class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnknownScaleError(LookupError):
-    """A pod's controller, or how many pods it wants, is not known; the budget allows nothing."""
+    """A pod's controller, or its scale, is unknown; the budget allows no disruption."""
 
 
 ScaleOf = Callable[[OwnerReference], int | None]

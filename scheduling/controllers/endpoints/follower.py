@@ -67,7 +67,7 @@ memory.when_replaced(_resting.clear)
 
 
 def is_on() -> bool:
-    """Return whether endpoints are this service's work."""
+    """Return whether this service maintains endpoints."""
     return not _ACCOUNTS.keys().isdisjoint(settings.CONTROLLERS)
 
 

@@ -57,7 +57,7 @@ def of_mine(present: Iterable[Manifest]) -> list[Manifest]:
 
 
 def marks_of(endpoints: Manifest) -> Marks:
-    """Return what the slices have: the labels and annotations of the Endpoints."""
+    """Return the metadata of the slices: the labels and annotations of the Endpoints."""
     metadata = endpoints["metadata"]
     name = metadata["name"]
     annotations = {
@@ -72,7 +72,7 @@ def marks_of(endpoints: Manifest) -> Marks:
 
 
 def reconcile(endpoints: Manifest, present: Iterable[Manifest], family: str) -> SliceWrites:
-    """Return what brings the slices of a family to what the Endpoints say."""
+    """Return the writes that make the slices of a family mirror the Endpoints."""
     desired: Wanted = {}
     for subset in endpoints.get("subsets") or ():
         shown = desired.setdefault(ports_in(subset), {})

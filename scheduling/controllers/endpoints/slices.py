@@ -137,7 +137,7 @@ def reconcile(
     zones: Mapping[str, str],
     family: str,
 ) -> SliceWrites:
-    """Return what brings the slices of a family to the pods that the Service selects.
+    """Return the writes that make the slices of a family hold the pods that the Service selects.
 
     ``present``: the Service's slices. ``zones`` has an entry for each node, empty where it has no
     zone.
@@ -157,9 +157,9 @@ def arrange(
     *,
     keeps_empty: bool,
 ) -> SliceWrites:
-    """Return what brings the slices of a family that are present to the endpoints that are wanted.
+    """Return the writes that turn the present slices of a family into those for ``desired``.
 
-    ``keeps_empty``: where there are no endpoints, one slice says so.
+    ``keeps_empty``: without endpoints, one empty slice stays.
     """
     by_ports: dict[Ports, list[Manifest]] = {}
     for one in present:
@@ -257,7 +257,7 @@ def _take(endpoints: list[Manifest], rest: list[Manifest]) -> list[Manifest]:
 
 
 def _keep_an_empty_one(writes: SliceWrites) -> None:
-    """Let a Service without endpoints have one slice that says so."""
+    """Keep or create one empty slice for a Service without endpoints."""
     for one in writes.delete:
         if not one.get("endpoints") and not one.get("ports"):
             writes.delete.remove(one)
@@ -266,7 +266,7 @@ def _keep_an_empty_one(writes: SliceWrites) -> None:
 
 
 def key_of(endpoint: Manifest) -> str:
-    """Return what tells an endpoint from others: its pod, or else its address."""
+    """Return the identity of an endpoint: its pod, or else its address."""
     uid = (endpoint.get("targetRef") or {}).get("uid")
     return str(uid or next(iter(endpoint.get("addresses") or ()), ""))
 
@@ -299,7 +299,7 @@ def _endpoint(service: Manifest, target: Target, zones: Mapping[str, str], famil
 
 
 def _hints(distribution: str, node_name: str, zone: str) -> Manifest:
-    """Return from where an endpoint is to be preferred; empty: from everywhere alike."""
+    """Return the topology hints of an endpoint, empty for none."""
     hints: Manifest = {}
     if zone and distribution in ("PreferClose", "PreferSameZone", "PreferSameNode"):
         hints["forZones"] = [{"name": zone}]

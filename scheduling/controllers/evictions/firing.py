@@ -49,7 +49,7 @@ def fire_taints(due: Sequence[DueTaint], now: datetime) -> FiredTimers:
 def _in_turn(
     due: Sequence[DueTaint], zones: Mapping[int, str], now: datetime
 ) -> tuple[list[DueTaint], Counter[str]]:
-    """Return of these timers those that the rate lets go now, and how many of each zone.
+    """Return the timers that the rate allows to fire now, and their number by zone.
 
     They are taken out of the zones' buckets: a client may ask for an eviction meanwhile.
     """

@@ -63,7 +63,7 @@ class Round(msgspec.Struct):
 
 
 class Workers:
-    """This thread and its helper threads; each keeps one database connection until the end."""
+    """The calling thread and its helper threads; each keeps one database connection open."""
 
     def __init__(self) -> None:
         self._helpers = [ThreadPoolExecutor(1) for _ in range(settings.TIMER_CONNECTIONS - 1)]

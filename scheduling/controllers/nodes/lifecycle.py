@@ -209,7 +209,7 @@ def _was_away(state: dict[str, Any], now: datetime) -> bool:
 
 
 def _with_foreign(node: Node, taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
-    """Return the taints, with those kept that no condition of this node without agent governs."""
+    """Return the taints, and those of a node without agent that none of its conditions governs."""
     types = {condition.type for condition in node.status.conditions}
     identities = {(taint.key, taint.effect) for taint in taints}
     present = {(taint.key, taint.effect) for taint in node.spec.taints}

@@ -45,7 +45,7 @@ ZONE_LABELS = (
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Grace periods, and how fast taints may come. Rates are taints per second and zone."""
+    """Grace periods and rates of NoExecute taints, per second and zone."""
 
     grace_period_seconds: float = 40
     startup_grace_period_seconds: float | None = None
@@ -84,7 +84,7 @@ def condition_taints(node: Node) -> list[Taint]:
 
 
 def with_condition_taints(node: Node) -> tuple[Taint, ...]:
-    """Return the node's taints with those NoSchedule taints put right that conditions govern.
+    """Return the node's taints, with the NoSchedule taints that its conditions require.
 
     Taints of other keys or effects stay as they are, in their order; new ones come last.
     """
@@ -174,7 +174,7 @@ def _text(moment: datetime) -> str:
 
 
 class ZoneState(StrEnum):
-    """How a zone is."""
+    """The state of a zone."""
 
     NORMAL = "Normal"
     PARTIAL_DISRUPTION = "PartialDisruption"

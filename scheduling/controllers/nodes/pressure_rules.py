@@ -113,8 +113,8 @@ def next_victims(
         pressure: what is short.
         available: how much of it is free now, in bytes or processes.
         threshold: below this the node is under pressure.
-        minimum_reclaim: this much above the threshold must be free afterwards, so that the node
-            does not stand at the brink.
+        minimum_reclaim: this much above the threshold must be free afterwards, so that the pressure
+            does not come back at once.
         finished: pods that are on their way out already: what they use counts as free.
     """
     if available >= threshold:

@@ -49,7 +49,7 @@ _GONE: Final = ending.condition(ending.ORPHANED, "PodGC: node no longer exists")
 
 
 def has_work(pending: PendingWork, now: datetime) -> bool:
-    """Return whether it is time to look again, or a pass left something."""
+    """Return whether the next pass is due, or the last one did not finish."""
     due = pending.states.get(NAME, {}).get("due_at")
     # Not within the period: the clock was set back.
     return due is None or not now < datetime.fromisoformat(due) <= now + PERIOD
@@ -93,7 +93,7 @@ def _pass(now: datetime) -> int:
 
 
 def _missed(state: dict[str, Any], now: datetime) -> dict[str, datetime]:
-    """Return the nodes that do not exist and have pods, and since when each is missed."""
+    """Return the nodes that have pods and do not exist, and since when each was found missing."""
     before = state.get("missed", {})
     return {
         name: min(datetime.fromisoformat(before[name]), now) if name in before else now

@@ -219,7 +219,7 @@ def _by_change(batch: Sequence[Notice]) -> Iterator[list[Notice]]:
 
 
 def _batches(of_changes: Iterable[list[Notice]], most: int) -> Iterator[list[Notice]]:
-    """Yield events to send together, of those of each change; these are never parted.
+    """Yield batches of events; the events of one change are always in the same batch.
 
     Where a change means more events than may be sent together, they are sent together all the same:
     the cursor can stand behind a change only.
@@ -249,7 +249,7 @@ def _send(one: Webhook, batch: Sequence[Notice], source: str) -> client.Answer:
 
 
 def _gap(one: Webhook, now: datetime) -> int | None:
-    """Move on to where the log begins; what was lost is counted, and told in the status."""
+    """Move the cursor to the beginning of the log; count the loss, and report it in the status."""
     begins = lineage.kept_after()
     logger.warning("webhook_lost_events", webhook=one.name, after=one.cursor, until=begins)
     if begins <= one.cursor:

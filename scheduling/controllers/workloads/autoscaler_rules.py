@@ -91,7 +91,7 @@ def _fail(action: AutoscalerAction, conditions: "_Conditions", text: str) -> Non
 
 
 def _miss(action: AutoscalerAction, conditions: "_Conditions", spec: Manifest) -> None:
-    """Say that the first metric cannot be had."""
+    """Set the condition that the first metric is not available."""
     metric: Manifest = next(iter(spec.get("metrics") or ()), {"type": "Resource"})
     reason, interface = _METRICS.get(metric.get("type") or "", _METRICS["Resource"])
     what = (metric.get("resource") or {}).get("name") or "cpu"

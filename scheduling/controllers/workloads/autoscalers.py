@@ -11,7 +11,7 @@ TARGETS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationControl
 
 
 def sync(control: NamespaceControl, autoscaler: Manifest) -> None:
-    """Keep the target's size within the bounds, and say why it is not measured."""
+    """Keep the target's size within the bounds; a condition says why metrics are not read."""
     named = autoscaler["spec"].get("scaleTargetRef") or {}
     target = None
     if named.get("kind") in TARGETS:

@@ -180,7 +180,7 @@ class NamespaceControl:
     # Pods -----------------------------------------------------------------------------------------
 
     def waits(self, owner: Manifest) -> bool:
-        """Return whether an owner's pods were refused so lately that it does not try again yet."""
+        """Return whether an owner backs off, because its pods were refused a short time ago."""
         metadata = owner["metadata"]
         refusal = _refused.get(metadata["uid"])
         if refusal is None or refusal.generation != (metadata.get("generation") or 0):
@@ -253,7 +253,7 @@ class NamespaceControl:
     def claim(
         self, owner: Manifest, *, is_named: Callable[[OwnedPod], bool] = lambda pod: True
     ) -> list[OwnedPod]:
-        """Return an owner's pods, after it let go what it no longer selects and adopted orphans.
+        """Return an owner's pods, after releasing those it no longer selects and adopting orphans.
 
         ``is_named``: whether a pod's name is one that the owner gives; other pods are not its own.
         """
@@ -280,7 +280,7 @@ class NamespaceControl:
         return pods
 
     def may_adopt(self, owner: Manifest) -> bool:
-        """Return whether an owner is still there and stays, as the database says at this moment.
+        """Return whether an owner exists and is not being deleted, read from the database now.
 
         It may have been deleted since its namespace was read, and what depended on it left behind
         (``--cascade=orphan``): who is adopted then goes with the owner. Rule:
@@ -294,7 +294,7 @@ class NamespaceControl:
         return bool(found["uid"] == metadata["uid"] and not found.get("deletionTimestamp"))
 
     def _change_owners(self, pod: OwnedPod, references: list[Manifest], owner: Manifest) -> bool:
-        """Replace a pod's reference to this owner by those wanted; return if the pod changed."""
+        """Replace a pod's reference to this owner by ``references``; return whether it changed."""
         uid = owner["metadata"]["uid"]
 
         def changed(manifest: Manifest) -> Manifest:

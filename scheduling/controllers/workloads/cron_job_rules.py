@@ -125,7 +125,7 @@ def _active(
 def _schedule(
     actions: CronJobActions, cron_job: Manifest, running: Sequence[Manifest], now: datetime
 ) -> None:
-    """Set what to start, if it is time, and when it is time again; tell why it is not started."""
+    """Set the Job to start, if one is due, and the next time; record why none is started."""
     spec, status = cron_job["spec"], cron_job.get("status") or {}
     schedule = Schedule(spec["schedule"], spec.get("timeZone"))
     text = status.get("lastScheduleTime") or cron_job["metadata"]["creationTimestamp"]

@@ -28,7 +28,7 @@ memory.when_replaced(_told.clear)
 
 
 def sync(control: NamespaceControl, cron_job: Manifest) -> None:
-    """Start a CronJob's Job if it is time, forget old ones, and say how it goes."""
+    """Start a CronJob's Job if one is due, delete old ones, and update the status."""
     uid = cron_job["metadata"]["uid"]
     jobs = [one for one in control.world.owners[_JOB] if is_controlled_by(one, uid)]
     actions = rules.reconcile(cron_job, jobs, now=control.now)
