@@ -93,7 +93,7 @@ def store(
 
 
 def begin(name: str, *, by: str, impersonator: str, now: datetime) -> StoredPlan:
-    """Have a plan carried out from now on, on behalf of the user ``by``.
+    """Start carrying out a plan on behalf of the user ``by``.
 
     Raises:
         NotFound: there is no such plan.
@@ -128,7 +128,7 @@ def pause(name: str, *, now: datetime) -> StoredPlan:
 
 
 def resume(name: str, *, now: datetime) -> StoredPlan:
-    """Let a paused operation go on; all that is held back is tried again."""
+    """Continue a paused operation; steps that were held back are tried again."""
     with transaction.atomic():
         clause = f"state = '{RUNNING}', retry_at = %s::timestamptz"
         found = _change(name, (PAUSED,), clause, (now,), now=now)
@@ -282,7 +282,7 @@ class Step:
 def step(plan_id: int, number: int, *, now: datetime) -> Iterator[Step | None]:
     """Lock an operation for one of its steps; ``None`` where the step must not be done now.
 
-    What is done inside, and what became of it, is stored together or not at all. A step has a
+    The change and the result of the step are stored together or not at all. A step has a
     transaction of its own, so it locks what one request for the same change locks, in the same
     order, and never waits for a row while it holds one of another step.
     """
@@ -300,7 +300,7 @@ def step(plan_id: int, number: int, *, now: datetime) -> Iterator[Step | None]:
 
 
 def rest(plan_id: int, *, until: datetime) -> None:
-    """Store when all steps that are held back are tried again, whatever they wait for."""
+    """Store when all held back steps are tried again, whatever holds them."""
     sql.run(
         f"UPDATE plan SET retry_at = %s::timestamptz WHERE id = %s::bigint AND state = '{RUNNING}'",
         (until, plan_id),

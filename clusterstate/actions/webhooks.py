@@ -154,7 +154,7 @@ def replay(name: str, revision: int) -> Webhook:
 
 
 def accepted(one: Webhook, done: Try, cursor: int, *, now: datetime, refused: bool) -> bool:
-    """Note that events were accepted, or refused for good, and move on to what comes after them.
+    """Record that events were accepted, or refused for good, and move the cursor past them.
 
     Return False, and change nothing, where the webhook was deleted, changed or sent back meanwhile.
     """
@@ -168,7 +168,7 @@ def accepted(one: Webhook, done: Try, cursor: int, *, now: datetime, refused: bo
 
 
 def failed(one: Webhook, done: Try, *, now: datetime, at_least: float = 0.0) -> None:
-    """Note that a try failed; the next one is later each time, up to five minutes.
+    """Record that a try failed; the pause before the next one grows up to five minutes.
 
     ``at_least``: seconds that the receiver asked for; it gets an hour at most.
     """

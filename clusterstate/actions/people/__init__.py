@@ -31,7 +31,7 @@ class NotAPerson(Exception):  # a refusal with a sentence for the person
 
 
 def from_provider(name: str, groups: Iterable[str]) -> User:
-    """Return the person of that name, in just these groups; made where there is none.
+    """Return the person of that name, in exactly these groups; created if there is none.
 
     Such a person has no password. Groups that have no row yet get one. Names of groups that are
     too long or cannot be printed, and those after the first ``MOST_GROUPS``, are left out.
@@ -67,7 +67,7 @@ def from_provider(name: str, groups: Iterable[str]) -> User:
 
 
 def for_tokens(name: str) -> None:
-    """Make a person who has tokens and no password; one who is there stays as they are."""
+    """Create a person with tokens and no password, unless one of that name exists."""
     with transaction.atomic():
         person, is_new = User.objects.get_or_create(username=name)
         if is_new:

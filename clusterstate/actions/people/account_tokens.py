@@ -24,7 +24,7 @@ LIFETIME: Final = timedelta(hours=1)
 
 
 class IssuedToken(msgspec.Struct, frozen=True):
-    """A new token, for which audiences and until when it is good."""
+    """A new token, its audiences, and when it expires."""
 
     token: str
     audiences: list[str]
@@ -104,7 +104,7 @@ def _bound(reference: Manifest, namespace: str, account: str) -> tuple[str, Mani
 
 
 def _require_staying(found: Manifest) -> None:
-    """Refuse an object that is being deleted: no token is made for what is about to go."""
+    """Refuse an object that is being deleted: it gets no more tokens."""
     if found["metadata"].get("deletionTimestamp") is None:
         return
     resource, name = KINDS[found["kind"]].plural, found["metadata"]["name"]

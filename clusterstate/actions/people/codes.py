@@ -33,7 +33,7 @@ _LONGEST_WAIT: Final = 900
 
 
 class TooManyTries(Exception):  # a refusal, with until when
-    """Too many codes were wrong; ``until`` says from when on the next one is looked at."""
+    """Too many codes were wrong; none is checked before ``until``."""
 
     def __init__(self, until: datetime) -> None:
         super().__init__(f"too many wrong codes, until {until}")
@@ -46,12 +46,12 @@ def new_secret() -> str:
 
 
 def sealed(secret: str) -> str:
-    """Return a secret as it is stored: who has the rows alone, such as a dump, can make no code."""
+    """Return a secret encrypted, as it is stored: a dump of the rows alone yields no codes."""
     return _box().encrypt(secret.encode()).decode()
 
 
 def unsealed(stored: str) -> str:
-    """Return the secret that was stored, empty where another signing key sealed it."""
+    """Return a stored secret decrypted; empty if another signing key encrypted it."""
     try:
         return _box().decrypt(stored.encode()).decode()
     except InvalidToken:
@@ -72,13 +72,13 @@ def step_of(now: datetime) -> int:
 
 
 def address_of(secret: str, name: str) -> str:
-    """Return what the picture for an app says: ``otpauth://totp/...``."""
+    """Return the content of the QR code for an app: ``otpauth://totp/...``."""
     query = urlencode({"secret": secret, "issuer": "Stowage", "digits": _DIGITS})
     return f"otpauth://totp/Stowage:{quote(name, safe='')}?{query}"
 
 
 def _matching(secret: str, code: str, now: datetime, *, after: int) -> int | None:
-    """Return the step whose code this is, later than ``after``; None: of none."""
+    """Return the step after ``after`` whose code this is; ``None`` if there is none."""
     step = step_of(now)
     for around in _AROUND:
         if step + around > after and hmac.compare_digest(
@@ -89,18 +89,18 @@ def _matching(secret: str, code: str, now: datetime, *, after: int) -> int | Non
 
 
 def since(person: User) -> datetime | None:
-    """Return since when a person signs in with codes, None: without codes. Queries once."""
+    """Return since when a person signs in with codes, ``None`` for never. Queries once."""
     return OneTimeCodes.objects.filter(person=person).values_list("since", flat=True).first()
 
 
 def recovery_left(person: User) -> int:
-    """Return how many codes for emergencies are left. Queries once."""
+    """Return the number of unused recovery codes. Queries once."""
     found = OneTimeCodes.objects.filter(person=person).values_list("recovery", flat=True).first()
     return len(found or ())
 
 
 def begin(person: User, secret: str, code: str, *, now: datetime) -> list[str]:
-    """Require codes of a person who signs in, from now on; return the codes for emergencies.
+    """Require codes of a person at sign-in from now on; return the recovery codes.
 
     Returns nothing, and changes nothing, where the code is not one of the secret, or the person has
     a secret already.
@@ -163,12 +163,12 @@ def _use(row: OneTimeCodes, code: str, now: datetime) -> bool:
 
 
 def remove(person: User) -> None:
-    """Require no codes of a person any more: the password alone is enough."""
+    """Stop requiring codes of a person; the password alone is enough."""
     OneTimeCodes.objects.filter(person=person).delete()
 
 
 def _plain(code: str) -> str:
-    """Return a code without blanks and dashes, which people type as they like."""
+    """Return a code without the blanks and dashes that people may type."""
     return "".join(code.split()).replace("-", "").upper()
 
 

@@ -27,7 +27,7 @@ class UnknownKey(Exception):
 
 
 def current(now: datetime) -> SigningKey:
-    """Return the key that signs. The first token makes it. Queries."""
+    """Return the key that signs, created with the first token. Queries."""
     found = signing_keys()
     if not found:
         # Of several processes that do this at once one wins, and all use its key.

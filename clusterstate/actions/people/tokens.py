@@ -98,7 +98,7 @@ def digest(secret: str) -> bytes:
 
 
 def delete_token(*, secret: str) -> bool:
-    """Take a token back. Return False when it is unknown.
+    """Revoke a token. Return False when it is unknown.
 
     Web processes remember it for a few seconds more.
     """
@@ -112,7 +112,7 @@ def everything() -> QuerySet[ApiToken]:
 
 
 def revoke(ids: Collection[int]) -> list[int]:
-    """Take tokens back by id; return which there were.
+    """Revoke tokens by id; return those that existed.
 
     Web processes remember them for a few seconds more.
     """

@@ -89,7 +89,7 @@ def delete_pods_each(
 
 
 def _goes_at_once(one: Deletion) -> bool:
-    """Return whether a deletion asks for no more than that a pod is gone, and may.
+    """Return whether a deletion has no condition to check, so that one statement can do it.
 
     Of such a deletion ``_judge`` would ask for finalizers alone.
     """

@@ -49,7 +49,7 @@ class PreparedPod(msgspec.Struct):
 
 
 class _Template(msgspec.Struct, frozen=True):
-    """What an admitted pod shares with all that differ from it in name, uid and times only."""
+    """The result of admission, shared by pods that differ in name, uid and times only."""
 
     document: document.Template
     namespace: str
@@ -69,7 +69,7 @@ def prepare_pod(
 ) -> PreparedPod:
     """Return the pod as it will be stored.
 
-    The pods of a workload are alike but for their names, so that what admission made of one holds
+    The pods of a workload differ in their names only, so the result of admission for one is used
     for the next.
     """
     of_agent = node_restriction.GROUP in user.groups  # its name says what it may create

@@ -54,7 +54,7 @@ _FORGET = "DELETE FROM deferred_resize WHERE pod_id = ANY(%s)"
 
 
 class ResizingWriter(PodWriter):
-    """Pods behind ``resize``. One for each write, since it keeps what was locked and decided."""
+    """Writes the ``resize`` of one pod; a new writer for each, since it keeps the decision."""
 
     def __init__(self) -> None:
         self._books: quotas.Books | None = None
@@ -148,7 +148,7 @@ class ResizingWriter(PodWriter):
 def _decided(
     pod_id: int, node_name: str, new: Manifest, old: Manifest, generation: int, now: datetime
 ) -> tuple[Manifest, Verdict | None]:
-    """Return a pod as its node leaves it that is to become ``new``, and why that waits, if so.
+    """Return a pod after its node's decision on the resize to ``new``, and why it waits, if so.
 
     Under the placement lock. Queries three times.
     """
@@ -215,5 +215,5 @@ def retry(one: WaitingResize, *, now: datetime) -> bool:
 
 
 def forget(pod_ids: list[int]) -> None:
-    """Forget resizes that wait no longer."""
+    """Delete the rows of resizes that no longer wait."""
     sql.run(_FORGET, (sql.Int8s(pod_ids),))

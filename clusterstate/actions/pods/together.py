@@ -32,10 +32,10 @@ COMPONENT: Final = "podgroup-disruption"
 
 
 def hold(pod_ids: Collection[int]) -> list[GroupToDisrupt]:
-    """Return the groups that leave with these pods, as they stay until the transaction ends.
+    """Return the groups that leave with these pods, locked until the transaction ends.
 
-    Nobody joins one meanwhile, and no two are judged at a time. Before any row is locked. Queries
-    once, and twice more if there is one.
+    No pod joins one meanwhile. Call it before any row is locked. Queries once, and twice more if
+    there is one.
     """
     if not leaving_together(pod_ids):
         return []

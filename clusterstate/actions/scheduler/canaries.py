@@ -50,13 +50,13 @@ def create(
     by: str,
     now: datetime,
 ) -> StoredCanary:
-    """Store a configuration on trial; the oldest ones that are over go when there are too many.
+    """Store a configuration on trial; the oldest finished trials are dropped beyond a number.
 
     Args:
         name: empty for one that is made up.
         document: the checked configuration as canonical JSON.
         guard_seconds: how long it is guarded once it is in force.
-        most_failures: so many failed attempts of pods, or slow calls, are borne; one more returns.
+        most_failures: failed attempts of pods and slow calls that are borne; one more returns.
         slow_seconds: a call of a plugin that takes longer is slow.
         by: who makes it.
         now: the time.

@@ -205,7 +205,7 @@ def _reserve_all(uses: Sequence[tuple[Manifest, Manifest]], now: datetime) -> No
 
 
 def reserve(claim: Manifest, user: Manifest, now: datetime) -> None:
-    """Write a claim's allocation if it was found for this pod, and that the pod uses the claim.
+    """Write a claim's allocation if it was found for this pod, and reserve the claim for the pod.
 
     A claim that was allocated when the pod was decided must still be: its devices may be another
     claim's once they are given back. With the time of the allocation, from which on binding waits
@@ -240,7 +240,7 @@ def _with_finalizer(stored: Manifest, claim: Manifest) -> Manifest:
 
 
 def _used(stored: Manifest, claim: Manifest, user: Manifest, *, stamped: str = "") -> Manifest:
-    """Return a stored claim that is allocated as was decided, and that one more user has."""
+    """Return a stored claim with the decided allocation and one more user."""
     allocation, status = claim["status"]["allocation"], {**(stored.get("status") or {})}
     if not status.get("allocation"):
         if ALLOCATED_HERE not in claim:
@@ -257,7 +257,7 @@ def _used(stored: Manifest, claim: Manifest, user: Manifest, *, stamped: str = "
 
 
 def release(what: Release, *, now: datetime) -> None:
-    """Write that a claim was given back, if it still is as it was when that was decided.
+    """Release a claim, if it is unchanged since that was decided.
 
     Raises:
         StatusError: it is gone or another one, or its status is not as it was.
@@ -288,7 +288,7 @@ def release(what: Release, *, now: datetime) -> None:
 
 
 def give_back(claim: Manifest, user: Manifest, now: datetime) -> None:
-    """Take back what ``reserve`` wrote, as far as nobody else uses the claim."""
+    """Undo ``reserve``, unless others use the claim."""
 
     def freed(stored: Manifest) -> Manifest:
         status = {**(stored.get("status") or {})}

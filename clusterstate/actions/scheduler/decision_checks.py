@@ -12,7 +12,7 @@ from clusterstate.queries.scheduler.decisions import Record
 
 
 def note(record: Record, result: Result, details: Sequence[str], *, now: datetime) -> None:
-    """Write the outcome of making a decision again; the first check of a decision stays.
+    """Write the outcome of verifying a decision; only its first check is stored.
 
     Queries once.
     """

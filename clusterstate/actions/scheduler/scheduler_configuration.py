@@ -27,7 +27,7 @@ _checkers: list[Checker] = []
 
 
 def check_with(checker: Checker) -> None:
-    """Have documents checked by this function; called once, when the applications are ready."""
+    """Register the function that checks documents; called once, when the applications are ready."""
     _checkers[:] = [checker]
 
 

@@ -62,7 +62,7 @@ _YOUNG: Final = """
 
 
 def seal() -> int:
-    """Seal the decisions that are recorded; return how many. By several at once: each waits."""
+    """Seal the recorded decisions; return how many. Concurrent calls wait for each other."""
     until = _certain()
     sealed = 0
     while sealed < MOST:
@@ -74,7 +74,7 @@ def seal() -> int:
 
 
 def _certain() -> int:
-    """Return the id of a decision below which none will come any more; 0 if that is not known."""
+    """Return an id below which no decision will be added any more; 0 if that is not known."""
     try:
         with transactions.briefly():
             sql.run(_LOCK)
@@ -213,7 +213,7 @@ def _is_partly_gone(one: Seal, kept_from: datetime | None) -> bool:
 
 
 def _follow() -> _Chain:
-    """Return the chain as it is now; of the decisions only that none is there that was dropped."""
+    """Return the chain as it is now; check that no decision is stored which it calls dropped."""
     with transaction.atomic():
         sql.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         ends = seals.ends()

@@ -118,7 +118,7 @@ class Writer:
         return new
 
     def foretell(self, new: Manifest, old: Manifest, now: datetime) -> list[str]:
-        """Return warnings about what an update would bring about; asked in dry runs."""
+        """Return warnings about the effects of an update, for dry runs."""
         return []
 
     def store(self, kind: Kind, version: NewVersion, now: datetime) -> int:

@@ -108,7 +108,7 @@ Opened = TypeVar("Opened")
 
 
 class ChargeRefused(Exception):  # it is not an error: what was hoped for did not come true
-    """A constraint refused what was charged, and the transaction is lost: begin again."""
+    """A constraint refused the charge, and the transaction is lost: start it again."""
 
 
 def with_books(
@@ -181,7 +181,7 @@ class Books:
         )
 
     def take_back(self, namespace: str, charged: Charge) -> None:
-        """Undo a charge of what was not stored after all."""
+        """Undo the charge of an object that was not stored."""
         resource_quota.take_back(self.of(namespace), charged)
 
     def change(self, namespace: str, before: Usage, after: Usage, number: int = 1) -> None:
@@ -345,7 +345,7 @@ def resources_of_device_classes(kind: Kind | None) -> Mapping[str, str]:
 
 
 def note_change(pod_id: int, before_document: int, before_class: int, *, finished: bool) -> None:
-    """Note that a pod counts for something else than in its version before.
+    """Record that a pod's usage differs from that of its former version.
 
     The database notes it itself where the pod's phase or class changed, too.
     """
@@ -363,7 +363,7 @@ def note_change(pod_id: int, before_document: int, before_class: int, *, finishe
 
 
 def settle(namespace: str, *, now: datetime) -> None:
-    """Count what ended in a namespace since, or everything if that is asked for."""
+    """Count what ended in a namespace since, or everything if a recount is due."""
     with transaction.atomic():
         again = sql.fetch_one(
             "SELECT 1 FROM usage_change WHERE namespace = %s AND kind = %s::smallint LIMIT 1",
@@ -398,7 +398,7 @@ def recount(namespace: str, *, now: datetime) -> None:
 
 
 def count(books: Books, namespace: str) -> None:
-    """Let the accounts of a namespace hold what there is now. Queries once or twice."""
+    """Set the accounts of a namespace to its present usage. Queries once or twice."""
     specs = [account.spec for account in books.of(namespace)]
     for account in books.of(namespace):
         account.reset()

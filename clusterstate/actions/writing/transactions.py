@@ -77,14 +77,14 @@ def unique_names(kind: Kind, name: str, *, savepoint: bool = True) -> Iterator[N
 
 
 class TablesInUse(Exception):
-    """Another session uses a table that was wanted for oneself; nothing was changed."""
+    """Another session holds a table that had to be locked exclusively; nothing was changed."""
 
 
 @contextmanager
 def briefly() -> Iterator[None]:
-    """A transaction whose statements wait for no lock longer than anybody would notice.
+    """A transaction whose statements wait for locks only briefly.
 
-    A statement that wants a table for itself waits for all that read it, and everybody else who
+    A statement that locks a table exclusively waits for all readers, and every other session that
     comes meanwhile waits behind that statement. A backup, or somebody's report, may read for
     minutes. So what needs such a lock and can be done later gives up soon.
 
