@@ -40,7 +40,7 @@ memory.when_replaced(_numbers.clear)
 
 
 def number(actor: Actor) -> int:
-    """Return the number of an actor. Queries when this process did not ask lately."""
+    """Return the number of an actor. Queries when it is not cached."""
     key = (actor.name, actor.impersonator)
     cached = _numbers.get(key)
     if cached is not None and time.monotonic() < cached[1]:

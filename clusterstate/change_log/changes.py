@@ -276,7 +276,7 @@ _READ = {
 
 
 def following(ask: Callable[[], _T]) -> _T:
-    """Return what a follower's question answers, opening the numbers first after a crash.
+    """Return the result of a follower's query; after a crash, open the revisions first.
 
     Only followers open them: a writer may be in a transaction, where that is not possible.
     """
@@ -335,7 +335,7 @@ def whole(revision: int) -> int:
 
 
 def note_atomic() -> None:
-    """Have all that this transaction wrote until now be seen as one. Queries once."""
+    """Mark all changes of this transaction so far as atomic for readers. Queries once."""
     sql.run(_ATOMIC_SINCE)
 
 

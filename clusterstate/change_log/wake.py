@@ -77,7 +77,7 @@ _local = threading.local()
 
 
 class _Pause:
-    """Until when (monotonic seconds) nothing is announced: Redis was away a moment ago."""
+    """The monotonic time until which nothing is announced, because Redis was away."""
 
     until = 0.0
 
@@ -289,7 +289,7 @@ class Subscription:
         self._pubsub = None
 
     def _attend(self) -> None:
-        """Keep the subscription, and whether Redis answers, until the end."""
+        """Maintain the subscription and the state of Redis until the end."""
         while not self._closed.is_set():
             try:
                 if not self._answers:

@@ -46,7 +46,7 @@ WHERE c.name = ANY(%s)
 
 
 def standing(now: datetime, *, patience: float = 5.0) -> FollowersState:
-    """Return how the followers stand. Queries once; waits ``patience`` seconds at most."""
+    """Return the state of the followers. Queries once; waits ``patience`` seconds at most."""
     at_work = set(settings.CONTROLLERS)
     idle = {"workloads"} if not at_work else set()
     idle |= {"endpoints"} if at_work.isdisjoint(("endpoint", "endpointslice")) else set()

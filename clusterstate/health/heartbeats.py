@@ -43,7 +43,7 @@ _OFTEN_ENOUGH = 0.25
 
 
 def folder(state: Path) -> Path:
-    """Return where the processes of a state directory leave their signs of life."""
+    """Return the folder of the heartbeat files of a state directory's processes."""
     return state / FOLDER
 
 
@@ -94,7 +94,7 @@ _pulse = _Pulse()
 
 
 def begin(state: Path, process: str) -> None:
-    """Give this process its file; a first loop must begin to beat within ``START_SECONDS``.
+    """Create this process's file; its first loop must send a heartbeat within ``START_SECONDS``.
 
     Called again it does nothing: a loop that works already would not end that deadline any more.
     """
@@ -103,7 +103,7 @@ def begin(state: Path, process: str) -> None:
 
 
 def beat(loop: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Say that the loop makes progress, and will say so again within ``seconds``.
+    """Send a heartbeat of the loop, and promise the next one within ``seconds``.
 
     A process that is slow has as many times as long (``slowness``). Costs a microsecond when it
     says little new.
@@ -121,13 +121,13 @@ def measure(took: float, used: float) -> None:
 
 
 def rest(loop: str) -> None:
-    """Say that the loop ended as it should: nothing is expected of it any more."""
+    """Note that the loop ended regularly, so that no heartbeat is expected any more."""
     _pulse.beat(loop, _FOR_EVER)
 
 
 @contextmanager
 def patience(loop: str, seconds: float) -> Iterator[None]:
-    """Ask for more time: what is done inside may take ``seconds`` without a sign of life."""
+    """Extend the deadline: the block may take ``seconds`` without a heartbeat."""
     beat(loop, seconds)
     try:
         yield
@@ -144,7 +144,7 @@ def _line(name: str, number: float) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Hung:
-    """A loop that is silent although it said it would not be."""
+    """A loop whose heartbeat is overdue."""
 
     process: str
     pid: int
@@ -215,7 +215,7 @@ def _started_at(pid: int) -> int:
 
 
 def check(state: Path, process: str) -> int:
-    """Kill what hangs of a container's process; return 0 when there is one and none hung."""
+    """Kill a container's processes that hang; return 0 if there are some and none hung."""
     found = signs(state)
     late = [one for one in hung(found) if one.process == process]
     for one in late:

@@ -80,7 +80,7 @@ _LOG = f"""
 
 
 def standing(*, patience: float) -> WorkState:
-    """Return how the loops stand and how long the log is held up. Queries once.
+    """Return the state of the loops and how long the log is held up. Queries once.
 
     Waits for the database's answer at most ``patience`` seconds.
     """

@@ -10,7 +10,7 @@ MUCH_BYTES: Final = 32 << 20
 
 
 def seldom() -> None:
-    """Have the garbage collector look seldom. To be called as soon as a process begins.
+    """Let the garbage collector run rarely. To be called as soon as a process begins.
 
     Nearly all that a process makes while it imports its modules stays; to look through it again and
     again takes a sixth of the time until it works.

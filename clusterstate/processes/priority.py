@@ -10,7 +10,7 @@ NICENESS: Final = 5
 
 
 def give_way() -> None:
-    """Let this thread alone yield from now on; called again, it yields no more than that.
+    """Lower the priority of this thread alone; a second call changes nothing.
 
     Where the system refuses that, nothing changes.
     """

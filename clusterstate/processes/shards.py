@@ -47,5 +47,5 @@ def queue(shard: int) -> str:
 
 
 def holder(shard: int, life: str) -> str:
-    """Return the name of one life of a scheduler in what it binds; ``life`` is unique."""
+    """Return the name of one run of a scheduler in its bindings; ``life`` is unique."""
     return f"scheduler-{shard}-{life}"

@@ -47,7 +47,7 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SteadyClock:
-    """Judges a clock that may be set by one that may not; any number of threads may ask it.
+    """Checks the time of day, which may be set, against a monotonic clock. Safe for threads.
 
     ``time_of_day`` returns the time of day in seconds, ``passed`` seconds since some moment.
     ``proven`` is how far the first was ahead of the second when a process judged both before, None:
@@ -127,7 +127,7 @@ def _passed() -> float:
 
 
 def _remembered() -> float | None:
-    """Return what a process believed since this machine was started, None if there was none."""
+    """Return the offset that a process stored since this machine booted, ``None`` without one."""
     try:
         stored = json.loads(private_files.read(settings.STATE_DIR / _FILE) or "{}")
         return float(stored["ahead"]) if stored["boot"] == _BOOT.read_text().strip() else None

@@ -50,7 +50,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Brake(msgspec.Struct, frozen=True):
-    """A zone, namespace or owner that loses more pods than anybody agreed to.
+    """A zone, namespace or owner that loses more pods than its limit allows.
 
     ``state``: Held, or Approved ``until`` a moment by ``approved_by``.
     """
@@ -176,7 +176,7 @@ _ONE: Final = {
 
 
 def others_leaving(scope: str, name: str, now: datetime) -> tuple[int, int]:
-    """Return how many pods of a scope leave whose eviction nobody asked for, and how many it has.
+    """Return how many pods of a scope leave without a request for it, and how many it has.
 
     Queries once, the pods of the scope.
     """

@@ -96,7 +96,7 @@ def eviction_news(cursor: int, *, limit: int = 20_000) -> News | None:
 def _node_news(
     name: str, at: datetime, verb: int, text: str | None, previous: str | None
 ) -> NodeNews | None:
-    """Return what matters of a node's change, ``None`` if nothing does."""
+    """Return the part of a node's change that affects timers, ``None`` for none."""
     try:
         new = _lens(text) if verb != changes.DELETED else Node()
         old = _lens(previous) if verb != changes.ADDED else Node()

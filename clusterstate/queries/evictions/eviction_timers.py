@@ -120,7 +120,7 @@ def due_taints(
     limit: int,
     held: HeldBack = NOTHING,
 ) -> list[DueTaint]:
-    """Return the taints' timers that are due, but for those held back. Queries once, by index.
+    """Return the due timers for taints that nothing holds back. Queries once, by index.
 
     The earliest first; those of the same moment by pod. ``after`` is the due time and pod at which
     the batch before ended.
@@ -146,7 +146,7 @@ def is_execution_due(now: datetime) -> bool:
 
 
 def unforeseen(due_at: datetime, *, limit: int) -> list[tuple[int, str, str]]:
-    """Return id, namespace and name of pods about to leave for node labels, whereto unknown yet.
+    """Return id, namespace and name of pods that leave for node labels, without a predicted node.
 
     Those due by ``due_at``, the earliest first. Queries once, by index.
     """
@@ -189,7 +189,7 @@ class TimerTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def timer_totals(now: datetime) -> TimerTotals:
-    """Return how the timers stand. Queries thrice; counts them all."""
+    """Return the totals of all timers. Queries three times."""
     rows = sql.fetch("SELECT cause, count(*) FROM eviction_timer GROUP BY cause")
     due = next_due()
     overdue = 0.0 if due is None else max(0.0, (now - due).total_seconds())

@@ -52,7 +52,7 @@ LEFT JOIN controller_cursor c ON c.name = ANY(%s)
 
 
 def pending_work(names: Sequence[str]) -> PendingWork:
-    """Return what there may be to do for these controllers. Queries once."""
+    """Return which of these controllers may have work. Queries once."""
     rows = changes.following(lambda: sql.fetch(_GLANCE, (sql.Texts(list(names)),)))
     stored_states = [tuple(row[9:]) for row in rows if row[9] is not None]
     mark, unjudged, terminating, aside, unsettled, guards, last, ceiling, deferred = rows[0][:9]
@@ -71,6 +71,6 @@ def pending_work(names: Sequence[str]) -> PendingWork:
 
 
 def stored_state(name: str) -> dict[str, Any]:
-    """Return what a controller keeps between passes, empty if nothing. Queries once."""
+    """Return the state that a controller stored, empty without one. Queries once."""
     row = sql.fetch_one("SELECT state::text FROM controller_cursor WHERE name = %s", (name,))
     return {} if row is None else msgspec.json.decode(row[0])

@@ -212,7 +212,7 @@ class _Sums:
         return _NOTHING if leaving or more else plain
 
     def wait(self, group: WaitingGroup) -> None:
-        """Put pods that waited together with those that waited with the same words."""
+        """Merge a group of waiting pods with those of the same message."""
         same_message = self.waited.get(group.message)
         if same_message is None:
             self.waited[group.message] = group
@@ -241,7 +241,7 @@ class _Sums:
             self.leaving[name] = self.leaving.get(name, 0) + ending
 
     def requested(self, name: str) -> dict[str, int]:
-        """Return what was asked of a node; nothing where no pod was there."""
+        """Return the requests of the pods on a node; empty without pods."""
         plain = self.plain.get(name)
         if plain is None:
             return {}

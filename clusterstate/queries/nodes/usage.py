@@ -54,7 +54,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def pressures(self) -> list[str]:
-        """The conditions of what the node has less of than it must."""
+        """The pressure conditions of resources below their thresholds."""
         return [name for name, one in self.signals.items() if one.available < one.threshold]
 
 

@@ -210,7 +210,7 @@ def ending_pods() -> list[Key]:
 
 
 def states(owners: Iterable[Owner]) -> dict[Owner, State]:
-    """Return what there is of these owners. Queries once for each kind among them."""
+    """Return the states of these owners. Queries once for each kind among them."""
     by_kind: dict[str, list[Owner]] = {}
     for owner in owners:
         by_kind.setdefault(owner.kind, []).append(owner)

@@ -49,7 +49,7 @@ def deleted_pods(name: str, *, namespace: str = "", limit: int) -> list[tuple[st
 
 
 class PodSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """Which pods to list; what is empty is not asked. ``part``: of the name."""
+    """The filters of a list of pods; empty ones do not count. ``part``: of the name."""
 
     part: str = ""
     namespace: str = ""

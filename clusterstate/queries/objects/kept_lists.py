@@ -52,7 +52,7 @@ memory.when_replaced(_kept.clear)
 
 
 def is_kept(kind: Kind) -> bool:
-    """Return whether lists of the kind are kept: those that the log tells all about.
+    """Return whether lists of the kind are cached: those that the log can bring up to date.
 
     Not inside a transaction, which may be undone.
     """
@@ -61,7 +61,7 @@ def is_kept(kind: Kind) -> bool:
 
 
 def keep(kind: Kind, namespace: str, revision: int, found: Sequence[Entry]) -> None:
-    """Keep a whole list that was read, unless a newer one is there or it is too large."""
+    """Cache a whole list that was read, unless a newer one is cached or it is too large."""
     items = [item for _, _, item in found]
     size = sum(map(len, items), _OF_EACH)
     _put(kind, namespace, revision, [key[:2] for key in found], items, size)
@@ -126,7 +126,7 @@ def _put(
     items: list[bytes],
     size: int,
 ) -> CachedList:
-    """Return a list, kept if there is room; others go, the longest unused first."""
+    """Return a list, cached if there is room; others are dropped, the longest unused first."""
     new = CachedList(revision, keys, items, size, time.monotonic())
     place = kind.name, namespace
     before = _kept.pop(place, None)

@@ -385,7 +385,7 @@ class _Listing(msgspec.Struct, frozen=True):
 
 
 def _of_kept(listing: _Listing, cached: kept_lists.CachedList) -> Page:
-    """Return the first page of a list that is kept."""
+    """Return the first page of a cached list."""
     items, limit = cached.items, listing.limit
     if not limit or len(items) <= limit:
         return Page(items, cached.revision)

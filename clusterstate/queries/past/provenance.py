@@ -131,7 +131,7 @@ def _victims(uid: str) -> list[Victim]:
 
 
 def preemptor_of(uid: str, revision: int, at: datetime) -> Preemptor | None:
-    """Return for which pod another one had to go, with that change; ``None``: nothing is kept.
+    """Return the pod for which another one was preempted by a change; ``None`` if unknown.
 
     Queries once as a rule, three times where the decision is not kept.
     """
@@ -191,7 +191,7 @@ def wanted_by(cause: str) -> Provenance | None:
 
 
 def gone_for(cause: str, *, limit: int) -> list[Victim]:
-    """Return the pods that a plan, an approval or a request sent away, the first first.
+    """Return the pods that left because of a plan, an approval or a request, in order.
 
     At most ``limit``: a request may delete all pods of a cluster. As far back as the log tells, and
     for plans and approvals as far as the past is kept.
@@ -212,7 +212,7 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 
 
 def taint_behind(namespace: str, name: str, revision: int, at: datetime) -> TaintChange | None:
-    """Return which taint sent a pod away with a change, and who brought it.
+    """Return the taint that evicted a pod with a change, and who added it.
 
     ``None`` where node and pod of then are not known any more. Queries up to four times for each
     version of the node that is looked at.

@@ -189,7 +189,7 @@ def _leaving(
 
 
 def _of_own(change: Change, types: frozenset[str], new: Callable[[], Manifest]) -> list[Notice]:
-    """Return what an Event tells of a plan or a brake, if the service itself recorded it.
+    """Return the notice of an Event about a plan or a brake, if the service itself recorded it.
 
     Such an Event has no document; one that a client wrote or changed has.
     """
