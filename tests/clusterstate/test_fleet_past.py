@@ -172,8 +172,8 @@ def check(revisions: list[int]) -> None:
                 dict.fromkeys(_PLAIN, 0) | alone.requested
                 == dict.fromkeys(_PLAIN, 0) | one.requested
             )
-            assert msgspec.structs.replace(alone, asked={}) == msgspec.structs.replace(
-                one, asked={}
+            assert msgspec.structs.replace(alone, requested={}) == msgspec.structs.replace(
+                one, requested={}
             )
 
 
