@@ -189,11 +189,9 @@ def _followers() -> Iterator[Part]:
         f"{follower} goes on without {count} object{'s' if count > 1 else ''}"
         for follower, count in found.set_aside.items()
     ]
-    problems += [
-        f"{name} is {lag:.0f} s behind"
-        for name, lag in sorted(found.lag_seconds.items())
-        if lag > aside.LAG_SECONDS
-    ]
+    late = {name: lag for name, lag in found.lag_seconds.items() if lag > aside.LAG_SECONDS}
+    if late:
+        problems.append(f"{max(late.values()):.0f} s behind: {', '.join(sorted(late))}")
     yield Part("followers", "; ".join(problems), needed=False)
 
 

@@ -194,11 +194,17 @@ def _holding(request: Request) -> str:
 
 
 def predicted_plan(
-    document: Manifest, *, by: User, foretold: Manifest | None = None, is_preview: bool = False
+    document: Manifest,
+    *,
+    by: User,
+    foretold: Manifest | None = None,
+    is_preview: bool = False,
+    seconds: float | None = None,
 ) -> StoredPlan:
     """Predict the plan of a document and store it. Asks an advisor if ``foretold`` is missing.
 
     ``is_preview``: a page made the plan to show a preview; the user did not ask for one.
+    ``seconds``: the longest wait for the advisor.
 
     Raises:
         Invalid: with every wrong field.
@@ -206,7 +212,7 @@ def predicted_plan(
     """
     naming_objects.require(by, document)
     outgoing.require_extenders(by, document)
-    found: Manifest = foretold or advisor.ask("plan", document)
+    found: Manifest = foretold or advisor.ask("plan", document, deadline=seconds)
     return _store(document, found["status"], by=by, is_preview=is_preview)
 
 
@@ -220,11 +226,16 @@ def _store(
 
 
 def begin(
-    plan: StoredPlan, *, holding: str, by: User, foretold: Manifest | None = None
+    plan: StoredPlan,
+    *,
+    holding: str,
+    by: User,
+    foretold: Manifest | None = None,
+    seconds: float | None = None,
 ) -> StoredPlan:
     """Have a plan carried out if its prediction still holds; its steps are those of the new one.
 
-    ``foretold`` is the new prediction; without it an advisor is asked.
+    ``foretold`` is the new prediction; without it an advisor is asked, for ``seconds`` at most.
 
     Raises:
         Conflict: it does not hold (``details``: the new plan and the differences), or the plan was
@@ -232,7 +243,7 @@ def begin(
     """
     actions.check_unapplied(plan)
     if holding != NOTHING:
-        again: Manifest = foretold or advisor.ask("plan", plan.posted_document())
+        again: Manifest = foretold or advisor.ask("plan", plan.posted_document(), deadline=seconds)
         before = {**plan.prediction(), "steps": plan.to_do()}
         found = list(differences(before, again["status"], holding))
         if found:
@@ -241,15 +252,21 @@ def begin(
     return actions.begin(plan.name, by=by.name, impersonator=by.impersonator, now=clock.now())
 
 
-def undoing(plan: StoredPlan, *, by: User, foretold: Manifest | None = None) -> StoredPlan:
+def undoing(
+    plan: StoredPlan,
+    *,
+    by: User,
+    foretold: Manifest | None = None,
+    seconds: float | None = None,
+) -> StoredPlan:
     """Return a new plan that reverses an operation's changes of nodes and replicas.
 
-    Asks an advisor if ``foretold`` is missing.
+    Asks an advisor if ``foretold`` is missing, for ``seconds`` at most.
 
     Raises:
         Conflict: it did nothing that can be taken back.
     """
-    return predicted_plan(_undone(plan), by=by, foretold=foretold)
+    return predicted_plan(_undone(plan), by=by, foretold=foretold, seconds=seconds)
 
 
 def _undone(plan: StoredPlan) -> Manifest:

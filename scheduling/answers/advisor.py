@@ -105,6 +105,10 @@ class PendingQuestion(msgspec.Struct):
     document: msgspec.Raw
 
 
+class NoAnswer(ServiceUnavailable):
+    """There are advisors, and none gave an answer in time."""
+
+
 class Progress(msgspec.Struct, frozen=True):
     """The progress of a question: the present step in words, and the share done, 0 to 1."""
 
@@ -137,7 +141,7 @@ def ask(name: str, document: object, *, deadline: float | None = None) -> Any:
         deadline: seconds until it must be there, as long as the question may take if not given.
 
     Raises:
-        ServiceUnavailable: no advisor answered in time, or Redis does not.
+        ServiceUnavailable: no advisor answered in time (``NoAnswer``), or Redis does not.
         TooManyRequests: too many questions wait already.
         StatusError: what the question is refused with.
     """
@@ -193,7 +197,7 @@ class _Asking:
                     raise ServiceUnavailable(_LOST, {"retryAfterSeconds": 1})
                 self._pose()
         self._take_back()
-        raise ServiceUnavailable(_LATE, {"retryAfterSeconds": 1})
+        raise NoAnswer(_LATE, {"retryAfterSeconds": 1})
 
     def _pose(self) -> bool:
         """Put the question into its list; return whether there is an advisor."""

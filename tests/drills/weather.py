@@ -216,7 +216,7 @@ class _Cluster:
             what=f"{pods} pods with a node",
             every=1,
         )
-        large = _set("large", 3, *_CAUSES["large"])
+        large = _set("huge", 3, *_CAUSES["large"])
         self._client.call("POST", "/apis/apps/v1/namespaces/crowd/replicasets", large)
 
     def pages(self) -> dict[str, str]:

@@ -10,8 +10,9 @@ import http.client
 import re
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.cookies import SimpleCookie
+from types import MappingProxyType
 
 from tests.faults import arithmetic, rules
 from tests.faults.checkers import ADVICE, CONSOLE, Violation
@@ -105,14 +106,24 @@ class Visitor:
         Raises:
             NoAnswer: none came in time.
         """
-        status, text = self._call("GET", NODES_PAGE)
-        if status == http.HTTPStatus.FOUND:
-            self._sign_in()
-            status, text = self._call("GET", NODES_PAGE)
+        status, text, _ = self.read(NODES_PAGE)
         return status, {urllib.parse.unquote(name) for name in _NODE_LINK.findall(text)}
 
+    def read(self, path: str, *, is_part: bool = False) -> tuple[int, str, str]:
+        """Return status and text of a page, and where a part leads; signs in where asked to.
+
+        Raises:
+            NoAnswer: none came in time.
+        """
+        headers = {"HX-Request": "true"} if is_part else {}
+        status, text, leads_to = self._call("GET", path, headers=headers)
+        if status == http.HTTPStatus.FOUND:
+            self._sign_in()
+            status, text, leads_to = self._call("GET", path)
+        return status, text, leads_to
+
     def _sign_in(self) -> None:
-        _, text = self._call("GET", SIGN_IN)
+        _, text, _ = self._call("GET", SIGN_IN)
         token = _FORM_TOKEN.search(text)
         form = {
             "csrfmiddlewaretoken": token[1] if token else "", "username": "admin",
@@ -120,8 +131,15 @@ class Visitor:
         }  # fmt: skip
         self._call("POST", SIGN_IN, urllib.parse.urlencode(form).encode())
 
-    def _call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, str]:
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[int, str, str]:
         headers = {
+            **headers,
             "Accept": "text/html", "Origin": f"http://127.0.0.1:{self._port}",
             "Cookie": "; ".join(f"{name}={value}" for name, value in self._cookies.items()),
         }  # fmt: skip
@@ -137,7 +155,7 @@ class Visitor:
                 raise NoAnswer(f"{type(error).__name__}: {error}") from error
         for value in answer.headers.get_all("Set-Cookie", ()):
             self._cookies |= {name: one.value for name, one in SimpleCookie(value).items()}
-        return answer.status, text
+        return answer.status, text, answer.headers.get("HX-Redirect", "")
 
 
 def console_violations(state: State, visitor: Visitor) -> list[Violation]:

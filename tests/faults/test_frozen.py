@@ -22,6 +22,7 @@ import redis
 from clusterstate.database import locks
 from clusterstate.local import places
 from tests import faults
+from tests.faults import asked
 from tests.forms import few
 from tests.live import ROOT, Service, node, pod, started
 from tests.waiting import running, until
@@ -271,6 +272,33 @@ def unsupervised(service: Service) -> Iterator[Service]:
     with stopped(service.process.pid):
         yield service
     until_ready(service)
+
+
+def test_a_preview_that_takes_long_is_told_and_shown_once_it_is_there(
+    unsupervised: Service,
+) -> None:
+    service = unsupervised
+    password = (service.state / "admin-password").read_text().strip()
+    visitor = asked.Visitor(service.http_port, lambda: password)
+    drain = "/console/change?do=drain&node=n"
+    until(lambda: "What will happen" in visitor.read(drain)[1], seconds=90, what="a preview")
+    with ThreadPoolExecutor(1) as threads:
+        with stopped(service.pid("advisor")):
+            began = time.monotonic()
+            status, page, _ = visitor.read(drain)
+            assert time.monotonic() - began < 5 + SLACK
+            assert status == 200
+            assert "The preview is not there yet" in page
+            assert "Cordon now, evict later" in page
+            part = threads.submit(visitor.read, drain, is_part=True)
+            assert visitor.read(f"{drain}&progress=1", is_part=True)[0] == 200
+        status, _, leads_to = part.result(60)
+    assert (status, leads_to[:4]) == (200, "?do=")
+    name = leads_to.rpartition("plan=")[2]
+    again = visitor.read(f"/console/change{leads_to}")[1]
+    assert name in again
+    assert "What will happen" in again
+    assert name not in visitor.read(f"/console/change{leads_to.replace('=n&', '=m&')}")[1]
 
 
 @pytest.mark.parametrize(("part", "lock"), few([("scheduler", "cycle"), ("timers", "timers")]))

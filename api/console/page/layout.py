@@ -92,6 +92,8 @@ PLACES: Final = (
 ANSWER_SECONDS: Final = 12.0
 """How long a page waits for an advisor: the server in front of the console waits for half a minute,
 and then nothing of the page is shown."""
+FORM_SECONDS: Final = 24.0
+"""The same for a form, whose answer cannot be shown later."""
 _TICKS: Final = ("now", "", "", "", "10m", "", "", "", "", "1h", "", "", "", "1d", "", "", "1w")
 """What stands below the steps of the slider into the past (``STEPS`` of ``console.js``)."""
 _ALIKE: Final[dict[View[...], float]] = {}
@@ -317,6 +319,13 @@ def ask(name: str, document: object, *, seconds: float | None = None) -> Any:
         StatusError: there was none in time, or the question is refused; ``is_late`` tells which.
     """
     return advisor.ask(name, document, deadline=ANSWER_SECONDS if seconds is None else seconds)
+
+
+def progress_of(request: HttpRequest, name: str, question: object) -> HttpResponse:
+    """Return as a part of a page how far the advisors are with a question that takes long."""
+    found = advisor.progress(name, question)
+    share = 0 if found is None else round(100 * min(max(found.share, 0.0), 1.0))
+    return part(request, "_progress.html", {"progress": found, "percent": share})
 
 
 def is_late(error: StatusError) -> bool:

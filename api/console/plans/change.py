@@ -10,7 +10,7 @@ configuration, plans.
 
 import functools
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -20,18 +20,24 @@ from api.console.page import layout
 from api.console.plans import direct_eviction, plan_forms, plan_pages
 from api.stowage import plans as api_plans
 from clusterstate.actions import objects
+from clusterstate.admission.request import User
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.values.errors import (
     BadRequest,
     Forbidden,
+    NotFound,
     StatusError,
     TooLarge,
 )
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import get_manifest
+from clusterstate.queries.scheduler.plans import StoredPlan, find_plan
+from scheduling.answers import advisor
 
 _SHORTER_SECONDS: Final = 600
 """How far ahead a plan looks if the prediction for a whole day takes too long."""
+_SOON_SECONDS: Final = 3.0
+"""So long a page waits for its preview; then it is shown without, and the preview follows."""
 
 
 @layout.shown
@@ -55,7 +61,8 @@ def page(request: HttpRequest) -> HttpResponse:
     user = layout.user_of(request)
     if request.method == "POST":
         changes = plan_forms.read(request.POST.get("text", "").replace("\r\n", "\n"))
-        plan = api_plans.predicted_plan(plan_forms.document_of(changes), by=user)
+        document = plan_forms.document_of(changes)
+        plan = api_plans.predicted_plan(document, by=user, seconds=layout.FORM_SECONDS)
         return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
     if not changes:
         if not request.GET.get("do"):
@@ -64,34 +71,72 @@ def page(request: HttpRequest) -> HttpResponse:
     horizon = plan_forms.horizon_of(request.GET)
     try:
         document = plan_forms.document_of(changes, horizon=horizon)
-        plan = api_plans.predicted_plan(document, by=user, is_preview=True)
+        if layout.is_part(request):
+            return _late_preview(request, document, user)
+        plan = _earlier_preview(request, document, user) or api_plans.predicted_plan(
+            document, by=user, is_preview=True, seconds=_SOON_SECONDS
+        )
     except StatusError as error:
         if error.code < 500 and not isinstance(error, TooLarge):
             raise
-        if direct_eviction.concerns(changes):
-            return direct_eviction.page(request, changes, no_preview=error.message)
         return _no_preview(request, changes, error)
     return plan_pages.show(request, plan, overtaken=_overtaken(request))
+
+
+def _late_preview(request: HttpRequest, document: Manifest, user: User) -> HttpResponse:
+    """Lead an open page to its preview once that was made, which may take a minute.
+
+    With ``progress`` in the address how far it is.
+
+    Raises:
+        StatusError: there is none.
+    """
+    if request.GET.get("progress"):
+        return layout.progress_of(request, "plan", document)
+    plan = api_plans.predicted_plan(document, by=user, is_preview=True)
+    return HttpResponse(headers={"HX-Redirect": _address(request, plan=plan.name)})
+
+
+def _earlier_preview(request: HttpRequest, document: Manifest, user: User) -> StoredPlan | None:
+    """Return the preview in the address, if it is the user's own of the same change."""
+    try:
+        plan = find_plan(request.GET.get("plan", ""))
+    except NotFound:
+        return None
+    is_same = (plan.created_by, plan.posted_document()) == (user.name, document)
+    return plan if is_same and plan.applied_at is None else None
+
+
+def _address(request: HttpRequest, **more: str) -> str:
+    query = request.GET.copy()
+    for name, value in more.items():
+        query[name] = value
+    return f"?{query.urlencode()}"
 
 
 def _no_preview(
     request: HttpRequest, changes: Sequence[Manifest], error: StatusError
 ) -> HttpResponse:
-    """Say why there is no preview, and offer what can be done without one."""
-    shorter, horizon = "", plan_forms.horizon_of(request.GET)
-    if isinstance(error, TooLarge) and (horizon is None or horizon > _SHORTER_SECONDS):
-        query = request.GET.copy()
-        query["horizon"] = str(_SHORTER_SECONDS)
-        shorter = f"?{query.urlencode()}"
-    context = {
+    """Say why there is no preview, or that it follows, and offer what can be done without one."""
+    horizon = plan_forms.horizon_of(request.GET)
+    is_long = horizon is None or horizon > _SHORTER_SECONDS
+    is_slow = isinstance(error, TooLarge)
+    context: dict[str, Any] = {
         "failure": error,
-        "kubectl": plan_forms.kubectl(changes),
-        "shorter": shorter,
+        "shorter": _address(request, horizon=str(_SHORTER_SECONDS)) if is_slow and is_long else "",
         "is_busy": error.code != 403,
+    }
+    if layout.is_part(request):
+        return layout.part(request, "_preview.html", context)
+    if is_slow or isinstance(error, advisor.NoAnswer):
+        context["asks"] = request.get_full_path()
+    if direct_eviction.concerns(changes):
+        return direct_eviction.page(request, changes, context)
+    context |= {
+        "kubectl": plan_forms.kubectl(changes),
         "plain": plan_forms.plain(changes) if _may_do_plain(request, changes) else "",
     }
-    title, status = plan_forms.in_words(changes), 200 if error.code == 403 else error.code
-    return layout.page(request, "plan_unknown.html", title, context, status=status)
+    return layout.page(request, "plan_unknown.html", plan_forms.in_words(changes), context)
 
 
 def _may_do_plain(request: HttpRequest, changes: Sequence[Manifest]) -> bool:

@@ -6,6 +6,7 @@ land. Confirming evicts or deletes exactly the pods that were shown, at once.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -26,11 +27,11 @@ def concerns(changes: Sequence[Manifest]) -> bool:
 
 
 def page(
-    request: HttpRequest, changes: Sequence[Manifest], *, no_preview: str = ""
+    request: HttpRequest, changes: Sequence[Manifest], no_preview: dict[str, Any] | None = None
 ) -> HttpResponse:
     """Show which pods would be evicted; on ``POST`` evict those with the uids in ``seen``.
 
-    ``no_preview``: why there is no preview now, for users who may have one.
+    ``no_preview``: for users who may have one, what ``_preview.html`` says of it.
     """
     pods = [
         (one, entry) for change in changes for entry in change.values() for one in entry["pods"]
@@ -56,9 +57,9 @@ def page(
             if not failed:
                 return HttpResponseRedirect(reverse("console:pods"))
     context = {
+        **(no_preview or {}),
         "pods": [one for one, _ in shown],
         "differs": differs,
-        "no_preview": no_preview,
         "failed": failed,
         "kubectl": plan_forms.kubectl(changes),
     }

@@ -68,9 +68,7 @@ def page(request: HttpRequest) -> HttpResponse:
         return _page(request, pages.as_yaml(_begun()))
     if layout.is_part(request):
         if request.GET.get("progress"):
-            found = advisor.progress("node-advice", question)
-            share = 0 if found is None else round(100 * min(max(found.share, 0.0), 1.0))
-            return layout.part(request, "_progress.html", {"progress": found, "percent": share})
+            return layout.progress_of(request, "node-advice", question)
         answer = advisor.ask("node-advice", question)["status"]
         return layout.part(request, "_node_advice.html", _shown(request, question, answer))
     return _page(request, text, asks=request.get_full_path())

@@ -23,7 +23,7 @@ from api.forms import pages
 from api.kinds import own
 from api.stowage import plans as api_plans
 from clusterstate.actions import plans as actions
-from clusterstate.objects.values.errors import BadRequest, Conflict, Forbidden
+from clusterstate.objects.values.errors import BadRequest, Conflict, Forbidden, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.scheduler.plans import (
     PAUSED,
@@ -126,7 +126,11 @@ def act(request: HttpRequest, name: str) -> HttpResponse:
         return _apply(request, plan)
     if what == "undo":
         layout.require_all(request, layout.FORETELLING)
-        found = api_plans.undoing(plan, by=layout.user_of(request))
+        try:
+            by = layout.user_of(request)
+            found = api_plans.undoing(plan, by=by, seconds=layout.FORM_SECONDS)
+        except StatusError as error:
+            return _unchecked(request, plan, error)
     elif what == "pause":
         found = actions.pause(name, now=now)
     elif what == "resume":
@@ -138,10 +142,12 @@ def act(request: HttpRequest, name: str) -> HttpResponse:
 
 def _apply(request: HttpRequest, plan: StoredPlan) -> HttpResponse:
     holding = request.POST.get("holding") or api_plans.LANDINGS
-    if holding not in (api_plans.LANDINGS, api_plans.LEAVING):
-        raise BadRequest(f"holding: must be {api_plans.LANDINGS} or {api_plans.LEAVING}")
+    known = (api_plans.LANDINGS, api_plans.LEAVING, api_plans.NOTHING)
+    if holding not in known:
+        raise BadRequest(f"holding: must be one of {', '.join(known)}")
     try:
-        api_plans.begin(plan, holding=holding, by=layout.user_of(request))
+        by = layout.user_of(request)
+        api_plans.begin(plan, holding=holding, by=by, seconds=layout.FORM_SECONDS)
     except Conflict as error:
         if "plan" not in error.details:
             raise
@@ -149,7 +155,20 @@ def _apply(request: HttpRequest, plan: StoredPlan) -> HttpResponse:
         then, now = ({**one.prediction(), "steps": one.to_do()} for one in (plan, new))
         found = plan_preview.differences(api_plans.differences(then, now, holding))
         return show(request, new, differs=found)
+    except StatusError as error:
+        return _unchecked(request, plan, error)
     return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
+
+
+def _unchecked(request: HttpRequest, plan: StoredPlan, error: StatusError) -> HttpResponse:
+    """Say that nothing was done, since no advisor told in time what would happen.
+
+    Raises:
+        StatusError: the error, where it is another one.
+    """
+    if not layout.is_late(error):
+        raise error
+    return show(request, plan, unchecked=error.message)
 
 
 def show(
@@ -158,10 +177,12 @@ def show(
     *,
     differs: Sequence[tuple[str, str, str]] = (),
     overtaken: Sequence[plan_forms.Overtaken] = (),
+    unchecked: str = "",
 ) -> HttpResponse:
     """Return the page of a plan; with ``differs`` as an answer that the outcome is another one.
 
     ``overtaken``: what others changed since the form was shown that asks for the plan.
+    ``unchecked``: why nothing was done: it could not be predicted anew.
     """
     changes, status = changes_of(request, plan), plan.prediction()
     leaving, zones = plan_preview.leaving(plan, status), _places(request, status)
@@ -190,12 +211,13 @@ def show(
         "room": plan_preview.room(status),
         "steps": plan_preview.steps(plan),
         "overtaken": overtaken,
+        "unchecked": unchecked,
         "differs": list(differs)[: plan_preview.MOST_ROWS],
         "button": plan_preview.button(changes, summary),
         "danger": summary.get("leaving", 0) + summary.get("held", 0) > 0,
         "kubectl": plan_forms.kubectl(changes),
         "options": _options(request, changes),
-        "again": request.get_full_path() if request.GET.get("do") else "",
+        "again": _again(request),
         "back": _back(changes),
         "holding": (api_plans.LANDINGS, api_plans.LEAVING),
     }
@@ -236,6 +258,13 @@ def _progress(request: HttpRequest, plan: StoredPlan) -> dict[str, Any]:
     }
 
 
+def _again(request: HttpRequest) -> str:
+    """Return the address of a new preview of the change in the address, if there is one."""
+    query = request.GET.copy()
+    query.pop("plan", None)
+    return f"{reverse('console:change')}?{query.urlencode()}" if query.get("do") else ""
+
+
 def _options(request: HttpRequest, changes: Sequence[Manifest]) -> list[Option]:
     """Return what a drain may be asked for besides, where the address asks for one."""
     if request.GET.get("do") != plan_forms.DRAIN or request.method != "GET":
@@ -244,7 +273,9 @@ def _options(request: HttpRequest, changes: Sequence[Manifest]) -> list[Option]:
     found = []
     for name, text in texts.items():
         is_on = request.GET.get(name) == "on"
-        query = [(k, v) for k, values in request.GET.lists() if k != name for v in values]
+        query = [
+            (k, v) for k, values in request.GET.lists() if k not in (name, "plan") for v in values
+        ]
         query += [] if is_on else [(name, "on")]
         found.append(Option(text, f"{reverse('console:change')}?{urlencode(query)}", is_on))
     return found

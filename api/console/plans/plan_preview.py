@@ -33,7 +33,7 @@ _STATES: Final = {
 }  # fmt: skip
 _FIRST: Final = ("open", "pods", "cpu", "memory")
 _ROOM: Final = {
-    "open": "schedulable nodes",
+    "open": "nodes",
     "pods": "pods",
     "cpu": "CPU",
     "ephemeral-storage": "disk",

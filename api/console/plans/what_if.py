@@ -187,7 +187,10 @@ def share(request: HttpRequest) -> HttpResponse:
     changes = _basket(request)
     if request.method != "POST" or not changes:
         raise BadRequest("there is nothing in the basket")
-    plan = api_plans.predicted_plan(plan_forms.document_of(changes), by=layout.user_of(request))
+    document = plan_forms.document_of(changes)
+    plan = api_plans.predicted_plan(
+        document, by=layout.user_of(request), seconds=layout.FORM_SECONDS
+    )
     return HttpResponseRedirect(reverse("console:plan", args=(plan.name,)))
 
 

@@ -92,9 +92,7 @@ def part(request: HttpRequest, question: Manifest, answer: Callable[[], Manifest
     ``_asking.html`` asks for both.
     """
     if request.GET.get("progress"):
-        found = advisor.progress("comparison", question)
-        share = 0 if found is None else round(100 * min(max(found.share, 0.0), 1.0))
-        return layout.part(request, "_progress.html", {"progress": found, "percent": share})
+        return layout.progress_of(request, "comparison", question)
     return layout.part(request, "_comparison.html", shown(answer()))
 
 
@@ -110,16 +108,18 @@ def _posted(request: HttpRequest) -> HttpResponse:
         is_short = len(address) <= _LONGEST_ADDRESS and len(text.encode()) < _LONGEST_TEXT
         if is_short and not _names_extenders(question):
             return HttpResponseRedirect(address)
-        found = shown(_ask_advisor(request, question))
+        found = shown(_ask_advisor(request, question, seconds=layout.FORM_SECONDS))
     except StatusError as error:
         problems = {"problems": yaml_input.problems_of(error)}
         return _page(request, hours, chosen, text, problems, status=error.code)
     return _page(request, hours, chosen, text, found)
 
 
-def _ask_advisor(request: HttpRequest, question: Manifest) -> Manifest:
+def _ask_advisor(
+    request: HttpRequest, question: Manifest, seconds: float | None = None
+) -> Manifest:
     outgoing.require_extenders(layout.user_of(request), question)
-    found: Manifest = advisor.ask("comparison", question)
+    found: Manifest = advisor.ask("comparison", question, deadline=seconds)
     return found
 
 

@@ -31,7 +31,7 @@ _MOST_LINES: Final = 5000
 _MOST_COMPARED: Final = 1000
 """Lines between the first that differs and the last that are compared in detail: some seconds at
 the worst."""
-_MOST_ALIKE: Final = 400
+_MOST_ALIKE: Final = 12
 _MOST_OF_ONE: Final = 2000
 """Lines in a row of which the middle is not left out: of both texts, and of one of them."""
 _MEANS: Final = {" ": "that are alike", "-": "that were removed", "+": "that were added"}
