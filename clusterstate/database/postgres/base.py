@@ -24,7 +24,6 @@ The host that answered last is tried first. Other hosts of the URL are tried as 
 
 import contextlib
 import os
-import re
 import socket
 import threading
 import time
@@ -161,7 +160,7 @@ class _PreparedStatements(PrepareManager):
         self.are_doubtful = False
 
     def _should_discard(self, prep: Any, results: Any, *rest: Any) -> bool:
-        if any(_CHANGES_THE_SCHEMA(result.command_status or b"") for result in results):
+        if any((result.command_status or b"").startswith(_SCHEMA_CHANGES) for result in results):
             self.are_doubtful = True
         return super()._should_discard(prep, results, *rest)
 
@@ -173,7 +172,8 @@ class _PreparedStatements(PrepareManager):
         return super().clear()
 
 
-_CHANGES_THE_SCHEMA: Final = re.compile(rb"(?:CREATE|ALTER|DROP|DISCARD|DEALLOCATE)\b").match
+_SCHEMA_CHANGES: Final = (b"CREATE", b"ALTER", b"DROP", b"DISCARD", b"DEALLOCATE")
+"""What PostgreSQL answers to a statement after which others may mean something else."""
 
 
 class Session(psycopg.Connection[Any]):
