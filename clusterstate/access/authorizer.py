@@ -46,13 +46,18 @@ _Seen = tuple[int, Decimal]
 
 
 class _Memory:
-    """The policy that this process remembers, and until when (monotonic seconds) it is fresh."""
+    """The policy that this process remembers, and until when (monotonic seconds) it is fresh.
+
+    Besides, the policy that a transaction read which had written roles. It may be rolled back, but
+    tables that look like that hold the same roles again.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.policy: Policy | None = None
         self.glance: _Seen = (0, Decimal(0))
         self.until = 0.0
+        self.uncommitted: tuple[_Seen, Policy] | None = None
 
 
 _memory = _Memory()
@@ -131,23 +136,27 @@ def current() -> Policy:
 
     Queries when it has to be compared with the tables.
     """
-    found = fresh()
-    if found is not None:
-        return found
+    remembered = fresh()
+    if remembered is not None:
+        return remembered
     with _memory.lock:
-        found = fresh()
-        if found is not None:
-            return found
+        remembered = fresh()
+        if remembered is not None:
+            return remembered
         # Set first: a write that is committed while this reads sets it back to 0.
         _memory.until = time.monotonic() + FRESH_SECONDS
         try:
             glance = _glance()
             if _memory.policy is None or glance != _memory.glance:
-                policy = read()
+                found = _memory.uncommitted
+                if found is None or found[0] != glance:
+                    found = _read()
                 if _wrote_here():
                     _memory.until = 0.0
-                    return policy
-                _memory.policy, _memory.glance = policy, glance
+                    _memory.uncommitted = found
+                    return found[1]
+                _memory.glance, _memory.policy = found
+                _memory.uncommitted = None
         except BaseException:
             _memory.until = 0.0
             raise
@@ -170,25 +179,28 @@ def _glance() -> _Seen:
 
 
 def read() -> Policy:
-    """Return the policy as the tables have it now, and do not remember it. Queries."""
-    # Read after the cheap check of the state: a newer row costs one more reading, and is not
-    # missed.
+    """Return the policy as the tables have it now, and do not remember it. Queries once."""
+    return _read()[1]
+
+
+def _read() -> tuple[_Seen, Policy]:
+    """Return the policy, and what a glance at these very rows would have seen."""
     found: dict[str, list[Manifest]] = {name: [] for name in ROLE_KINDS}
     rows = sql.fetch(
-        "SELECT t.kind, d.text, t.revision FROM generic_object t"
+        "SELECT t.kind, d.text, t.revision, hashint8extended(t.revision, 0) FROM generic_object t"
         " JOIN document d ON d.id = t.document_id WHERE t.kind = ANY(%s) ORDER BY t.id",
         (_CODES,),
     )
-    for code, text, revision in rows:
+    for code, text, revision, _ in rows:
         found[_NAMES[code]].append(document.decode(text, revision))
-    return Policy(found)
+    return (len(rows), Decimal(sum(row[3] for row in rows))), Policy(found)
 
 
 @memory.when_replaced
 def forget() -> None:
     """Forget the policy: the rows are another history's."""
     with _memory.lock:
-        _memory.policy, _memory.until = None, 0.0
+        _memory.policy, _memory.until, _memory.uncommitted = None, 0.0, None
 
 
 def _committed(kinds: Collection[str] = (), **_: Any) -> None:

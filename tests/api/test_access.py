@@ -2,11 +2,12 @@
 
 import pytest
 
+from clusterstate.access import authorizer
 from clusterstate.actions.cluster import default_roles
 from clusterstate.objects.wire.protobuf import decode, encode
 from tests.api.builders import binding as bind_body
 from tests.api.builders import node, pod
-from tests.api.conftest import APPLY, Api, make_token
+from tests.api.conftest import APPLY, Api, make_token, names
 from tests.clock import NOW
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -51,6 +52,29 @@ def give(api, verbs, resources, *, namespace="ns", user="ann", **more):
 
 
 # ------------------------------------------------------------------------------ requests
+
+
+def test_a_right_that_came_and_went_while_the_roles_were_read_is_not_remembered(
+    api, ann, monkeypatch
+):
+    """What is read is remembered as what it is, not as the tables looked a moment before."""
+    real = authorizer._glance
+
+    def glance_before_the_right_comes():
+        monkeypatch.setattr(authorizer, "_glance", real)
+        seen = real()
+        give(api, "list", "pods")
+        return seen
+
+    ann.get(PODS).fails(403, "Forbidden")
+    monkeypatch.setattr(authorizer._memory, "until", 0.0)
+    monkeypatch.setattr(authorizer, "_glance", glance_before_the_right_comes)
+    monkeypatch.setattr(authorizer._memory, "policy", None)
+    ann.get(PODS).ok()
+    for kind in ("clusterroles", "namespaces/ns/rolebindings"):
+        (name,) = [one for one in names(api.get(f"{RBAC}/{kind}")) if one.startswith("r")]
+        api.delete(f"{RBAC}/{kind}/{name}").ok()
+    ann.get(PODS).fails(403, "Forbidden")
 
 
 def test_without_a_right_the_refusal_is_in_kubernetes_words(ann):
