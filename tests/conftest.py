@@ -16,7 +16,7 @@ from hypothesis.internal.conjecture import engine
 from pytest_django import DjangoDbBlocker
 
 from clusterstate.processes import collector, memory
-from tests import distribution, emptying, static_files
+from tests import distribution, emptying, prepared, static_files
 from tests.forms import many
 from tests.live import Service, shared
 
@@ -44,6 +44,7 @@ if sys.version_info < (3, 12):
 
 emptying.install()
 static_files.install()
+prepared.install()
 django_settings.PASSWORD_HASHERS = ["tests.passwords.FewTurns"]
 
 

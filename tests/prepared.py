@@ -3,6 +3,9 @@
 A first start makes PostgreSQL's cluster and forty migrations, as much CPU as all of a later start.
 What that first start does is for `tests/platform/test_up.py`; the others get a copy of its data,
 as `manage.py prepare` leaves it, and make everything else themselves: keys, users, tokens.
+
+The workers of a parallel run have a database each, on one server. The first that needs one makes
+it, and the others copy it.
 """
 
 import fcntl
@@ -10,7 +13,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from django.db.backends.postgresql.creation import DatabaseCreation
 
 from clusterstate.local import embedded, places
 
@@ -32,8 +40,7 @@ def copy(data: Path) -> bool:
     if place is None:
         return False
     made = Path(place) / "made"
-    with (Path(place) / "lock").open("w") as lock:  # of the workers of a run one makes it
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _one_at_a_time("lock"):  # of the workers of a run one makes it
         if not made.exists():
             _make(Path(place) / "new")
             (Path(place) / "new").rename(made)
@@ -42,6 +49,14 @@ def copy(data: Path) -> bool:
     subprocess.run(["cp", "-a", str(made / "postgres"), str(unfinished)], check=True)
     unfinished.rename(data)
     return True
+
+
+@contextmanager
+def _one_at_a_time(name: str) -> Iterator[None]:
+    """Let the workers of this run through one after the other."""
+    with (Path(os.environ[PLACE]) / name).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _make(state: Path) -> None:
@@ -63,3 +78,29 @@ def _make(state: Path) -> None:
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(60)
+
+
+_TEMPLATE = "test_template"
+_create_test_db = DatabaseCreation.create_test_db
+
+
+def _create(creation: DatabaseCreation, *given: Any, **named: Any) -> str:
+    """Create a worker's test database as Django does, with the migrations of the first one's."""
+    if PLACE not in os.environ or "PYTEST_XDIST_WORKER" not in os.environ:
+        return _create_test_db(creation, *given, **named)
+    made = Path(os.environ[PLACE]) / _TEMPLATE
+    with _one_at_a_time(f"{_TEMPLATE}.lock"):
+        if not made.exists():
+            name = _create_test_db(creation, *given, **named)
+            creation.connection.close()
+            with creation._nodb_cursor() as cursor:
+                cursor.execute(f"CREATE DATABASE {_TEMPLATE} TEMPLATE {name}")
+            made.touch()
+            return name
+    creation.connection.settings_dict["TEST"]["TEMPLATE"] = _TEMPLATE
+    return _create_test_db(creation, *given, **named)
+
+
+def install() -> None:
+    """Let the workers of a parallel run copy one database."""
+    DatabaseCreation.create_test_db = _create  # type: ignore[method-assign]
