@@ -68,8 +68,10 @@ logger = structlog.get_logger(__name__)
 
 _INLINE = 32
 """A batch of at most this many pods is bound on the caller's thread: a hand-over costs more."""
-_MOST_BESIDE = 500
+_MOST_BESIDE, _FEWEST_BESIDE = 500, 8
 """Pods decided at once at most where others bind, too: the longer, the more of it is in vain."""
+_MOST_OVERTAKEN = 0.05
+"""The share of pods that others overtake; where it is larger, fewer are decided at once."""
 _MOVES_AT_ONCE = 2000
 _TRACED_AT_ONCE = 10_000
 """Bound pods whose traces are not sent yet; beyond this number the oldest are dropped."""
@@ -286,15 +288,17 @@ class Binder:
             if pod_id in self._reserved:
                 self._outcomes[pod_id] = True
             self._mirror.queue.done(pod_id)
-        if 2 * len(result.refused) < len(batch):
-            self.at_once = min(2 * self.at_once, _MOST_BESIDE)
+        overtaken = 0
         if result.refused:
             overtaken = sum(why is BindRefusal.OVERTAKEN for why in result.refused.values())
             if overtaken and self.beside is not None:
                 self.was_overtaken = True
                 measuring.overtaken(self.shard, overtaken)
-            if 2 * overtaken > len(batch):
-                self.at_once = max(1, len(batch) // 2)
+        if overtaken > _MOST_OVERTAKEN * len(batch):
+            self.at_once = max(_FEWEST_BESIDE, min(self.at_once, len(batch)) // 2)
+        elif len(batch) >= self.at_once:
+            self.at_once = min(2 * self.at_once, _MOST_BESIDE)
+        if result.refused:
             measuring.came_back(queue.waited(result.refused), seconds)
             self._come_back(result.refused, now)
             logger.info(

@@ -65,10 +65,16 @@ class Rules:
     def __init__(self, classes: Iterable[PodInfo] = ()) -> None:
         self._by_label: dict[tuple[str, str], list[_Rule]] = {}
         self._others: list[_Rule] = []
-        for rule in {rule for info in classes for rule in _rules_of(info)}:
+        self._all: set[_Rule] = set()
+        self.add(classes)
+
+    def add(self, classes: Iterable[PodInfo]) -> None:
+        """Take in the rules of more classes."""
+        for rule in {rule for info in classes for rule in _rules_of(info)} - self._all:
             self._keep(rule)
 
     def _keep(self, rule: _Rule) -> None:
+        self._all.add(rule)
         for one in rule.selector.requirements:
             if one.operator in (IN, EQUALS, DOUBLE_EQUALS):
                 for value in set(one.values):
@@ -108,7 +114,11 @@ class Division:
         self._frameworks: Mapping[str, Framework] = {}
         self._all_common = False
         self._rules = Rules()
+        self._reaching: set[int] = set()
+        self._has_learned = False
         self._remembered: dict[bytes, bool] = {}
+        self._apart: dict[bytes, PodInfo] = {}
+        """Of the classes in ``_remembered`` those that were not common."""
 
     def begin(self, shard: int) -> None:
         """Begin to work as a shard; ``look`` then finds which other schedulers are at work."""
@@ -118,30 +128,51 @@ class Division:
         """Go by these profiles from now on."""
         self._frameworks = frameworks
         self._all_common = any(map(_spreads_hard, frameworks.values()))
+        self._forget()
+
+    def _forget(self) -> None:
         self._remembered.clear()
+        self._apart.clear()
 
     def look(self, compatibility: Compatibility) -> bool:
         """Look which schedulers are at work and which classes have rules; return what changed.
 
         Queries twice, and twice more if there are new classes with rules.
         """
-        before = self.at_work, self.reach
+        before = self.at_work
         self.at_work = locks.cycles() | {self.shard}
-        if reach() != self.reach:
-            self.reach, classes = reaching_classes()
-            self._rules = Rules(_readable(classes, compatibility))
-            self._remembered.clear()
-        return before != (self.at_work, self.reach)
+        self.learn(compatibility)
+        has_learned, self._has_learned = self._has_learned, False
+        return has_learned or before != self.at_work
+
+    def learn(self, compatibility: Compatibility) -> None:
+        """Look which classes have rules.
+
+        Rules of a class that is gone stay, which is taken too widely. Queries once, and twice more
+        if there are new ones.
+        """
+        if reach() == self.reach:
+            return
+        self.reach, classes = reaching_classes(self._reaching)
+        self._reaching.update(class_id for class_id, _ in classes)
+        infos = list(_readable(classes, compatibility))
+        self._rules.add(infos)
+        new = Rules(infos)
+        for digest in [digest for digest, info in self._apart.items() if new.mean(info)]:
+            self._remembered[digest] = True
+            del self._apart[digest]
+        self._has_learned = True
 
     def is_common(self, info: PodInfo, snapshot: Snapshot) -> bool:
         """Return whether pods of a class are common."""
         found = self._remembered.get(info.digest)
         if found is None:
             if len(self._remembered) >= _MOST_REMEMBERED:
-                self._remembered.clear()
-            found = self._remembered[info.digest] = self._all_common or self._reaches(
-                info, snapshot
-            )
+                self._forget()
+            found = self._all_common or self._reaches(info, snapshot)
+            self._remembered[info.digest] = found
+            if not found:
+                self._apart[info.digest] = info
         # Which resources a class of devices serves may change.
         return found or (
             info.may_claim
@@ -166,6 +197,12 @@ class Division:
             or next(iter(_rules_of(info)), None) is not None
             or self._rules.mean(info)
         )
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Which of the schedulers at work this is, in their order, and how many they are."""
+        at_work = sorted(self.at_work | {self.shard})
+        return at_work.index(self.shard), len(at_work)
 
     def is_mine(self, info: PodInfo, class_id: int, snapshot: Snapshot) -> bool:
         """Return whether pods of a class are this scheduler's."""

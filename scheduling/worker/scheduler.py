@@ -46,6 +46,7 @@ from scheduling.engine.reference.cycle import (
     PodToPlace,
     assume_or_nominate,
     new_state,
+    of_share,
     schedule_batch,
     schedule_pod,
 )
@@ -253,6 +254,11 @@ class Scheduler:
     def is_first(self) -> bool:
         """Whether this is the scheduler that does what is done once, or the only one."""
         return self.binder.shard == shards.FIRST
+
+    def _seed(self) -> int:
+        """Return the seed of a batch, where several schedulers work for this one's share."""
+        seed = self._seeds()
+        return seed if self.division is None else of_share(seed, *self.division.share)
 
     def _is_mine(self, info: PodInfo, class_id: int) -> bool:
         division = self.division
@@ -537,8 +543,8 @@ class Scheduler:
         snapshot = self.mirror.snapshot
         leaning = self._leaning(batch)
         footprints = {pod.pod_id: self._footprint(pod) for pod in batch}
-        apart = self._apart(batch)
         decisions = self._decide(batch, now)
+        apart = self._apart(batch)
         measuring.decided(len(batch), time.perf_counter() - began)
         recorder = self.binder.recorder
         recorder.note(decisions, snapshot, profile_revision=self._revision, now=now)
@@ -584,8 +590,12 @@ class Scheduler:
     def _apart(self, batch: Sequence[PendingPod]) -> Collection[int]:
         """Return the pods of a batch that depend on their node alone, where that matters."""
         division, snapshot = self.division, self.mirror.snapshot
-        if division is None:
+        if division is None or not batch:
             return ()
+        # After the decisions, because a bind is refused that does not know all rules. A pod that
+        # became common meanwhile is bound if the snapshot has all binds of common pods.
+        division.learn(self.mirror.compatibility)
+        self.binder.beside = OtherSchedulers(division.reach)
         classes = {pod.class_id: self.mirror.info(pod.class_id) for pod in batch}
         apart = {
             class_id for class_id, info in classes.items() if not division.is_common(info, snapshot)
@@ -639,7 +649,7 @@ class Scheduler:
         name = pods[0].spec.spec.scheduler_name
         snapshot = self.mirror.snapshot
         framework = self._profiles.frameworks[name]
-        places, options = [self._to_place(pod) for pod in pods], Options(seed=self._seeds())
+        places, options = [self._to_place(pod) for pod in pods], Options(seed=self._seed())
         decision = schedule_group(
             snapshot, framework, key, places, options,
             start=self._starts.get(name, 0), decider=self._decider(name),
@@ -692,7 +702,7 @@ class Scheduler:
         for name, pods in by_profile(batch):
             framework = self._profiles.frameworks[name]
             places = [self._to_place(pod) for pod in pods]
-            options = Options(seed=self._seeds())
+            options = Options(seed=self._seed())
             draw = 0
             for alone, run in self._runs(framework, places):
                 if alone:

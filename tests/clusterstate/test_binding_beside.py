@@ -14,6 +14,7 @@ from clusterstate.actions.pods.bind import (
     OtherSchedulers,
     bind_pods,
 )
+from clusterstate.actions.pods.status import nominate
 from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.objects.rules.footprint import Footprint
@@ -218,3 +219,81 @@ def test_a_scheduler_alone_writes_nothing_for_others() -> None:
     assert bind_pods(bindings, snapshot_revision=changes.watermark(), now=NOW).bound
     assert sql.fetch("SELECT holder FROM node_binder") == []
     assert sql.fetch("SELECT holder FROM binder WHERE id = 2") == [("",)]
+
+
+def plain(
+    binder: str, *pods: tuple[int, str], snapshot: int, leans: bool = False, **more: Any
+) -> BindResult:
+    """Bind pods that take nothing but amounts, as their decisions say."""
+    bindings = []
+    for number, (pod_id, name) in enumerate(pods):
+        (class_id,) = sql.fetch("SELECT class_id FROM pod WHERE id = %s", (pod_id,))[0]
+        footprint = Footprint(**{"class_id": class_id, "amounts": (("cpu", 1),)} | more)
+        bindings.append(Binding(pod_id, name, footprint, leans=leans and number > 0, common=leans))
+    others = OtherSchedulers(reach())
+    return bind_pods(bindings, snapshot_revision=snapshot, now=NOW, binder=binder, beside=others)
+
+
+def asking(name: str, cpu: str) -> int:
+    resources = {"requests": {"cpu": cpu, "memory": "1Gi"}}
+    return new_pod(name, containers=[{"name": "main", "image": "a:1", "resources": resources}])
+
+
+@pytest.mark.parametrize("leans", [False, True])
+def test_pods_that_take_amounts_share_the_room_of_a_node(leans: bool) -> None:
+    create_node("n1", allocatable={"cpu": "4"})
+    create_node("n2", allocatable={"cpu": "4"})
+    ids = [asking(f"p{number}", "1") for number in range(7)]
+    snapshot = changes.watermark()
+    assert plain("one", (ids[0], "n1"), (ids[1], "n1"), snapshot=snapshot).bound
+    pairs = [(ids[2], "n2"), *((one, "n1") for one in ids[3:6])]
+    found = plain("two", *pairs, snapshot=snapshot, leans=leans)
+    assert found.refused == {ids[5]: BindRefusal.OVERTAKEN}
+    assert len(found.bound) == (1 if leans else 3)
+    # Nobody knows what is on n1 now: who bound there may use room only.
+    if not leans:
+        assert plain("one", (ids[6], "n1"), snapshot=snapshot).refused
+        assert plain("two", (ids[6], "n1"), snapshot=snapshot).refused
+        assert plain("two", (ids[6], "n2"), snapshot=snapshot).bound
+
+
+def test_room_is_what_pods_leave_that_are_there_now() -> None:
+    create_node("n1", allocatable={"cpu": "2", "pods": "2"})
+    ids = [asking(f"p{number}", "1") for number in range(5)]
+    nothing = new_pod("nothing")
+    snapshot = changes.watermark()
+    assert plain("one", (ids[0], "n1"), (ids[1], "n1"), snapshot=snapshot).bound
+    assert plain("two", (ids[2], "n1"), (nothing, "n1"), snapshot=snapshot).bound == []
+    objects.delete("Pod", "default", "p0", now=NOW)
+    assert plain("two", (ids[2], "n1"), snapshot=snapshot).bound == []  # it is leaving
+    sql.run("UPDATE pod SET phase = 'Succeeded' WHERE id = %s", (ids[0],))
+    assert plain("two", (ids[2], "n1"), snapshot=snapshot).bound
+    assert plain("one", (ids[3], "n1"), snapshot=snapshot).refused
+
+
+@pytest.mark.parametrize(
+    "more", [{"ports": True}, {"complete": False}, {"amounts": (("example.com/gpu", 1),)}]
+)
+def test_what_looks_at_more_of_a_node_than_amounts_has_to_know_all_binds_there(
+    more: dict[str, Any],
+) -> None:
+    create_node("n1", allocatable={"cpu": "4"})
+    ids = [asking(f"p{number}", "1") for number in range(3)]
+    snapshot = changes.watermark()
+    assert plain("one", (ids[0], "n1"), snapshot=snapshot).bound
+    assert plain("two", (ids[1], "n1"), snapshot=snapshot, **more).refused
+    assert plain("two", (ids[1], "n1"), snapshot=snapshot).bound
+    assert plain("one", (ids[2], "n1"), snapshot=snapshot, **more).refused
+    assert plain("two", (ids[2], "n1"), snapshot=snapshot, **more).refused
+    assert plain("two", (ids[2], "n1"), snapshot=changes.watermark(), **more).bound
+
+
+def test_room_that_is_kept_for_a_nominated_pod_is_its_own() -> None:
+    create_node("n1", allocatable={"cpu": "4"})
+    ids = [asking(f"p{number}", "1") for number in range(5)]
+    snapshot = changes.watermark()
+    assert plain("one", (ids[0], "n1"), snapshot=snapshot).bound
+    assert nominate(ids[4], "n1", now=NOW)
+    found = plain("two", *((one, "n1") for one in ids[1:4]), snapshot=snapshot)
+    assert found.refused == {ids[3]: BindRefusal.OVERTAKEN}
+    assert plain("one", (ids[4], "n1"), snapshot=snapshot).bound

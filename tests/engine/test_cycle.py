@@ -4,12 +4,15 @@ from collections import Counter
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scheduling.engine.deciding import Decider
 from scheduling.engine.reference.cycle import (
     Options,
     PodToPlace,
     draw_below,
+    of_share,
     schedule_batch,
     schedule_pod,
 )
@@ -91,6 +94,21 @@ def test_among_equal_nodes_the_choice_is_uniform(cached: bool) -> None:
 def test_close_seeds_give_unrelated_first_draws() -> None:
     first = Counter(draw_below(seed, 0, 10) for seed in range(2000))
     assert sum((n - 200) ** 2 / 200 for n in first.values()) < 27.9
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(1, 8), st.integers(1, 40))
+def test_schedulers_draw_among_equals_each_in_its_share(seed: int, count: int, ties: int) -> None:
+    """Shares of ``ties`` nodes meet at their borders at most, and leave none out."""
+    drawn: list[set[int]] = []
+    for share in range(count):
+        one = of_share(seed, share, count)
+        assert -(2**63) <= one < 2**63
+        drawn.append({draw_below(one, number, ties) for number in range(100)})
+        first, last = share * ties // count, -(-(share + 1) * ties // count)
+        assert drawn[-1] <= set(range(first, last))
+    assert count > 1 or of_share(seed, 0, 1) == seed
+    if ties <= 10:
+        assert set().union(*drawn) == set(range(ties))
 
 
 def test_the_same_seed_decides_alike() -> None:

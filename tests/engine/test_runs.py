@@ -489,7 +489,7 @@ def test_a_scheduler_without_the_compiled_loops_says_so_and_ends(tmp_path: Path)
     assert "make clean" in done.stderr
 
 
-@given(st.integers(0, 2**64), st.integers(0, 2**40), st.integers(1, 50))
+@given(st.integers(-(2**63), 2**64), st.integers(0, 2**40), st.integers(1, 50))
 def test_runs_throw_the_same_dice(seed: int, draw: int, count: int) -> None:
     high, low = draws(seed, draw, count)
     together = [

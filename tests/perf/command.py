@@ -29,6 +29,7 @@ from tests.perf import (
     groups,
     past,
     service,
+    several,
     simulation,
     storm,
     timers,
@@ -126,6 +127,13 @@ def _parser() -> ArgumentParser:
         action="store_true",
         help="CPU per pod, node, request, watch and idle minute, and memory, of a whole service",
     )
+    mode.add_argument(
+        "--several",
+        type=int,
+        metavar="SCHEDULERS",
+        help="so many schedulers at work: what of their decisions comes back (--full, --seconds)",
+    )
+    parser.add_argument("--full", type=int, default=80, help="with --several: percent of the CPU")
     parser.add_argument("--before", type=Path, help="with --cost: the folder of another build")
     parser.add_argument(
         "--connections",
@@ -279,6 +287,10 @@ def main(arguments: Sequence[str]) -> None:
         elif options.fairness:
             many, seconds = options.connections, options.seconds
             _print(fairness.run(nodes=nodes, connections=many, seconds=seconds, say=_say))
+        elif options.several:
+            count, full, seconds = options.several, options.full, options.seconds
+            found = several.run(nodes=nodes, schedulers=count, full=full, seconds=seconds, say=_say)
+            _print([found])
         elif options.forms:
             _print(
                 forms.run(

@@ -21,8 +21,11 @@ from tests.perf.scratch import cpu_seconds_of
 
 
 @contextlib.contextmanager
-def throw_away() -> Iterator[None]:
-    """Start the servers and connect to them, migrated and prepared; leave nothing behind."""
+def throw_away() -> Iterator[Path]:
+    """Start the servers and connect to them, migrated and prepared; leave nothing behind.
+
+    Gives their state directory.
+    """
     base = Path(tempfile.mkdtemp(prefix="stowage-bench-"))
     places.make_state(base)
     processes: list[subprocess.Popen[bytes]] = []
@@ -44,7 +47,7 @@ def throw_away() -> Iterator[None]:
         wake.client.cache_clear()  # it belongs to the servers of the measurement before
         call_command("migrate", verbosity=0)
         call_command("prepare", verbosity=0)
-        yield
+        yield base
     finally:
         connection.close()
         for process in reversed(processes):

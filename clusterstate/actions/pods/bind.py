@@ -17,7 +17,11 @@ things take its place, so that a bind by one spoils no decision of another that 
 
     node_binder    who last bound pods to a node, and when. A decision for the node has to
                    know that bind, or be by the same scheduler: amounts, ports and all else that a
-                   rule reads of the node are as decided.
+                   rule reads of the node are as decided. Where a node is *overtaken*, because the
+                   scheduler does not know the last bind there, a pod that takes nothing but
+                   ``_COLUMNS`` is bound all the same, if the node has room for it beside all
+                   pods that are there now, that are nominated for it, and that are bound with
+                   it. Nobody knows all binds there then, so the node has no holder.
     common_binder  the same for all pods that are ``common``: those with a hard rule about other
                    pods, and those that such a rule means (``scheduling.worker.division``). Their
                    decisions read counters over many nodes, which are raised by such pods alone.
@@ -176,6 +180,61 @@ _COMMON: Final = 2
 """The row of ``binder`` that is for common pods; 1 is for all."""
 _LAST_ALONE: Final = 3
 """The row of ``binder`` that keeps the last bind by one alone while several schedulers work."""
+_COLUMNS: Final = {
+    "cpu": "cpu_milli",
+    "memory": "memory_bytes",
+    "ephemeral-storage": "ephemeral_bytes",
+}
+"""The resources that are compared with a node's room: columns of nodes and of classes."""
+
+
+def _room_statement() -> str:
+    """Return CTEs: what is ``wanted``, and which pods fit on nodes that others bound to meanwhile.
+
+    Exact since the placement lock is held: what is not bound by a scheduler and takes room raises
+    ``placement_revision`` under the same lock, and everything else only makes room. What is
+    nominated counts whatever its priority, because the decision may have kept that room free.
+    Subqueries for each node and pod, since the planner might else read all pods. Rule:
+    noderesources/fit.go ``fitsRequest``, v1.36: of what a pod does not ask for there may be less
+    than nothing.
+    """
+    names = _COLUMNS.values()
+    of_class = f"SELECT {', '.join(names)} FROM scheduling_class"
+    return f"""
+    wanted AS MATERIALIZED (
+        SELECT i.*, n.id AS node_id, b.node_id IS NOT NULL AS overtaken
+        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s, %s) WITH ORDINALITY
+             AS i(pod_id, node_name, class_id, together, team, common, plain, position)
+        JOIN node n ON n.name = i.node_name AND n.placement_revision <= gate.snapshot
+        LEFT JOIN node_binder b ON b.node_id = n.id AND b.holder <> gate.holder
+                  AND b.revision > gate.snapshot),
+    room AS MATERIALIZED (
+        SELECT n.id AS node_id, n.pods - u.pods AS pods,
+               {", ".join(f"n.{name} - u.{name} AS {name}" for name in names)}
+        FROM (SELECT DISTINCT node_id FROM wanted WHERE overtaken AND plain = 1) o
+        JOIN node n ON n.id = o.node_id
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS pods,
+                   {", ".join(f"coalesce(sum(c.{name}), 0) AS {name}" for name in names)}
+            FROM (
+                SELECT class_id FROM pod
+                WHERE node_name = n.name AND node_name <> ''
+                      AND phase NOT IN ('Succeeded', 'Failed')
+                UNION ALL
+                SELECT class_id FROM pod
+                WHERE nominated_node_name = n.name AND nominated_node_name <> ''
+                      AND node_name = '' AND id <> ALL (ARRAY(SELECT pod_id FROM wanted))) p
+            CROSS JOIN LATERAL ({of_class} WHERE id = p.class_id OFFSET 0) c) u),
+    fitting AS MATERIALIZED (
+        SELECT w.pod_id FROM room r JOIN (
+            SELECT w.pod_id, w.node_id, count(*) OVER turn AS pods,
+                   {", ".join(f"c.{name} AS own_{name}" for name in names)},
+                   {", ".join(f"sum(c.{name}) OVER turn AS {name}" for name in names)}
+            FROM wanted w CROSS JOIN LATERAL ({of_class} WHERE id = w.class_id OFFSET 0) c
+            WHERE w.overtaken AND w.plain = 1
+            WINDOW turn AS (PARTITION BY w.node_id ORDER BY w.position)) w USING (node_id)
+        WHERE w.pods <= r.pods
+              AND {" AND ".join(f"(w.own_{n} = 0 OR w.{n} <= r.{n})" for n in names)})"""
 
 
 def _bind_statement(*, leaning: bool, beside: bool) -> str:
@@ -196,7 +255,11 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
         UPDATE binder SET holder = %s::text, revision = m.revision
         FROM (SELECT max(revision) AS revision FROM bound) m
         WHERE binder.id = 1 AND m.revision IS NOT NULL)"""
-    is_common = of_common = array = column = known = ""
+    is_common = of_common = column = known = room = ""
+    items = "unnest(%s, %s, %s, %s, %s) WITH ORDINALITY" if leaning else "unnest(%s, %s, %s)"
+    more = ", together, team, position" if leaning else ""
+    given = f"""{items} AS i(pod_id, node_name, class_id{more})
+        JOIN node n ON n.name = i.node_name AND n.placement_revision <= %s::bigint"""
     if beside:
         gate = f"""
     gate AS MATERIALIZED (
@@ -209,11 +272,11 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
              (SELECT %s::text AS holder, %s::bigint AS snapshot, %s::bigint AS reach) mine
         WHERE b.id = 1 AND (b.holder = '{_SEVERAL}' OR b.revision <= mine.snapshot)
               AND a.id = {_LAST_ALONE} AND a.revision <= mine.snapshot)"""
-        is_common, of_common, array, column = "i.common,", ", i.common", ", %s", ", common"
+        is_common, of_common, column = "i.common,", ", i.common", ", common"
+        given, room = "wanted i", f"{_room_statement()},"
         known = """
               AND CASE WHEN i.common = 1 THEN gate.knows_common ELSE gate.knows_reach END
-              AND NOT EXISTS (SELECT FROM node_binder b WHERE b.node_id = n.id
-                              AND b.holder <> gate.holder AND b.revision > gate.snapshot)"""
+              AND (NOT i.overtaken OR i.pod_id IN (SELECT pod_id FROM fitting))"""
         held = f"""
     held AS (
         UPDATE binder
@@ -226,18 +289,16 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
               OR id = {_LAST_ALONE} AND m.revision IS NOT NULL AND NOT gate.several),
     stamped AS (
         INSERT INTO node_binder (node_id, holder, revision)
-        SELECT n.id, gate.holder, b.revision
+        SELECT w.node_id, CASE WHEN w.overtaken THEN '' ELSE gate.holder END, b.revision
         FROM gate, (SELECT node_name, max(revision) AS revision FROM bound GROUP BY 1) b
-        JOIN node n ON n.name = b.node_name
+        JOIN (SELECT DISTINCT node_id, node_name, overtaken FROM wanted) w USING (node_name)
         ON CONFLICT (node_id) DO UPDATE
         SET holder = excluded.holder, revision = excluded.revision)"""
     if leaning:
         bound = f"""
     able AS MATERIALIZED (
         SELECT p.id, i.node_name, {is_common} i.together, i.team, i.position
-        FROM gate, unnest(%s, %s, %s, %s, %s{array}) WITH ORDINALITY
-             AS i(pod_id, node_name, class_id, together, team{column}, position)
-        JOIN node n ON n.name = i.node_name AND n.placement_revision <= %s::bigint
+        FROM gate, {given}
         JOIN pod p ON p.id = i.pod_id
         WHERE gate.opened = 1 AND {_BINDABLE} AND p.deletion_at IS NULL AND {_AS_DECIDED}{known}
         ORDER BY p.id FOR UPDATE OF p),
@@ -265,15 +326,14 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
         UPDATE pod p
         SET node_name = i.node_name, scheduled_at = gate.at, bound_at = gate.at,
             unschedulable = NULL, revision = {changes.NEXT}, {_DOCUMENT}
-        FROM gate, unnest(%s, %s, %s{array}) AS i(pod_id, node_name, class_id{column})
-        JOIN node n ON n.name = i.node_name AND n.placement_revision <= %s::bigint
+        FROM gate, {given}
         WHERE gate.opened = 1 AND p.id = i.pod_id AND {_BINDABLE} AND p.deletion_at IS NULL
               AND {_AS_DECIDED}{known}
         {returning_versions()}, old.nominated_node_name AS was_nominated{of_common})"""
         atomic = ""
         answer = "SELECT id, revision FROM bound ORDER BY revision"
     statement = f"""
-    WITH {gate},
+    WITH {gate},{room}
     {bound},
     unqueued AS (DELETE FROM pending_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM bound))),{atomic}
     {held},
@@ -334,21 +394,24 @@ def bind_pods(
     ]
     groups: list[Any] = []
     atomic: list[bool] = []
-    if leaning:
+    if leaning or beside is not None:
         sizes = Counter(one.group for one in ordered)
         groups = [
             sql.Int4s([sizes[one.group] if one.leans else 0 for one in ordered]),
             sql.Int8s([one.group for one in ordered]),
         ]
+    if leaning:
         atomic = [any(one.gang for one in ordered)]
-    others: list[Any] = [] if beside is None else [beside.reach]
-    common = [] if beside is None else [sql.Int4s([int(one.common) for one in ordered])]
-    holder = [binder] if beside is None else []
+    if beside is None:
+        known = [*what, *groups, snapshot_revision, *atomic, binder]
+    else:
+        flags = [
+            sql.Int4s([int(one.common) for one in ordered]),
+            sql.Int4s([int(_is_plain(one)) for one in ordered]),
+        ]
+        known = [beside.reach, *what, *groups, *flags, *atomic]
     statement = _BIND[leaning, beside is not None]
-    parameters = [
-        *actors.gate(), now, binder, snapshot_revision, *others, *what, *groups, *common,
-        snapshot_revision, *atomic, *holder, now,
-    ]  # fmt: skip
+    parameters = [*actors.gate(), now, binder, snapshot_revision, *known, now]
     _, rows = again_after_deadlock(
         lambda: sql.fetch_together((LOCK_PLACEMENT, ()), (statement, parameters))
     )
@@ -361,6 +424,17 @@ def bind_pods(
         why = _why(what, snapshot_revision)
         refused = {one.pod_id: why[one.pod_id] for one in bindings if one.pod_id not in able}
     return BindResult(bound, refused, [row[0] for row in rows if row[1] is None])
+
+
+def _is_plain(one: Binding) -> bool:
+    """Return whether a pod takes nothing of its node but ``_COLUMNS`` and a place for a pod."""
+    footprint = one.footprint
+    return (
+        footprint is not None
+        and footprint.complete
+        and not (footprint.ports or one.gang or one.claims)
+        and all(name in _COLUMNS for name, _ in footprint.amounts)
+    )
 
 
 def _why(what: Sequence[Any], snapshot_revision: int) -> dict[int, BindRefusal]:

@@ -1,5 +1,7 @@
 """The scheduling classes with hard rules about other pods (`actions.pods.bind`)."""
 
+from collections.abc import Collection
+
 from django.db import transaction
 
 from clusterstate.database import locks, sql
@@ -11,10 +13,11 @@ def reach() -> int:
     return 0 if row is None else int(row[0])
 
 
-def reaching_classes() -> tuple[int, list[tuple[int, str]]]:
+def reaching_classes(known: Collection[int] = ()) -> tuple[int, list[tuple[int, str]]]:
     """Return that number and the classes, some of which only look as if they had such rules.
 
-    Of each class its id and its reduced Pod manifest as JSON.
+    Of each class its id and its reduced Pod manifest as JSON; without those whose ids are
+    ``known``. A class that is deleted is not told of.
 
     Waits for everybody who stores such a class now: they hold the placement lock, shared. Queries
     twice in one transaction.
@@ -22,5 +25,8 @@ def reaching_classes() -> tuple[int, list[tuple[int, str]]]:
     with transaction.atomic():
         sql.run(f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})")
         number = reach()
-        rows = sql.fetch("SELECT id, spec FROM scheduling_class WHERE class_reaches(spec)")
+        rows = sql.fetch(
+            "SELECT id, spec FROM scheduling_class WHERE class_reaches(spec) AND NOT id = ANY (%s)",
+            (sql.Int8s(list(known)),),
+        )
     return number, [(class_id, spec) for class_id, spec in rows]

@@ -75,15 +75,44 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     candidates: bool = False
 
 
+_SHARE_BITS = 4
+"""Bits of a negative seed for which share it is of, and as many for of how many."""
+
+
+def of_share(seed: int, share: int, count: int) -> int:
+    """Return a seed by which one of several schedulers draws among equals within its share.
+
+    Of nodes with equal scores scheduler ``share`` of ``count`` then chooses one of the nodes in
+    that part of their order, if there are as many: so two schedulers seldom choose the same. A
+    negative number; both are below 16. For one scheduler the seed as it is.
+    """
+    if count == 1:
+        return seed
+    bits = (seed << 2 * _SHARE_BITS | share << _SHARE_BITS | count) & (_MASK >> 1)
+    return -1 - bits
+
+
+def _share_of(seed: int) -> tuple[int, int]:
+    """Return which share of how many a negative seed is for."""
+    bits, most = -1 - seed, (1 << _SHARE_BITS) - 1
+    count = max(bits & most, 1)
+    return (bits >> _SHARE_BITS & most) % count, count
+
+
 def mix(seed: int, number: int) -> int:
     """Return a 64-bit number in which every bit depends on every bit of seed and number.
 
-    splitmix64: close seeds give unrelated streams, which plain xorshift does not.
+    splitmix64: close seeds give unrelated streams, which plain xorshift does not. A negative seed
+    gives numbers of its share of all (``of_share``).
     """
     z = (seed + 0x9E3779B97F4A7C15 * (number + 1)) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return z ^ (z >> 31)
+    z ^= z >> 31
+    if seed >= 0:
+        return z
+    share, count = _share_of(seed)
+    return z // count + share * (_MASK // count)
 
 
 def draw_below(seed: int, number: int, count: int) -> int:
@@ -101,6 +130,9 @@ def draws(seed: int, first: int, count: int) -> tuple[Int64, Int64]:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z ^= z >> np.uint64(31)
+    if seed < 0:
+        share, among = _share_of(seed)
+        z = z // np.uint64(among) + np.uint64(share * (_MASK // among) & _MASK)
     return (z >> np.uint64(32)).astype(np.int64), (z & np.uint64(2**32 - 1)).astype(np.int64)
 
 
