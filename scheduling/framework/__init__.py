@@ -9,6 +9,7 @@
     events, sampling                                 what wakes pods; how many nodes are looked at
     reach, footprints                                pods that counters mean; what a bind relies on
     volume_table, volume_binder                      claims and volumes; what they mean for nodes
+    attached_volumes                                 volumes attached to nodes, counted by driver
     volume_hints, device_hints                       which of their events wake which pods
     device_claims                                    claims of devices, and which devices they hold
     group_points                                     running plugins that place groups

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from clusterstate.objects.dra.counting import Kind
 from clusterstate.objects.values.labels import Selector
 from clusterstate.objects.values.node import Node, Taint
+from scheduling.framework.arrays import Float64, Int32, Int64, Mask
+from scheduling.framework.attached_volumes import AttachedVolumes
 from scheduling.framework.device_claims import DeviceTable
 from scheduling.framework.pod_groups import GroupTable
 from scheduling.framework.reach import Reach
@@ -48,6 +50,7 @@ class NodeTable(Protocol):
     volumes: VolumeTable
     devices: DeviceTable
     groups: GroupTable
+    classes: list[PodInfo]
 
     @property
     def capacity(self) -> int:
@@ -187,6 +190,16 @@ class NodeTable(Protocol):
 
     def device_column(self, kind: Kind) -> int:
         """Column in which devices of a kind are counted, made on first use; -1 if they cannot."""
+        ...
+
+    def slot_columns(
+        self,
+    ) -> tuple[Int32, Int32, Int32, Float64, Mask, Int64]:
+        """The pods on nodes as lists of slots by row: first, following, class, and more by slot."""
+        ...
+
+    def attached_volumes(self) -> AttachedVolumes:
+        """The volumes attached to nodes, as they are now."""
         ...
 
     def pods_on(self, row: int, *, below: int | None = None) -> list[PodRecord]:

@@ -116,27 +116,29 @@ class CountedFilter(Protocol):
 
 
 class ColumnRequest(msgspec.Struct, frozen=True):
-    """An amount that must be free in a column of the snapshot, beside what the class requests.
+    """Amounts that must be free in columns of the snapshot, beside what the class requests.
 
-    Pods of one run ask for columns that are ``apart``, and no two of them for the same ``once``.
+    ``amounts``: column and amount. Pods of one run ask for columns that are ``apart``, and no two
+    of them for the same ``once``, which nobody has taken (``Snapshot.is_taken``).
     """
 
-    column: int
-    amount: int
-    once: tuple[Hashable, ...]
+    amounts: tuple[tuple[int, int], ...]
+    once: tuple[str, ...]
 
 
 @runtime_checkable
 class ColumnFilter(Plugin, Protocol):
-    """A filter asked after NodeResourcesFit, of which one more amount may be all it looks at."""
+    """A filter asked after NodeResourcesFit, of which some more amounts may be all it looks at."""
 
     column_rejection: Rejection
+    counts_nominated: bool
+    """Whether it counts what pods will bring that are nominated to a node."""
 
     def column_request(self, pod: PodInfo, snapshot: NodeTable) -> ColumnRequest | None:
         """Return what must be free, ``None`` where the filter looks at more, or at nothing.
 
         Asked of pods of which ``aspect`` is neither empty nor ``None``, it is not ``None``. Whoever
-        asks for a column must have called ``Snapshot.follow_devices`` before.
+        asks for a column must have called ``Snapshot.follow_columns`` before.
         """
         ...
 

@@ -144,6 +144,7 @@ class DynamicResources:
     filter_locality = Locality.PODS
     score_locality = Locality.NODE  # pods that the fast lane decides all score 0
     column_rejection: Rejection = (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (NO_DEVICES,))
+    counts_nominated = False
     _store: DeviceStore | None = None
 
     def __init__(self, args: DynamicResourcesArgs | None = None) -> None:
@@ -164,7 +165,7 @@ class DynamicResources:
         column = -1 if counted is None else snapshot.device_column(counted.kind)
         if counted is None or column < 0:
             return None
-        return ColumnRequest(column, counted.count, counted.uids)
+        return ColumnRequest(((column, counted.count),), counted.uids)
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows

@@ -1,47 +1,39 @@
 """NodeVolumeLimits: a node takes only this many volumes of a CSI driver, as its CSINode says.
 
 Rule: plugins/nodevolumelimits/csi.go, v1.36. A volume counts once on a node, whoever uses it there.
-What is attached where is kept from pod to pod (``_AttachedVolumes``), and followed by the rows and
-the objects that changed.
+What is attached where is kept for the snapshot (``framework.attached_volumes``). A pod with volumes
+that nobody uses yet asks for as many more of each driver, wherever it goes, so that a column for
+each driver is all that the filter looks at.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from clusterstate.objects.rules.csi_migration import (
-    csi_source,
-    driver_of,
-    inline_driver,
-    is_in_tree,
-    is_migratable,
+from clusterstate.objects.rules.csi_migration import inline_driver
+from clusterstate.objects.values.storage import CSINode
+from scheduling.framework.arrays import Int64
+from scheduling.framework.attached_volumes import (
+    Handles,
+    LimitError,
+    MissingClaim,
+    attached_by,
+    brought_by,
+    on_node,
 )
-from clusterstate.objects.rules.volume_matching import not_for_pod
-from clusterstate.objects.values.storage import CSINode, PersistentVolumeClaim
 from scheduling.framework.configuration.plugin_args import NodeVolumeLimitsArgs
 from scheduling.framework.interface import CycleState, FilterResult, Locality, PreFilterResult
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.status import SKIP, SUCCESS, Code, Status
+from scheduling.framework.terms import ColumnRequest, Rejection
 from scheduling.framework.types import PodInfo
-from scheduling.framework.volume_binder import claim_name, meta_of
-from scheduling.framework.volume_table import ClaimKey, VolumeTable
+from scheduling.framework.volume_table import VolumeTable
 
-NAME = "NodeVolumeLimits"
-REASON = "node(s) exceed max volume count"
-_UNBOUND = "\0unbound "
-"""Begins the handle of a volume that is not made yet."""
-Handles = dict[str, str]
-"""Drivers by ``driver/handle``."""
-
-
-class LimitError(ValueError):
-    """The claim of an ephemeral volume is not its pod's: the attempt ends."""
-
-
-class MissingClaim(ValueError):
-    """A claim does not exist."""
+NAME: Final = "NodeVolumeLimits"
+REASON: Final = "node(s) exceed max volume count"
+_COUNTED: Final = ("counted",)
 
 
 def is_attachable(pod: PodInfo) -> bool:
@@ -54,159 +46,6 @@ def is_attachable(pod: PodInfo) -> bool:
     )
 
 
-def attached_by(table: VolumeTable, pod: PodInfo, node: CSINode | None, *, is_new: bool) -> Handles:
-    """Return the volumes that a pod has attached to its node.
-
-    Raises:
-        LimitError: an ephemeral volume's claim is another pod's.
-        MissingClaim: a claim of a new pod does not exist.
-    """
-    found: Handles = {}
-    meta = meta_of(pod)
-    for volume in pod.volumes:
-        name = claim_name(meta, volume)
-        if name is None:
-            source = csi_source(volume, node) if is_migratable(volume) else None
-            if source is not None:
-                found[f"{source.driver}/{source.volume_handle}"] = source.driver
-            continue
-        if not name:
-            raise LimitError("PersistentVolumeClaim had no name")
-        claim = table.claim(pod.namespace, name)
-        if claim is None:
-            if is_new:
-                full = f"{pod.namespace}/{name}"
-                raise MissingClaim(
-                    f'looking up PVC {full}: persistentvolumeclaims "{name}" not found'
-                )
-            continue
-        if volume.ephemeral is not None and (problem := not_for_pod(claim, meta)):
-            raise LimitError(problem)
-        driver, handle = _served_by(table, claim, node)
-        if driver and handle:
-            found[f"{driver}/{handle}"] = driver
-    return found
-
-
-def _served_by(
-    table: VolumeTable, claim: PersistentVolumeClaim, node: CSINode | None
-) -> tuple[str, str]:
-    """Return the CSI driver and the handle of a claim's volume on a node, empty for none."""
-    volume = table.volume(claim.spec.volume_name) if claim.spec.volume_name else None
-    if volume is not None:
-        source = csi_source(volume, node)
-        return ("", "") if source is None else (source.driver, source.volume_handle)
-    of = table.storage_class(claim.class_name) if claim.class_name else None
-    if of is None:
-        return "", ""
-    return driver_of(of.provisioner, node), f"{_UNBOUND}{claim.full_name}"
-
-
-Column = npt.NDArray[np.int64]
-_ANY = 2**62
-"""A limit that nobody reaches."""
-
-
-class _AttachedVolumes:
-    """Volumes attached to the nodes of one snapshot, by row.
-
-    ``used``, ``limits``: by driver how many volumes a row has, and takes; int64 (rows,). ``at``:
-    the rows where pods use a volume.
-    """
-
-    def __init__(self) -> None:
-        self._seen: tuple[int, int] | None = None
-        self._begin(0)
-
-    def _begin(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.used: dict[str, Column] = {}
-        self.limits: dict[str, Column] = {}
-        self.at: dict[str, set[int]] = {}
-        self._on: dict[int, Handles] = {}
-        # The rows to look at again when an object changes.
-        self._watched: dict[tuple[str, ClaimKey], set[int]] = {}
-
-    def follow(self, snapshot: NodeTable) -> None:
-        """Take in what changed since the last call."""
-        table, capacity = snapshot.volumes, len(snapshot.alive)
-        touched = None if self._seen is None else snapshot.touched_since(self._seen[0])
-        changes = None if self._seen is None else table.changes_since(self._seen[1])
-        self._seen = snapshot.log_end, table.end
-        if touched is None or changes is None or self.capacity != capacity:
-            self._begin(capacity)
-            rows = set(snapshot.rows().tolist())
-        else:
-            rows = set(touched.tolist())
-            for change in changes:
-                rows |= self._watched.get(change, set())
-        for row in rows:
-            self._recount(snapshot, row)
-
-    def _recount(self, snapshot: NodeTable, row: int) -> None:
-        """Work out again what is attached to a row."""
-        for handle, driver in self._on.pop(row, {}).items():
-            self.used[driver][row] -= 1
-            self.at.get(handle, set()).discard(row)
-        for column in self.limits.values():
-            column[row] = _ANY
-        if not snapshot.alive[row]:
-            return
-        table, name = snapshot.volumes, snapshot.node_name(row)
-        node = table.csi_node(name)
-        for one in node.spec.drivers if node is not None else ():
-            if one.limit is not None:
-                self._column(self.limits, one.name, _ANY)[row] = one.limit
-        pods = [one for one in snapshot.counted_on(row) if one.volumes]
-        by_pods, self._on[row] = on_node(table, pods, name)
-        for driver in self._on[row].values():
-            self._column(self.used, driver, 0)[row] += 1
-        for handle in by_pods:
-            self.at.setdefault(handle, set()).add(row)
-        for change in _looked_at(table, pods, name):
-            self._watched.setdefault(change, set()).add(row)
-
-    def _column(self, columns: dict[str, Column], driver: str, value: int) -> Column:
-        found = columns.get(driver)
-        if found is None:
-            found = columns[driver] = np.full(self.capacity, value, np.int64)
-        return found
-
-
-def on_node(table: VolumeTable, pods: Iterable[PodInfo], name: str) -> tuple[Handles, Handles]:
-    """Return what the pods of a node have attached, and that with VolumeAttachments beside.
-
-    A volume that is attached and that no pod there uses counts against the pod that brings it, too.
-    """
-    node, by_pods = table.csi_node(name), Handles()
-    for pod in pods:
-        by_pods |= attached_by(table, pod, node, is_new=False)
-    found = dict(by_pods)
-    for attachment in table.attachments(name):
-        spec = attachment.spec
-        volume = table.volume(spec.source.persistent_volume_name or "")
-        if spec.attacher and volume is not None and volume.spec.csi is not None:
-            found.setdefault(f"{spec.attacher}/{volume.spec.csi.volume_handle}", spec.attacher)
-    return by_pods, found
-
-
-def _looked_at(
-    table: VolumeTable, pods: Iterable[PodInfo], name: str
-) -> Iterator[tuple[str, ClaimKey]]:
-    """Yield the objects that decide what is attached to a node."""
-    yield "CSINode", ("", name)
-    yield "VolumeAttachment", ("", name)
-    for attachment in table.attachments(name):
-        yield "PersistentVolume", ("", attachment.spec.source.persistent_volume_name or "")
-    for pod in pods:
-        for claim in pod.claims:
-            yield "PersistentVolumeClaim", (pod.namespace, claim)
-            known = table.claim(pod.namespace, claim)
-            if known is not None:
-                yield "PersistentVolume", ("", known.spec.volume_name)
-                yield "StorageClass", ("", known.class_name)
-
-
 class NodeVolumeLimits:
     """Filter on the number of attached volumes.
 
@@ -217,15 +56,57 @@ class NodeVolumeLimits:
     name = NAME
     filter_locality = Locality.PODS
     score_locality = Locality.NODE
+    column_rejection: Rejection = (Code.UNSCHEDULABLE, (REASON,))
+    counts_nominated = True
 
     def __init__(self, args: NodeVolumeLimitsArgs) -> None:
         self._scaling = args.volume_limit_scaling
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return nothing for pods that no limit can concern."""
-        if not pod.volumes or not is_attachable(pod):
+        """Return nothing for pods that no limit concerns, and one aspect for all that are counted.
+
+        ``None`` for others: ask about each node.
+        """
+        if not pod.volumes or not is_attachable(pod) or not self._may_reject(pod, snapshot):
             return ()
-        return None if self._may_reject(pod, snapshot) else ()
+        found = self.column_request(pod, snapshot)
+        if found is None:
+            return None
+        return _COUNTED if found.amounts else ()
+
+    def column_request(self, pod: PodInfo, snapshot: NodeTable) -> ColumnRequest | None:
+        """Return how many volumes the pod brings of drivers that some node limits.
+
+        ``None``: a volume is used somewhere already, where it counts for nothing, or it differs
+        from node to node what the pod brings.
+        """
+        if self._scaling or snapshot.is_trying:
+            return None
+        stamp = snapshot.attached_volumes().stamp
+        known = pod.memo.get(NAME)
+        if not isinstance(known, tuple) or known[0] != stamp:
+            known = pod.memo[NAME] = stamp, self._counted(pod, snapshot)
+        found: ColumnRequest | None = known[1]
+        return found
+
+    def _counted(self, pod: PodInfo, snapshot: NodeTable) -> ColumnRequest | None:
+        attached = snapshot.attached_volumes()
+        try:
+            brought = brought_by(snapshot.volumes, pod)
+        except (LimitError, MissingClaim):
+            return None
+        if brought is None or attached.failures:
+            return None
+        counted = [handle for handle, driver in brought.items() if driver in attached.limits]
+        if not attached.at.keys().isdisjoint(counted):
+            return None
+        amounts: dict[int, int] = {}
+        for handle in counted:
+            column = attached.column(brought[handle], snapshot)
+            if column < 0:
+                return None
+            amounts[column] = amounts.get(column, 0) + 1
+        return ColumnRequest(tuple(amounts.items()), tuple(counted))
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
@@ -243,23 +124,22 @@ class NodeVolumeLimits:
         """Reject nodes that would have more volumes of a driver than they take."""
         table = snapshot.volumes
         try:
-            if snapshot.is_trying or _has_in_tree(pod, table):
+            brought = None if snapshot.is_trying else brought_by(table, pod)
+            if brought is None:
                 return self._one_by_one(pod, snapshot, rows)
-            brought = attached_by(table, pod, None, is_new=True)
         except MissingClaim as missing:
             everywhere = np.ones(len(rows), np.bool_)
             code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
             return FilterResult.rejecting(everywhere, code, str(missing))
-        attached = table.memo.get(NAME)
-        if not isinstance(attached, _AttachedVolumes):
-            attached = table.memo[NAME] = _AttachedVolumes()
-        attached.follow(snapshot)
+        attached = snapshot.attached_volumes()
+        for failure in attached.failures.values():
+            raise LimitError(failure)
         exceeded = np.zeros(len(rows), np.bool_)
         for driver in sorted(set(brought.values())):
             limits = attached.limits.get(driver)
             if limits is None:
                 continue
-            new: Column = np.zeros(attached.capacity, np.int64)
+            new: Int64 = np.zeros(snapshot.capacity, np.int64)
             for handle in (handle for handle, of in brought.items() if of == driver):
                 new += 1
                 new[list(attached.at.get(handle, ()))] -= 1
@@ -323,23 +203,6 @@ class NodeVolumeLimits:
                 if text:
                     found.setdefault(text, []).append(place)
         return found
-
-
-def _has_in_tree(pod: PodInfo, table: VolumeTable) -> bool:
-    """Return whether which driver serves a volume of the pod differs from node to node."""
-    if any(map(is_migratable, pod.volumes)):
-        return True
-    for name in pod.claims:
-        claim = table.claim(pod.namespace, name)
-        if claim is None:
-            continue
-        volume = table.volume(claim.spec.volume_name) if claim.spec.volume_name else None
-        if volume is not None and is_migratable(volume):
-            return True
-        of = table.storage_class(claim.class_name) if claim.class_name else None
-        if of is not None and is_in_tree(of.provisioner):
-            return True
-    return False
 
 
 def _exceeded(node: CSINode, brought: Handles, by_pods: Handles, there: Handles) -> str:

@@ -315,7 +315,7 @@ def test_columns_that_mean_other_kinds_now_are_compared_anew() -> None:
     number = generation = snapshot.column_generation
     while snapshot.column_generation == generation:
         number += 1
-        snapshot.follow_devices()
+        snapshot.follow_columns(of_volumes=False)
         latest = column("gpu", number)
     assert (latest, column("large")) == first
     assert not snapshot.are_apart(*first)

@@ -119,6 +119,8 @@ _BY_NAME: Final = {plugin.name: plugin for plugin in _PLUGINS}
 
 def _of(source: Volume | PersistentVolume) -> tuple[_Plugin, Any] | None:
     holder = source.spec if isinstance(source, PersistentVolume) else source
+    if holder.csi is not None:
+        return None  # a volume has one source
     for plugin in _PLUGINS:
         found = getattr(holder, plugin.field)
         if found is not None:

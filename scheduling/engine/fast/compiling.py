@@ -23,11 +23,12 @@ from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.arrays import Mask
 from scheduling.framework.interface import CycleState, Plugin
 from scheduling.framework.node_table import Rows
-from scheduling.framework.terms import ColumnRequest
+from scheduling.framework.terms import ColumnFilter, ColumnRequest
 from scheduling.framework.types import PodInfo
 
 _MOST_HELD: Final = 256
 _number: Final = struct.Struct("q")
+AskedColumns = tuple[ColumnFilter, ColumnRequest]
 
 
 class CompiledClass:
@@ -35,7 +36,8 @@ class CompiledClass:
 
     ``stamp`` and ``peer_stamp``: the snapshot's versions for which it holds.
 
-    ``column``: of devices that its pods are given, which its key says as well.
+    ``asked``: filters that look at columns, of devices or volumes, and what they ask for, which its
+    key says as well.
 
     ``pinned``: one node alone can hold its pods, whose row then stands for the sheet's number.
 
@@ -44,7 +46,7 @@ class CompiledClass:
     column, and what NodeResourcesFit and balance score.
     """
 
-    __slots__ = ("column", "key", "peer_stamp", "pinned", "program", "sheet", "stamp")
+    __slots__ = ("asked", "key", "peer_stamp", "pinned", "program", "sheet", "stamp")
 
     def __init__(self, stamp: tuple[int, ...], peer_stamp: int) -> None:
         self.stamp = stamp
@@ -52,7 +54,7 @@ class CompiledClass:
         self.sheet: Sheet | None = None
         self.program: Program | None = None
         self.pinned = False
-        self.column: ColumnRequest | None = None
+        self.asked: Sequence[AskedColumns] = ()
         self.key = b""
 
     @property
@@ -131,11 +133,11 @@ class Compiler:
         request = self._requests.of(info, aspects)
         if request is None or profile.counts_too_soon(aspects):
             return made
-        made.column = self._column(info, aspects)
-        if made.column is not None:
-            if wanting:
-                return made  # what asks after rules about other pods would have to be told first
-            request = self._requests.with_column(request, made.column)
+        made.asked = self._asked(info, aspects)
+        if made.asked:
+            if self._too_late(made.asked, wanting):
+                return made
+            request = self._requests.with_columns(request, [asked for _, asked in made.asked])
             if request is None:
                 return made
         if info.node_affinity_key and snapshot.node_count > 1:
@@ -152,7 +154,7 @@ class Compiler:
             if stated is None:
                 return made
             sheet = self._sheets.of(info, tuple(aspects), stated.keys)
-            if sheet is None or sheet.keyed == 0:
+            if sheet is None or sheet.keyed == 0 or self._too_late(made.asked, (), sheet):
                 return made
             shut_first = profile.shuts_first(sheet.shut, wanting)
             if shut_first is None:
@@ -216,7 +218,11 @@ class Compiler:
                 alike.append(info)
                 aspects.append(of)
                 numbers.append(sheet.number)
-        programs: list[Program | None] = [None] * len(alike)
+            elif (stated := self._stated_alike(info, of, [])) is not None:
+                with_terms.append(stated)
+                aspects_with_terms.append(of)
+        without_terms = len(alike)
+        programs: list[Program | None] = [None] * without_terms
         if stamp == self._versions():
             alike += [info for info, _, _, _ in with_terms]
             aspects += aspects_with_terms
@@ -236,26 +242,43 @@ class Compiler:
             keys, width = written.tobytes(), written.itemsize * written.shape[1]
             for at, place in enumerate(places):
                 info, program = alike[place], programs[place]
-                if program is None and None in aspects[place]:
+                if program is None and (None in aspects[place] or place >= without_terms):
                     continue
                 made = CompiledClass(stamp, snapshot.peer_stamp(info))
                 made.sheet, made.program = sheets.sheets[numbers[place]], program
                 made.key = keys[at * width : (at + 1) * width]
-                made.column = self._column(info, aspects[place])
-                if made.column is not None:
+                made.asked = self._asked(info, aspects[place])
+                if made.asked:
                     first = _number.size
-                    request = self._requests.with_column(made.key[first:], made.column)
-                    if request is None or program is not None:
+                    amounts = [asked for _, asked in made.asked]
+                    request = self._requests.with_columns(made.key[first:], amounts)
+                    wanting = self._wanting(aspects[place])
+                    if request is None or self._too_late(made.asked, wanting, made.sheet):
                         continue
                     made.key = made.key[:first] + request
                 yield info, made
 
-    def _column(self, info: PodInfo, aspects: Sequence[Hashable]) -> ColumnRequest | None:
-        """Return which column of devices a class asks for, ``None``: for none."""
-        counting = self._profile.counting
-        if counting is None or aspects[counting[0]] == ():
-            return None
-        return counting[1].column_request(info, self._snapshot)
+    def _asked(self, info: PodInfo, aspects: Sequence[Hashable]) -> Sequence[AskedColumns]:
+        """Return which columns filters ask for in a class, in the order in which they are asked."""
+        found: list[AskedColumns] = []
+        for at, plugin in self._profile.counting:
+            if aspects[at] != () and aspects[at] is not None:
+                asked = plugin.column_request(info, self._snapshot)
+                if asked is not None:
+                    found.append((plugin, asked))
+        return found
+
+    def _too_late(
+        self, asked: Sequence[AskedColumns], others: Sequence[Plugin], sheet: Sheet | None = None
+    ) -> bool:
+        """Return whether a filter that looks at columns would have to be told after another one.
+
+        Of that, the loop tells what looks at columns first.
+        """
+        names = [plugin.name for plugin in others]
+        if sheet is not None:
+            names += [status.plugin for status in sheet.shut]
+        return self._profile.counts_too_late([plugin for plugin, _ in asked], names)
 
     def _wanting(self, aspects: tuple[Hashable, ...]) -> list[Plugin]:
         """Return the plugins that look at more than an aspect can name."""

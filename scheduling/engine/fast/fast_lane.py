@@ -225,7 +225,8 @@ class FastLane:
         assert _loops is not None
         self.nowhere = False
         snapshot = self._snapshot
-        snapshot.follow_devices()
+        coming = pods[first : first + self._length]
+        snapshot.follow_columns(of_volumes=any(pod.info.volumes for pod in coming))
         if self._sheets.full or self._programs.full or not self._follows_nodes():
             self._clear()
         log, filled = snapshot.log_room(_LONGEST)
@@ -248,7 +249,6 @@ class FastLane:
             profile.framework.scheduler_name,
             profile.fit,
             profile.fit_name,
-            None if profile.counting is None else profile.counting[1],
             seed=options.seed,
             draw=draw,
             start=start,
@@ -270,6 +270,8 @@ class FastLane:
             self._compiler.pin_sheet if c < 0 else sheets[sheet_of.item(c)] for c in ahead.lines
         ]
         found.finish(keys, infos, [chosen[at] for at in who], programs)
+        if any(ahead.counting):
+            found.counting = [ahead.counting[at] for at in who]
         snapshot.assume_run(keys, infos, found.figures[:, 0].copy(), _link)
         self._programs.ran(self._running)
         return found
@@ -400,7 +402,7 @@ def _compile() -> None:
     runs._clear()
     runs._lines.reserve(1)
     log, filled = snapshot.log_room(0)
-    run = Run(snapshot, "", None, "", None, seed=0, draw=0, start=0, count=0)
+    run = Run(snapshot, "", None, "", seed=0, draw=0, start=0, count=0)
     runs._loop(run, Ahead(), log, filled)
     assert _loops is not None
     _link(*[np.zeros(0, np.int32)] * 5)

@@ -1,6 +1,6 @@
 """The parts of a profile that the fast lane uses, and whether it can decide the profile's pods."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -82,9 +82,10 @@ class Profile:
         # How many resources scores look at, where not only cpu and memory, by LeastAllocated.
         self.more_scored = 0
         self.by_request: tuple[int, ...] | None = None
-        self._counts_too_soon = -1
-        self.counting: tuple[int, ColumnFilter] | None = None
-        """The filter that looks at one column more, and its place among those with an aspect."""
+        self._count_too_soon: list[int] = []
+        self.counting: list[tuple[int, ColumnFilter]] = []
+        """The filters that may look at columns, as they are asked, and their places among those
+        with an aspect."""
         self.naming: list[tuple[int, NamingFilter]] = []
         if not self.by_class:
             of = enumerate(self.aspected)
@@ -125,9 +126,10 @@ class Profile:
         for at, one in enumerate(self.aspected):
             if isinstance(one, ColumnFilter):
                 if one.name in self.after_fit:
-                    self.counting = at, one
+                    self.counting.append((at, one))
                 else:
-                    self._counts_too_soon = at
+                    self._count_too_soon.append(at)
+        self.counting.sort(key=lambda found: self._order[found[1].name])
         self.usable = self.fit is not None
 
     def _note_scored_resources(self) -> None:
@@ -157,11 +159,21 @@ class Profile:
         return True if max(shutting) < min(asked) else None
 
     def counts_too_soon(self, aspects: Sequence[Hashable]) -> bool:
-        """Return whether a class asks for a column before NodeResourcesFit is asked, or after none.
+        """Return whether a class asks for columns before NodeResourcesFit is asked, or after none.
 
         ``aspects``: of the class, by plugin.
         """
-        return self._counts_too_soon >= 0 and aspects[self._counts_too_soon] != ()
+        return any(aspects[at] != () for at in self._count_too_soon)
+
+    def counts_too_late(self, filters: Sequence[ColumnFilter], others: Iterable[str]) -> bool:
+        """Return whether one of the filters that look at columns is asked after one of the others.
+
+        Of those, what is asked before NodeResourcesFit does not matter.
+        """
+        if not filters:
+            return False
+        last = max([self._order[one.name] for one in filters])
+        return any(name in self.after_fit and self._order.get(name, last) < last for name in others)
 
     def in_order(self, plugins: list[Plugin]) -> list[Plugin]:
         """Return plugins as their filters are asked."""

@@ -15,7 +15,7 @@ from scheduling.engine.fast.sheets import Sheets
 from scheduling.engine.reference.cycle import PodToPlace
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.nominations import NO_PRIORITY
-from scheduling.framework.terms import ColumnRequest
+from scheduling.framework.terms import ColumnFilter
 from scheduling.framework.types import PodInfo
 
 
@@ -24,15 +24,16 @@ class Ahead:
 
     ``keys`` and ``who`` are by pod: its key, and the place of its class in what follows: ``infos``,
     ``lines`` (-1: pinned) and ``programs``. ``pins``: the keys of pinned classes, in order.
-    ``columns`` and ``taken``: of devices, which columns classes ask for, and which of their claims.
+    ``columns`` and ``taken``: of devices and volumes, which columns classes ask for, and what they
+    ask for once. ``counting``: by class the filters that look at columns, one for each amount.
     ``made``: lines that must be written before the run. ``once``: how many are for one pod only.
     ``compiled``: those new classes that are like others were compiled. ``stamp``: the versions at
     which the look began.
     """
 
     __slots__ = (
-        "columns", "compiled", "infos", "keys", "lines", "made", "once", "pins", "programs",
-        "stamp", "taken", "who",
+        "columns", "compiled", "counting", "infos", "keys", "lines", "made", "once", "pins",
+        "programs", "stamp", "taken", "who",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -44,6 +45,7 @@ class Ahead:
         self.pins: list[bytes] = []
         self.made: list[tuple[int, CompiledClass]] = []
         self.columns: set[int] = set()
+        self.counting: list[tuple[ColumnFilter, ...]] = []
         self.taken: set[Hashable] = set()
         self.once = 0
         self.compiled = False
@@ -128,21 +130,28 @@ class LookAhead:
             who.append(place)
 
     def _takes(self, info: PodInfo) -> bool:
-        """Return whether pods of a class of the run get devices."""
+        """Return whether pods of a class of the run get devices, or bring volumes."""
         kept = info.memo[self._memo_key]
         assert isinstance(kept, CompiledClass)
-        return kept.column is not None
+        return bool(kept.asked)
 
-    def _gives(self, asked: ColumnRequest, ahead: Ahead) -> bool:
-        """Note what devices a new class of a run gets; False if another one may get the same."""
-        if not ahead.taken.isdisjoint(asked.once):
-            return False
-        if asked.column not in ahead.columns:
-            apart = self._snapshot.are_apart
-            if not all(apart(asked.column, column) for column in ahead.columns):
+    def _gives(self, compiled: CompiledClass, ahead: Ahead) -> bool:
+        """Note what devices and volumes a new class of a run gets; False: others may get the same.
+
+        Pods that are nominated count with the volumes that they will bring, on their nodes alone.
+        """
+        snapshot = self._snapshot
+        for plugin, asked in compiled.asked:
+            if not ahead.taken.isdisjoint(asked.once) or snapshot.is_taken(asked.once):
                 return False
-            ahead.columns.add(asked.column)
-        ahead.taken.update(asked.once)
+            if plugin.counts_nominated and any(info.volumes for info in self._nominated_pods()):
+                return False
+            for column, _ in asked.amounts:
+                if column not in ahead.columns:
+                    if not all(snapshot.are_apart(column, other) for other in ahead.columns):
+                        return False
+                    ahead.columns.add(column)
+            ahead.taken.update(asked.once)
         return True
 
     def _compiled(self, info: PodInfo, stamp: tuple[int, ...]) -> CompiledClass | None:
@@ -210,7 +219,7 @@ class LookAhead:
                 return False  # to look at it made something known: the next run sees it
         if compiled.sheet is None:
             return False
-        if compiled.column is not None and not self._gives(compiled.column, ahead):
+        if compiled.asked and not self._gives(compiled, ahead):
             return False
         line = -1
         if compiled.pinned:
@@ -236,6 +245,8 @@ class LookAhead:
                 line = ahead.once
                 ahead.once += 1
                 ahead.made.append((line, compiled))
+        of = [plugin for plugin, asked in compiled.asked for _ in asked.amounts]
+        ahead.counting.append(tuple(of))
         ahead.infos.append(info)
         ahead.lines.append(line)
         ahead.programs.append(compiled.program)
@@ -248,19 +259,26 @@ class LookAhead:
         (RunFilterPluginsWithNominatedPods), which no group of rows can say. Scores do not count it.
         """
         snapshot = self._snapshot
-        if snapshot.nominations.lowest_priority == NO_PRIORITY or not program.filtered_by:
+        if not program.filtered_by:
             return False
+        filtered_by = {id(counter) for counter in program.filtered_by}
+        return any(
+            id(counter) in filtered_by
+            for info in self._nominated_pods()
+            for counter, _ in snapshot.counted_by(info)
+        )
+
+    def _nominated_pods(self) -> Sequence[PodInfo]:
+        """Return a class of each way that nominated pods look to others."""
+        snapshot = self._snapshot
+        if snapshot.nominations.lowest_priority == NO_PRIORITY:
+            return ()
         if self._nominated_at != snapshot.nomination_version:
             self._nominated_at = snapshot.nomination_version
             nominated = snapshot.nominations.of_node.values()
             by_peer = {info.peer: info for there in nominated for info in there.values()}
             self._nominated = list(by_peer.values())
-        filtered_by = {id(counter) for counter in program.filtered_by}
-        return any(
-            id(counter) in filtered_by
-            for info in self._nominated
-            for counter, _ in snapshot.counted_by(info)
-        )
+        return self._nominated
 
     def _line(
         self,

@@ -58,7 +58,7 @@ class Requests:
         self._lines = lines
         self._numbers = struct.Struct(f"{lines.key_length - 1}q")
         self._forms: dict[Hashable, _Form] = {}
-        self._with_column: dict[tuple[bytes, int, int], bytes | None] = {}
+        self._with_columns: dict[tuple[bytes, tuple[tuple[int, int], ...]], bytes | None] = {}
         self._kept = 0  # requests in all forms: the names of resources may differ without end, too
 
     def of(self, info: PodInfo, aspects: Sequence[Hashable]) -> bytes | None:
@@ -87,25 +87,27 @@ class Requests:
         self._kept += 1
         return found
 
-    def with_column(self, request: bytes, asked: ColumnRequest) -> bytes | None:
-        """Return a request that asks for one column more, ``None``: there is no room for it.
+    def with_columns(self, request: bytes, asked: Sequence[ColumnRequest]) -> bytes | None:
+        """Return a request that asks for more columns, ``None``: there is no room for them.
 
-        Empty: the column became known, what is found now is made again.
+        Empty: a column became known, what is found now is made again.
         """
-        if asked.column >= self._lines.width:
+        amounts = tuple([amount for one in asked for amount in one.amounts])
+        if not request or any(column >= self._lines.width for column, _ in amounts):
             return b""
-        key = (request, asked.column, asked.amount)
-        if request and key not in self._with_column:
-            if len(self._with_column) >= _MOST:
-                self._with_column.clear()
+        key = request, amounts
+        if key not in self._with_columns:
+            if len(self._with_columns) >= _MOST:
+                self._with_columns.clear()
             numbers = list(self._numbers.unpack(request))
             first = 2 + CHECKS
             free = [at for at in range(first, first + CHECKS) if numbers[at] < 0]
-            if free:
-                numbers[free[0]], numbers[free[0] - CHECKS] = asked.column, asked.amount
-                numbers[first + CHECKS + asked.column] += asked.amount
-            self._with_column[key] = self._numbers.pack(*numbers) if free else None
-        return self._with_column[key] if request else request
+            for at, (column, amount) in zip(free, amounts, strict=False):
+                numbers[at], numbers[at - CHECKS] = column, amount
+                numbers[first + CHECKS + column] += amount
+            enough = len(free) >= len(amounts)
+            self._with_columns[key] = self._numbers.pack(*numbers) if enough else None
+        return self._with_columns[key]
 
     def of_many(
         self, infos: Sequence[PodInfo], aspects: Sequence[Sequence[Hashable]]

@@ -44,7 +44,8 @@ class Run(decision.Run):
     nodes; ``chosen_scores`` int32 (pods, 2, 10): what NodeResourcesFit and balance gave them,
     weighted; ``term_scores`` int32 (pods, plugins, 10): what plugins gave them that score by group.
     ``masks``: the groups that had feasible rows. ``refused`` int32 (pods, reasons): nodes that
-    rules about pods rejected. ``keys`` and ``infos``: the pods and their classes.
+    rules about pods rejected. ``keys`` and ``infos``: the pods and their classes. ``counting``: by
+    pod the filters that look at columns, one for each amount; empty where no pod has one.
 
     Node names are looked up in the snapshot: a run must be read, or ``named``, before nodes go.
     """
@@ -55,7 +56,6 @@ class Run(decision.Run):
         scheduler_name: str,
         fit: RequestFilter | None,
         fit_name: str,
-        counting: ColumnFilter | None,
         *,
         seed: int,
         draw: int,
@@ -83,7 +83,7 @@ class Run(decision.Run):
         self.programs: Sequence[Program | None] = ()
         self._fit = fit
         self._fit_name = fit_name
-        self._counting = counting
+        self.counting: Sequence[Sequence[ColumnFilter]] = ()
         self._rejections: dict[Hashable, tuple[Rejection, ...]] = {}
 
     def finish(
@@ -203,7 +203,7 @@ class Run(decision.Run):
                     assert program is not None
                     status = program.taken
                 else:
-                    status = self._refusal(self.infos[number], bits)
+                    status = self._refusal(number, bits)
                 counts[status] = counts.get(status, 0) + nodes
             if program is not None:
                 of_terms = zip(program.refusals, self.refused[number].tolist(), strict=True)
@@ -212,13 +212,17 @@ class Run(decision.Run):
             known = self._rejections[key] = in_order([*sheet.rejections, *of_fit])
         return known
 
-    def _refusal(self, info: PodInfo, bits: int) -> Status:
+    def _refusal(self, number: int, bits: int) -> Status:
         """Return what the first filter says that compares amounts and rejects a node."""
         assert self._fit is not None
-        if bits > 1 and self._counting is not None:
+        info = self.infos[number]
+        counting = self.counting[number] if self.counting else ()
+        if bits > 1 and counting:
             checks = len(self._fit.request_checks(info, self._snapshot))
             if not bits & ((1 << (2 * checks + 1)) - 1):
-                return Status(*self._counting.column_rejection, self._counting.name)
+                left = bits >> (2 * checks + 1)
+                plugin = counting[((left & -left).bit_length() - 1) // 2]
+                return Status(*plugin.column_rejection, plugin.name)
         return Status(*self._fit.request_rejection(info, self._snapshot, bits), self._fit_name)
 
     # --- columns ---------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ Beside the floors::
     interning       names become small numbers
     requirements    a pod's manifest as the requirements of its class
     peers           which terms count which pods
-    device_columns  how many devices of a kind nodes have, and have given away
+    device_columns  how many devices of a kind nodes have, and have given away; volumes that are
+                    attached are in ``framework.attached_volumes``
     nominations     pending pods that wait for room on a node
     reliance        placed pods, not bound yet, that a decision leans on
     copying         a copy of a snapshot, for what-if

@@ -14,6 +14,7 @@ from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.device_columns import DeviceColumns
 from scheduling.engine.snapshot.interning import Interner
 from scheduling.engine.snapshot.nominations import Nominations
+from scheduling.framework.attached_volumes import AttachedVolumes
 from scheduling.framework.device_claims import DeviceTable
 from scheduling.framework.pod_groups import GroupTable
 from scheduling.framework.types import PodInfo
@@ -22,8 +23,8 @@ from scheduling.framework.volume_table import VolumeTable
 _SHARED: Final = (int, float, bool, str, bytes, type(None))
 _MADE_AGAIN: Final = frozenset(
     {
-        "_columns", "_counters", "_device_columns", "_image_columns", "_nominated_rows",
-        "_nominated_stamp", "_peers",
+        "_attached_volumes", "_columns", "_counters", "_device_columns", "_image_columns",
+        "_nominated_rows", "_nominated_stamp", "_peers",
     }
 )  # fmt: skip
 
@@ -43,6 +44,7 @@ def copy_snapshot(snapshot: Snapshot) -> Snapshot:
     new._columns, new._counters, new._image_columns = {}, {}, {}
     new._nominated_rows, new._nominated_stamp = {}, (-1, -1)
     new._device_columns = DeviceColumns()
+    new._attached_volumes = AttachedVolumes()
     new._peers = snapshot._peers.copy(classes, new.namespace_labels)
     return new
 

@@ -1,6 +1,6 @@
 """Volumes: objects that plugins look up beside nodes and pods, and their use by placed pods."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import msgspec
 
@@ -11,6 +11,7 @@ from clusterstate.objects.values.pod_group import GroupKey
 from scheduling.engine.snapshot.counters import PodCounters
 from scheduling.engine.snapshot.device_columns import DeviceColumns
 from scheduling.framework.arrays import Float64, Int32
+from scheduling.framework.attached_volumes import AttachedVolumes
 from scheduling.framework.device_claims import DeviceTable, concerns, counted_claims
 from scheduling.framework.pod_groups import GroupTable
 from scheduling.framework.types import PodInfo, PodRecord, group_key
@@ -35,8 +36,9 @@ class LookedUp(PodCounters):
         """Whether pods that are assumed now get devices: their profile has DynamicResources."""
         self.groups = GroupTable()
         self._device_columns = DeviceColumns()
+        self._attached_volumes = AttachedVolumes()
 
-    # --- devices ---------------------------------------------------------------------------------
+    # --- devices and attached volumes ----------------------------------------------------------
 
     def set_node(self, node: Node) -> int:
         """Add or replace a node. Return its row. Errors: see ``NodeColumns``."""
@@ -48,13 +50,27 @@ class LookedUp(PodCounters):
         """Return the column in which devices of a kind are counted, -1 if they cannot be."""
         return self._device_columns.of(kind, self)
 
-    def follow_devices(self) -> None:
-        """Bring the columns of devices up to date."""
+    def follow_columns(self, *, of_volumes: bool) -> None:
+        """Bring the columns of devices up to date, and those of volumes if pods have some."""
         self._device_columns.follow(self, self._touch)
+        if of_volumes:
+            self.attached_volumes()
+
+    def attached_volumes(self) -> AttachedVolumes:
+        """Return which volumes are attached to nodes, as it is now."""
+        self._attached_volumes.follow(self, self._touch)
+        return self._attached_volumes
 
     def are_apart(self, one: int, other: int) -> bool:
-        """Return whether no device counts in both of two columns."""
+        """Return whether nothing counts in both of two columns."""
+        of_volumes = self._attached_volumes.columns
+        if one in of_volumes or other in of_volumes:
+            return one != other
         return self._device_columns.are_apart(one, other, self)
+
+    def is_taken(self, once: Iterable[str]) -> bool:
+        """Return whether pods use a volume that a class asked for (``ColumnRequest.once``)."""
+        return not self._attached_volumes.at.keys().isdisjoint(once)
 
     @property
     def column_generation(self) -> int:
