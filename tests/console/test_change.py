@@ -111,7 +111,7 @@ def test_a_drain_tells_where_each_pod_lands_and_evicts_them(
     assert "Cordon and evict 2 pods" in page
     assert page.count('<a class="ok" href="/console/nodes/n2/">') == 2
     assert "the only one that fits" in page
-    assert re.search(r'schedulable nodes</th><td class="n">2</td><td class="n warn">1</td>', page)
+    assert re.search(r'>nodes</th><td class="n">2</td><td class="n warn">1</td>', page)
     page = do(operator, "do=drain&node=n1")
     assert manifest("Node", "", "n1")["spec"]["unschedulable"] is True
     for name in ("web-1", "web-2"):
