@@ -13,12 +13,17 @@ from clusterstate.actions.pods.bind import Binding, BindRefusal, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.actions.writing.deletion import Deletion
+from clusterstate.actions.writing.stored import DeletedObject
 from clusterstate.change_log import changes
 from clusterstate.database import sql
+from clusterstate.objects.values.document import format_time
+from clusterstate.queries.objects import kind_of
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
+from tests import roundtrips
 from tests.clock import after
 from tests.controllers.support import NOW, make_node, pod_manifest, schedule
 from tests.waiting import until
@@ -81,6 +86,24 @@ def test_a_gang_is_bound_at_one_revision_and_its_condition_says_so():
     assert all(nodes_of().values())
     told = condition()
     assert (told["type"], told["status"], told["reason"]) == (CONDITION, "True", "Scheduled")
+
+
+def test_groups_that_have_pods_are_told_to_leave_by_one_statement():
+    for name in "abc":
+        make_group(name)
+
+    def delete(names: str) -> int:
+        deletions = [Deletion(namespace="default", name=name) for name in names]
+        with roundtrips.counted() as counted:
+            found = objects.delete_each(kind_of("PodGroup"), deletions, now=NOW)
+        revisions = [one.revision for one in found if isinstance(one, DeletedObject)]
+        assert revisions == sorted({*revisions})
+        return counted.number
+
+    assert delete("a") == delete("bc")
+    (moment,) = {one["metadata"]["deletionTimestamp"] for one in stored("PodGroup").values()}
+    rows = sql.fetch("SELECT DISTINCT deletion_at FROM generic_object WHERE name = ANY('{a,b,c}')")
+    assert [format_time(at) for (at,) in rows] == [moment]
 
 
 def test_a_gang_waits_until_enough_of_its_pods_are_there():

@@ -25,7 +25,7 @@ def set_conditions(new_conditions: Mapping[GroupKey, tuple[Manifest, datetime]])
 
     def work() -> int:
         with transaction.atomic():
-            texts = {}
+            versions = []
             for row in lock_rows(_KIND, list(new_conditions)):
                 condition, at = new_conditions[row.namespace, row.name]
                 manifest = row.manifest()
@@ -36,10 +36,11 @@ def set_conditions(new_conditions: Mapping[GroupKey, tuple[Manifest, datetime]])
                 )  # fmt: skip
                 if conditions is not None:
                     new = {**manifest, "status": {**status, "conditions": conditions}}
-                    texts[row.id] = encode(_KIND.name, new)[0]
-            if texts:
+                    versions.append((row, new, encode(_KIND.name, new)[0]))
+            if versions:
                 latest = max(at for _, at in new_conditions.values())
-                changes.announce(update_documents(_KIND, texts, now=latest), (_KIND.name,))
-            return len(texts)
+                revisions = update_documents(_KIND, versions, now=latest)
+                changes.announce(max(revisions), (_KIND.name,))
+            return len(versions)
 
     return again_after_deadlock(work) if new_conditions else 0

@@ -198,10 +198,9 @@ def _reserve_all(uses: Sequence[tuple[Manifest, Manifest]], now: datetime) -> No
         if key not in latest:
             raise not_found(kind, key[1])
         latest[key] = _used(_with_finalizer(latest[key], claim), claim, user)
-    texts = {rows[key].id: encode(_CLAIM, new)[0] for key, new in latest.items()}
-    before = {row.id: row.text for row in rows.values()}
-    if changed := {at: text for at, text in texts.items() if text != before[at]}:
-        changes.announce(update_documents(kind, changed, now=now), (_CLAIM,))
+    versions = [(rows[key], new, encode(_CLAIM, new)[0]) for key, new in latest.items()]
+    if changed := [one for one in versions if one[2] != one[0].text]:
+        changes.announce(max(update_documents(kind, changed, now=now)), (_CLAIM,))
 
 
 def reserve(claim: Manifest, user: Manifest, now: datetime) -> None:

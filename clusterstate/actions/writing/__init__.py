@@ -441,15 +441,15 @@ class Writer:
             return judge_deletion(kind, row, one, context, now)
 
         def write(outcomes: Sequence[tuple[LockedRow, Outcome]]) -> list[int]:
-            return [
-                self.store(
-                    kind,
-                    NewVersion(row, one.manifest, row.manifest(), one.text, one.overlay),
-                    now,
-                )
+            versions = [
+                NewVersion(row, one.manifest, row.manifest(), one.text, one.overlay)
                 for row, one in outcomes
                 if one.manifest is not None
             ]
+            if type(self).store is Writer.store and stored_rows.takes_documents(kind):
+                leaving = [(one.row, one.new, one.text) for one in versions]
+                return stored_rows.update_documents(kind, leaving, now=now)
+            return [self.store(kind, one, now) for one in versions]
 
         def remove(rows: Sequence[LockedRow]) -> list[int]:
             return self.remove(kind, rows, now)

@@ -466,16 +466,20 @@ def _update_many_statement(kind_name: str) -> str:
     {changes.WITH_GATE},
     numbered AS MATERIALIZED (
         SELECT {changes.NEXT} AS revision, nextval('document_id_seq') AS document_id, i.*
-        FROM gate CROSS JOIN unnest(%s, %s) AS i(object_id, text) WHERE opened = 1),
+        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s)
+             AS i(object_id, text, deletion_at, actor_id, cause)
+        WHERE opened = 1),
     doc AS (INSERT INTO document (id, text) SELECT document_id, text FROM numbered),
     before AS MATERIALIZED (
         SELECT id, document_id, revision FROM {kind.table}
         WHERE id = ANY (ARRAY(SELECT object_id FROM numbered))),
     updated AS (
-        UPDATE {kind.table} t SET document_id = n.document_id, revision = n.revision
+        UPDATE {kind.table} t
+        SET document_id = n.document_id, revision = n.revision, deletion_at = n.deletion_at
         FROM numbered n WHERE t.id = n.object_id
             AND t.id = ANY (ARRAY(SELECT object_id FROM numbered))
-        RETURNING t.id, t.revision, t.document_id, t.deletion_at, t.namespace, t.name),
+        RETURNING t.id, t.revision, t.document_id, t.deletion_at, t.namespace, t.name,
+                  n.actor_id, n.cause),
     old AS (
         INSERT INTO superseded_document (document_id, revision)
         SELECT b.document_id, u.revision FROM updated u JOIN before b ON b.id = u.id),
@@ -483,27 +487,38 @@ def _update_many_statement(kind_name: str) -> str:
         INSERT INTO change (revision, at, kind, verb, object_id, namespace, name, document_id,
                             previous_document_id, previous_revision, deletion_at, actor_id, cause)
         SELECT u.revision, %s::timestamptz, %s::smallint, {changes.MODIFIED}, u.id, u.namespace,
-               u.name, u.document_id, b.document_id, b.revision, u.deletion_at, {changes.BY_GATE}
+               u.name, u.document_id, b.document_id, b.revision, u.deletion_at, u.actor_id, u.cause
         FROM updated u JOIN before b ON b.id = u.id)
-    SELECT max(revision) FROM updated
+    SELECT id, revision FROM updated
     """
 
 
-def update_documents(kind: Kind, texts: Mapping[int, str], *, now: datetime) -> int:
-    """Write new documents of locked rows, by id, in one statement; return the last revision.
+def takes_documents(kind: Kind) -> bool:
+    """Return whether ``update_documents`` writes objects of a kind: all is in their documents."""
+    return kind.namespaced and not kind.columns and not kind.parts
 
-    For namespaced kinds without columns of their own. What rows say besides stays: labels, and
-    whether the object is being deleted.
+
+def update_documents(
+    kind: Kind, versions: Sequence[tuple[LockedRow, Manifest, str]], *, now: datetime
+) -> list[int]:
+    """Write versions (row, manifest and text) of locked rows by one statement.
+
+    Returns their revisions, in order. For kinds that ``takes_documents`` names; labels stay.
     """
-    assert kind.namespaced
-    assert not kind.columns
-    assert not kind.parts
-    parameters = (sql.Int8s(list(texts)), sql.Texts(list(texts.values())))
-    (row,) = sql.fetch(
-        _update_many_statement(kind.name), (*actors.gate(), *parameters, now, kind.code)
+    assert takes_documents(kind)
+    rows = [row for row, _, _ in versions]
+    deletions = [new["metadata"].get("deletionTimestamp") for _, new, _ in versions]
+    parameters = (
+        *actors.gate(),
+        sql.Int8s([row.id for row in rows]),
+        sql.Texts([text for _, _, text in versions]),
+        sql.Times([at and document.parse_time(at) for at in deletions]),
+        *actors.columns([row.actor for row in rows]),
+        now,
+        kind.code,
     )
-    revision: int = row[0]
-    return revision
+    revisions: dict[int, int] = dict(sql.fetch(_update_many_statement(kind.name), parameters))
+    return [revisions[row.id] for row in rows]
 
 
 @lru_cache(maxsize=64)
