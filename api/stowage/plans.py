@@ -221,7 +221,8 @@ def _store(
 ) -> StoredPlan:
     """Keep a plan; in place of its ``rebalance`` the changes that this comes to, if any."""
     if changes := status.get("changes"):
-        document = {**document, "spec": {**document["spec"], "changes": changes}}
+        spec = {"holdPlaces": True, **document["spec"], "changes": changes}
+        document = {**document, "spec": spec}
     return actions.store(document, status, by=by.name, now=clock.now(), is_preview=is_preview)
 
 

@@ -95,7 +95,15 @@ def with_status(
         "staying": leavers.staying,
         "budgets": [{"name": name, "holds": pods} for name, pods in sorted(budgets.items())],
         "room": {"before": rooms[0], "after": rooms[1]},
-        "steps": list(plan_steps.steps(plan.changes, nodes.chosen, gone)),
+        "steps": list(
+            plan_steps.steps(
+                plan.changes,
+                nodes.chosen,
+                gone,
+                {title: one.node_name for title, one in landings.items() if plan.holds_places},
+                plan.pods_per_hour,
+            )
+        ),
         "undo": plan_undo.undo(plan.changes, nodes.chosen, nodes.before),
     }
     if brakes:

@@ -9,6 +9,7 @@ right ``api.stowage.plans`` asks for::
     {do: scale, subject, kind, namespace, name, replicas}
     {do: configuration, subject, document}
     {do: evict, subject, namespace, name, uid, gracePeriodSeconds}     as budgets allow
+        {..., place: NODE, podsPerHour}     once its place is held, at this rate
     {do: remove, subject, namespace, name, uid, gracePeriodSeconds}    a pod, whatever budgets say
 
 Nodes are changed first, so that nothing lands on one that is to be emptied.
@@ -33,6 +34,8 @@ def steps(
     changes: Sequence[PlanChange],
     chosen: Mapping[str, Sequence[str]],
     evicted: Sequence[tuple[StayingPod, Leaver]],
+    places: Mapping[str, str],
+    pods_per_hour: int,
 ) -> Iterator[Step]:
     """Yield the steps in order.
 
@@ -40,6 +43,8 @@ def steps(
         changes: of the plan.
         chosen: the names of each change's nodes, by its path.
         evicted: the pods that leave because they are named or their node is drained, in order.
+        places: to be held before they leave: the nodes of their replacements, by title.
+        pods_per_hour: how many may leave; 0 without a bound.
     """
     for change in changes:
         names = chosen.get(change.path, ())
@@ -82,6 +87,10 @@ def steps(
         }
         if leaver.grace_given:
             step["gracePeriodSeconds"] = int(leaver.grace)
+        if place := places.get(pod.title):
+            step["place"] = place
+        if pods_per_hour:
+            step["podsPerHour"] = pods_per_hour
         yield step
 
 

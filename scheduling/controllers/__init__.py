@@ -17,6 +17,7 @@
     quotas             the status of ResourceQuotas
     resizes            resizes that wait for room on nodes without an agent
     operations         plans that were applied, carried out step by step
+    held_places        places that pods which move have before they are asked to leave
     held_steps         which budget, brake or rate a held step of an operation waits for
     canaries           a configuration on trial, given back when its scheduler is silent
     webhooks           the cluster's events, sent to programs over HTTP

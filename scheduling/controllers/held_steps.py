@@ -1,9 +1,10 @@
 """Which budget, brake or rate holds each step of an operation back, so that none is tried in vain.
 
-A disruption budget, a brake or the rate of a zone may refuse a step: it is the step's *gate*. A
-refused step is not tried again while its gate is *shut*: a budget until it has another revision, a
-brake while it holds, a rate for half a second. After that the steps of the gate are tried one after
-the other, until the gate refuses one again.
+A disruption budget, a brake, the rate of a zone or of the operation, or a place that is not held
+yet may refuse a step: it is the step's *gate*. A refused step is not tried again while its gate is
+*shut*: a budget until it has another revision, a brake while it holds, a rate or a place for half a
+second. After that the steps of the gate are tried one after the other, until the gate refuses one
+again.
 
 This is only a memory of refusals: in another process, or after a restart, each step is tried once.
 """
@@ -18,6 +19,7 @@ from clusterstate.objects.rules.disruption import BudgetRefuses
 from clusterstate.objects.values.errors import TooManyRequests
 from clusterstate.processes import memory
 from clusterstate.queries.evictions.brakes import NAMESPACE, OWNER, ZONE, held_back
+from scheduling.controllers.held_places import OperationPaced, PlaceNotHeld, PlacesFull
 
 RATE_PAUSE: Final = timedelta(seconds=0.5)
 OTHER_PAUSE: Final = timedelta(seconds=5)
@@ -72,9 +74,16 @@ class HeldSteps:
         elif isinstance(refusal, EvictionPaced):
             gate = (_RATE, "", refusal.zone)
             self._shut[gate] = now + RATE_PAUSE
+        elif isinstance(refusal, PlacesFull):
+            gate = (_OTHER, "", "places")
+            self._shut[gate] = now + RATE_PAUSE
+        elif isinstance(refusal, OperationPaced):
+            gate = (_OTHER, "", "pace")
+            self._shut[gate] = refusal.until
         else:
             gate = (_OTHER, "", str(number))
-            self._shut[gate] = now + OTHER_PAUSE
+            pause = RATE_PAUSE if isinstance(refusal, PlaceNotHeld) else OTHER_PAUSE
+            self._shut[gate] = now + pause
         self._gates[number] = gate
 
     def look(self, now: datetime, *, revisions: Revisions) -> None:

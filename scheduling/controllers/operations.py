@@ -4,7 +4,9 @@ A ``Plan`` that a client applies becomes an operation, a row (``actions.plans``;
 by ``answers.plan_steps``). Each step is done in a transaction that also notes in the row that it is
 done, so a worker that is killed at any point loses nothing and does nothing twice; the next worker
 goes on. One worker works at a time, by a session's lock. A step that a disruption budget, a brake
-or the rate of its zone refuses waits (``held_steps``), while the other steps go on. Each step is
+or the rate of its zone refuses waits (``held_steps``), while the other steps go on. So does a pod
+whose place is not held yet (``held_places``); if the scheduler refuses the place, the operation is
+paused, since something differs from what was predicted. Each step is
 done in the name of the user who applied the plan.
 """
 
@@ -40,7 +42,8 @@ from clusterstate.queries.scheduler.plans import (
     budget_revisions,
     is_there,
 )
-from scheduling.controllers import held_steps
+from scheduling.controllers import held_places, held_steps
+from scheduling.controllers.held_places import PlaceTaken
 from scheduling.controllers.held_steps import HeldSteps
 
 logger = structlog.get_logger(__name__)
@@ -52,6 +55,7 @@ RETRY: Final = timedelta(seconds=60)
 """How often every held step is tried, even if its gate seems to be shut."""
 _ROUND_SECONDS = 2.0
 _MOST_KEPT: Final = 4
+_sweeper: Final = held_places.Sweeper()
 
 Step = dict[str, Any]
 _WHOLE: Final = ("evict", "remove")
@@ -70,6 +74,7 @@ def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: F
     Raises:
         django.db.Error: the database failed; the others had their turn.
     """
+    _sweeper.look(now())
     ids = plans.running()
     held_steps.forget_others(ids)
     for name in [name for name, (plan_id, _) in _steps.items() if plan_id not in ids]:
@@ -124,6 +129,7 @@ def carry_out(plan_id: int, now: datetime) -> int:
         logger.info("plan_goes_on", plan=plan.name, steps=looked)
     if len(numbers) == sum(plan.progress.count(one) for one in (TO_DO, HELD)):
         plans.finish(plan_id, now=now)
+        held_places.sweep(now)
         _steps.pop(plan.name, None)
     return looked
 
@@ -164,7 +170,7 @@ def _attempt(plan: StoredPlan, number: int, step: Step, held: HeldSteps, now: da
             back: list[Manifest] = []
             try:
                 with nullcontext() if step["do"] in _WHOLE else transaction.atomic():
-                    _do(step, plan.applied_by, now, back)
+                    _do(step, plan, now, back)
             except TooManyRequests as error:
                 if isinstance(error, EvictionHeld):
                     brakes.hold(error, now=now)
@@ -186,6 +192,9 @@ def _attempt(plan: StoredPlan, number: int, step: Step, held: HeldSteps, now: da
         refusal = again_after_deadlock(work)
     except _Stopped:
         return False
+    if isinstance(refusal, PlaceTaken):
+        plans.set_aside(plan.id, f"{step['subject']}: {refusal.message}", now=now)
+        return False
     if refusal is None:
         held.done(number)
     else:
@@ -197,12 +206,19 @@ class _Stopped(Exception):
     """The operation is no longer running, or a client changes it at this moment."""
 
 
-def _do(step: Step, by: str, now: datetime, back: list[Manifest]) -> None:
+def _do(step: Step, plan: StoredPlan, now: datetime, back: list[Manifest]) -> None:
     what = step["do"]
     if what in ("evict", "remove"):
         # Before budgets and brakes are asked, which would hold another pod of this name back.
         if not is_there(step["namespace"], step["name"], step["uid"]):
             return  # it left by itself
+        if "podsPerHour" in step:
+            held_places.await_turn(step["podsPerHour"], plan.id, now=now)
+        if "place" in step:
+            try:
+                held_places.hold(step, plan.id, now=now)
+            except NotFound:
+                return  # it left by itself
         options: dict[str, Any] = {"preconditions": {"uid": step["uid"]}}
         if "gracePeriodSeconds" in step:
             options["gracePeriodSeconds"] = step["gracePeriodSeconds"]
@@ -237,7 +253,7 @@ def _do(step: Step, by: str, now: datetime, back: list[Manifest]) -> None:
             return
     elif what == "configuration":
         text, _ = scheduler_configuration.check(step["document"])
-        scheduler_configuration.store(document=text, by=by, now=now)
+        scheduler_configuration.store(document=text, by=plan.applied_by, now=now)
     else:
         from scheduling.simulation import plan_document, plan_undo  # NumPy, when it is needed
 

@@ -122,7 +122,8 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A document that was read; ``horizon``: this many seconds are foreseen.
 
-    ``seed``: ``None`` for that of the live scheduler.
+    ``seed``: ``None`` for that of the live scheduler. ``holds_places``: no pod is asked to leave
+    before the place of its replacement is held. ``pods_per_hour``: that leave, 0 without a bound.
     """
 
     metadata: Manifest
@@ -130,6 +131,8 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None
     horizon: float
     configuration: KubeSchedulerConfiguration | None
+    holds_places: bool = False
+    pods_per_hour: int = 0
     warnings: tuple[str, ...] = ()
 
 
@@ -151,9 +154,13 @@ def read(document: object) -> PlanDocument:
     if not entries:
         errors.append(FieldError(REQUIRED, "spec.changes", None, "say what is to change"))
     changes = [change for entry in entries for change in _changes(entry)]
-    if len(changes) > 1 and any(one.what == REBALANCE for one in changes):
+    rebalances = any(one.what == REBALANCE for one in changes)
+    if len(changes) > 1 and rebalances:
         detail = f"{REBALANCE} must be the only change"
         errors.append(FieldError(FORBIDDEN, "spec.changes", None, detail))
+    pods_per_hour = spec.integer("podsPerHour", 0)
+    if spec.has("podsPerHour") and pods_per_hour < 1:
+        spec.error("podsPerHour", pods_per_hour, "must be at least 1")
     configurations = [one.configuration for one in changes if one.configuration is not None]
     horizon = spec.integer("horizonSeconds", 86400)
     if not 0 <= horizon <= _LONGEST_HORIZON:
@@ -165,6 +172,8 @@ def read(document: object) -> PlanDocument:
         seed=spec.integer("seed", 0) if spec.has("seed") else None,
         horizon=float(horizon),
         configuration=_configuration(configurations[-1]) if configurations else None,
+        holds_places=spec.boolean("holdPlaces", default=rebalances),
+        pods_per_hour=pods_per_hour,
     )
     if found.seed is not None and found.seed < 0:
         spec.error("seed", found.seed, "must not be negative")

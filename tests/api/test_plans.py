@@ -10,8 +10,8 @@ from clusterstate.actions import plans
 from clusterstate.database import sql
 from clusterstate.objects.values.errors import NotFound
 from clusterstate.queries.evictions.brakes import count_asked
-from clusterstate.queries.scheduler.plans import find_plan, latest_plans
-from scheduling.controllers import operations
+from clusterstate.queries.scheduler.plans import PLACES, find_plan, latest_plans
+from scheduling.controllers import held_places, operations
 from scheduling.controllers.budgets import statuses
 from scheduling.processes import duties
 from scheduling.processes.loop import Loop
@@ -66,18 +66,18 @@ def leaving(api):
 DRAIN = {"drain": {"nodes": ["n1"]}}
 
 
-def carry_out(name, batches=1000):
+def carry_out(name, batches=1000, at=None):
     done = 0
-    while batches and (count := operations.carry_out(find_plan(name).id, after(1))):
+    while batches and (count := operations.carry_out(find_plan(name).id, at or after(1))):
         done += count
         batches -= 1
     return done
 
 
-def _kill_in_the_middle(name):
+def _kill_in_the_middle(name, at=1):
     """Do a batch whose transaction is never committed."""
     with transaction.atomic():
-        assert operations.carry_out(find_plan(name).id, after(1))
+        assert operations.carry_out(find_plan(name).id, after(at))
         raise KeyboardInterrupt
 
 
@@ -140,14 +140,81 @@ def test_an_applied_drain_goes_on_where_a_killed_worker_left_it(cluster):
     act(cluster, plan, "apply").fails(409, "Conflict")
 
 
-def test_a_rebalance_is_kept_as_the_drain_it_comes_to_applied_and_taken_back(cluster):
+def places(api):
+    return api.get(f"/api/v1/namespaces/{PLACES}/pods").ok()["items"]
+
+
+def place_all(api):
+    """Bind what holds places, as the scheduler does."""
+    for one in places(api):
+        values = one["spec"]["affinity"]["nodeAffinity"][
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        ]["nodeSelectorTerms"][0]["matchFields"][0]["values"]
+        target = {"kind": "Node", "name": values[0]}
+        binding = {"metadata": {"name": one["metadata"]["name"]}, "target": target}
+        api.post(f"/api/v1/namespaces/{PLACES}/bindings", binding).ok(201)
+
+
+def test_a_rebalance_is_kept_as_a_drain_whose_pods_leave_once_all_places_are_held(cluster):
     plan = post(cluster, {"rebalance": {}})
-    assert plan["spec"]["changes"] == [DRAIN]
+    assert plan["spec"] == {"changes": [DRAIN], "holdPlaces": True}
     act(cluster, plan, "apply").ok(201)
-    carry_out(plan["metadata"]["name"])
+    name = plan["metadata"]["name"]
+    carry_out(name)
+    assert len(places(cluster)) == 40
+    assert leaving(cluster) == []
+    assert "not held yet" in operation(cluster, plan)["message"]
+    place_all(cluster)
+    with pytest.raises(KeyboardInterrupt):
+        _kill_in_the_middle(name, at=3)
+    assert leaving(cluster) == []
+    carry_out(name, at=after(4))
     assert len(leaving(cluster)) == 40
+    made = make_pod("instead").in_namespace("ns").manifest
+    made["metadata"]["ownerReferences"] = [OWNER]
+    cluster.post("/api/v1/namespaces/ns/pods", made).ok(201)
+    found = cluster.get("/api/v1/namespaces/ns/pods/instead").ok()
+    assert found["status"]["nominatedNodeName"] == "n2"
+    assert len(places(cluster)) == 39
+    held_places.sweep(after(60))
+    assert len(places(cluster)) == 39
+    held_places.sweep(after(700))
+    assert places(cluster) == []
     back = act(cluster, plan, "undo").ok(201)
     assert back["spec"]["changes"] == [{"uncordon": {"nodes": ["n1"]}}]
+
+
+def test_a_place_that_is_taken_meanwhile_pauses_the_plan_and_nobody_leaves(cluster):
+    plan = post(cluster, {"rebalance": {}})
+    act(cluster, plan, "apply").ok(201)
+    carry_out(plan["metadata"]["name"])
+    refused = places(cluster)[0]["metadata"]["name"]
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    patch = {"status": {"conditions": [condition]}}
+    cluster.patch(f"/api/v1/namespaces/{PLACES}/pods/{refused}/status", patch).ok()
+    carry_out(plan["metadata"]["name"], at=after(3))
+    found = operation(cluster, plan)
+    assert found["state"] == "Paused"
+    assert "there is no room for it on node n2 any more" in found["message"]
+    assert leaving(cluster) == []
+    act(cluster, plan, "cancel").ok(201)
+    held_places.sweep(after(4))
+    assert places(cluster) == []
+
+
+def test_no_more_pods_leave_in_an_hour_than_a_plan_says(cluster):
+    document = {
+        "apiVersion": "stowage.dev/v1", "kind": "Plan",
+        "spec": {"changes": [DRAIN], "podsPerHour": 3},
+    }  # fmt: skip
+    plan = cluster.post(PLANS, document).ok(201)
+    act(cluster, plan, "apply").ok(201)
+    for seconds, gone in ((1, 3), (1800, 3), (3602, 6), (3603, 6)):
+        carry_out(plan["metadata"]["name"], at=after(seconds))
+        assert len(leaving(cluster)) == gone
+    assert "at most 3 pods leave in an hour" in operation(cluster, plan)["message"]
+    wrong = {**document, "spec": {**document["spec"], "podsPerHour": 0}}
+    assert "spec.podsPerHour" in str(cluster.post(PLANS, wrong).fails(422, "Invalid"))
 
 
 def test_a_rebalance_that_came_to_nothing_is_kept_as_what_it_comes_to_when_it_is_applied(cluster):

@@ -25,14 +25,18 @@ from django.conf import settings as stowage
 
 from clusterstate.actions import objects, plans
 from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.pods.places import find_places
 from clusterstate.actions.scheduler import scheduler_configuration
+from clusterstate.database import sql
 from clusterstate.processes import steady_clock
 from clusterstate.queries.evictions.eviction_timers import next_due, unforeseen
 from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.scheduler.plans import PLACES
 from scheduling.answers import advisor, live
 from scheduling.controllers import operations
 from scheduling.controllers.evictions import timers
+from scheduling.controllers.held_steps import RATE_PAUSE
 from scheduling.controllers.pods import deletion, podgc, resource_claims
 from scheduling.controllers.volumes import follower as volumes
 from scheduling.processes import landings
@@ -294,7 +298,8 @@ class World:
             "name": name, "namespace": "default", "labels": {"app": app},
         }  # fmt: skip
         if chance.random() < 0.8:
-            metadata["ownerReferences"] = [OWNER]
+            # Pods of one controller would be alike; these are not.
+            metadata["ownerReferences"] = [{**OWNER, "uid": name}]
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     # --- time ------------------------------------------------------------------------------------
@@ -343,7 +348,9 @@ class World:
         return datetime.fromtimestamp(min(found), UTC)
 
     def pods(self) -> Iterator[dict[str, Any]]:
-        return map(decode_object, list_page("Pod").items)
+        """Yield the pods, without those that hold places."""
+        pods = map(decode_object, list_page("Pod").items)
+        return (one for one in pods if one["metadata"]["namespace"] == "default")
 
     def _replace(self) -> bool:
         """Make another pod for each owned one that left: what a ReplicaSet's controller does."""
@@ -470,10 +477,33 @@ def test_what_a_plan_foretells_comes_true(
 def test_what_a_rebalance_foretells_comes_true(
     seed: int, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    """Nobody who leaves for it is stuck, is held back by a budget or displaces another pod."""
+    """Nobody who leaves for it is stuck, is held back by a budget or displaces another pod.
+
+    And nobody leaves before the place of the one that comes instead is held.
+    """
     foretold = foretold_and_done(seed, monkeypatch, settings, rebalance)
     assert not any("blockedBy" in one or "preemptedBy" in one for one in foretold["leaving"])
     assert foretold["stuck"] == []
+    steps = [one for one in foretold["steps"] if one["do"] == "evict"]
+    assert sorted(held_when_they_left(steps)) == sorted(one["name"] for one in steps)
+    assert find_places() == []
+
+
+def held_when_they_left(steps: list[dict[str, Any]]) -> list[str]:
+    """Return the pods whose place was held as they left, by the change log."""
+    rows = sql.fetch(
+        """
+        SELECT m.name FROM unnest(%s::text[], %s::text[], %s::text[]) m(name, uid, place),
+        LATERAL (SELECT min(revision) AS revision FROM change
+                 WHERE kind = 1 AND name = m.name AND (verb = 3 OR deletion_at IS NOT NULL)) gone,
+        LATERAL (SELECT min(revision) FILTER (WHERE node_name = m.place) AS since,
+                        min(revision) FILTER (WHERE verb = 3) AS until FROM change
+                 WHERE kind = 1 AND namespace = %s AND split_part(name, '.', 2) = m.uid) held
+        WHERE held.since < gone.revision AND gone.revision < held.until
+        """,
+        (*(sql.Texts([one[key] for one in steps]) for key in ("name", "uid", "place")), PLACES),
+    )
+    return [row[0] for row in rows]
 
 
 def rebalance(world: World) -> list[dict[str, Any]]:
@@ -526,8 +556,12 @@ def comes_true(
     """
     limit = END - 10
     world.left.clear()
-    while operations.carry_out(plan_id, start):
-        pass
+    for attempt in range(100):  # a place is held once the scheduler has decided
+        while operations.carry_out(plan_id, start + attempt * RATE_PAUSE):
+            pass
+        if not any("place" in step for step in foretold["steps"]):
+            break
+        world.tick(start)
     world.tick(start)
     while (moment := world.next_moment()) <= after(END):
         world.tick(moment)

@@ -11,6 +11,7 @@ by CTEs, and the answer comes back in one round trip.
     bind        pods to nodes: the scheduler's batches, a client's Binding
     queue       why pods were not placed, and where they wait
     delete      gracefully, and for good; ``evict`` asks the disruption budget first
+    places      held for pods that move, handed over to their replacements
     together    groups whose pods leave together
     resize      what pods ask for, changed in place; nodes without an agent
     rewrite     the service's own changes of a manifest; ``status`` of a status

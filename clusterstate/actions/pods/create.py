@@ -1,11 +1,15 @@
 """Create pods: one statement inserts one pod or thousands."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from typing import Any
 
+from django.db import transaction
+
 from clusterstate import catalogue
+from clusterstate.actions.pods import places as places_held
 from clusterstate.actions.pods.classes import class_facts, remember_classes
 from clusterstate.actions.pods.clauses import POD
 from clusterstate.actions.pods.preparing import PreparedPod, prepare_pod
@@ -20,6 +24,7 @@ from clusterstate.objects.rules import usage
 from clusterstate.objects.values import document
 from clusterstate.objects.values.errors import AlreadyExists, StatusError, TooManyRequests
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.scheduler.plans import PLACES
 
 _MAX_NAME_TRIES = 8
 
@@ -187,7 +192,16 @@ def _create(
                     raise
                 results[place] = error
         else:
-            stored = _insert(prepared, now, context.epoch, books, all_or_nothing=all_or_nothing)
+            holds_places = context.namespace(PLACES) is not None
+            with transaction.atomic() if holds_places else nullcontext():
+                stored = _insert(prepared, now, context.epoch, books, all_or_nothing=all_or_nothing)
+                if stored is not None and holds_places:
+                    new = [
+                        (items[place][1], one.namespace, one.name)
+                        for place, one, outcome in zip(places, prepared, stored, strict=True)
+                        if not isinstance(outcome, StatusError)
+                    ]
+                    places_held.hand_over(new, now=now)
             if stored is not None:
                 renamed = []
                 for number, (place, one, outcome) in enumerate(

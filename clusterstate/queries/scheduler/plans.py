@@ -1,17 +1,23 @@
 """Reading plans and the progress of their operations."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
+from clusterstate.change_log import changes
 from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values import causes
 from clusterstate.objects.values.errors import NotFound
 from clusterstate.objects.values.meta import Manifest
 
 GROUP: Final = "stowage.dev"
 PLURAL: Final = "plans"
+PLACES: Final = "stowage-places"
+"""The namespace of the placeholders that hold the places of pods which move."""
+_HOUR: Final = timedelta(hours=1)
 PREVIEW: Final = "preview-"
 """How the names of plans begin that a preview made: no person asked to keep these."""
 PLANNED, RUNNING, PAUSED = "Planned", "Running", "Paused"
@@ -92,6 +98,27 @@ def undo_of(plan_id: int) -> list[Manifest]:
         "SELECT changes FROM plan_undo WHERE plan_id = %s::bigint ORDER BY number DESC", (plan_id,)
     )
     return [change for row in rows for change in msgspec.json.decode(row[0], type=list[Manifest])]
+
+
+def under_way() -> frozenset[int]:
+    """Return the ids of the operations that go on or are paused. Queries once."""
+    rows = sql.fetch("SELECT id FROM plan WHERE state = ANY(%s)", (sql.Texts([RUNNING, PAUSED]),))
+    return frozenset(row[0] for row in rows)
+
+
+def full_until(plan_id: int, most: int, *, now: datetime) -> datetime | None:
+    """Return until when no further pod may leave for an operation, ``None`` if one may now.
+
+    ``most`` pods leave in any hour, counted by the change log. Queries once.
+    """
+    row = sql.fetch_one(
+        f"SELECT min(at) FROM change WHERE cause = %s::uuid AND kind = {KINDS['Pod'].code}"
+        f" AND namespace <> %s AND at > %s::timestamptz"
+        f" AND (verb = {changes.DELETED} OR deletion_at IS NOT NULL)"
+        " GROUP BY object_id ORDER BY min(at) DESC OFFSET %s::bigint LIMIT 1",
+        (causes.uid_of(causes.PLAN, plan_id), PLACES, now - _HOUR, most - 1),
+    )
+    return None if row is None else row[0] + _HOUR
 
 
 def is_there(namespace: str, name: str, uid: str) -> bool:
