@@ -69,17 +69,13 @@ def cycle(shard: int) -> int:
     return (_TAG << 48) + (shard << 32) + 3
 
 
-_CYCLES = f"""
-    SELECT classid::bigint & 65535 FROM pg_locks
+CYCLES: Final = f"""
+    SELECT classid::bigint & 65535 AS shard FROM pg_locks
     WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND objid = 3
       AND (classid::bigint >> 16) = {_TAG} AND (classid::bigint & 65535) < 32768
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
-
-
-def cycles() -> frozenset[int]:
-    """Return the numbers of the schedulers that are at work, on whatever host. Queries once."""
-    return frozenset(int(row[0]) for row in sql.fetch(_CYCLES))
+"""The numbers of the schedulers that hold their lock, on whatever host."""
 
 
 def binding_cycle(pod_id: int) -> int:

@@ -81,10 +81,15 @@ class DecisionTable(models.Model):
 
 
 class Scheduler(models.Model):
-    """A row for each scheduler by its number; ``epoch`` counts its starts."""
+    """A row for each scheduler by its number; ``epoch`` counts its starts.
+
+    ``awake_until``: the end of its lease (`actions.scheduler.leases`), ``None`` if it has none,
+    because it works alone or is of the version before.
+    """
 
     id = models.SmallIntegerField(primary_key=True)
     epoch = models.BigIntegerField(default=0)
+    awake_until = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "scheduler"

@@ -6,7 +6,8 @@ one scheduler's has its number in it, and is named here, so that two collide in 
     ``loop``              the loop in ``loop_progress``
     ``holder``            the name under which its binds stand in ``binder`` and ``node_binder``
     ``locks.cycle``       the session's advisory lock of the loop
-    ``scheduler.id``      the row with the scheduler's epoch; decision records name all three
+    ``scheduler.id``      the row with the scheduler's epoch and the end of its lease; decision
+                          records name all three
 
 What only nudges is ``FIRST``'s for all of them: the Redis channel that wakes the loops, the Celery
 queue of the task that runs cycles. In heartbeats, which tell of a process, and among what is set

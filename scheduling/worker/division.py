@@ -5,7 +5,9 @@ it has a hard rule about other pods (required affinity or anti-affinity, a hard 
 of any class means it, it is of a group, has claims or volumes, or its profile has plugins of other
 packages, or plugins that reserve each pod. All common pods are those of one scheduler, the one with
 the lowest number of those at work. All others depend on their node alone; they are divided among
-the other schedulers by their classes.
+the other schedulers by their classes. While the lease of a scheduler has ended, the others take its
+pods, but for those that are common for another reason than rules about other pods: their claims,
+reservations and groups are looked after by whoever holds the lowest number's lock.
 
 None of it has to be agreed upon. Whoever takes a pod for its own that is not only decides in vain:
 a bind says what it knew, and the database refuses it if that was too little
@@ -23,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.database import locks
+from clusterstate.actions.scheduler import leases
 from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.labels import (
     DOUBLE_EQUALS,
@@ -109,6 +111,8 @@ class Division:
     def __init__(self, shard: int = shards.FIRST) -> None:
         self.shard = shard
         self.at_work: frozenset[int] = frozenset()
+        self.silent: frozenset[int] = frozenset()
+        """Those at work whose leases have ended (``actions.scheduler.leases``)."""
         self.reach = -1
         """The count of classes with rules that this scheduler knows (``OtherSchedulers``)."""
         self._frameworks: Mapping[str, Framework] = {}
@@ -119,10 +123,12 @@ class Division:
         self._remembered: dict[bytes, bool] = {}
         self._apart: dict[bytes, PodInfo] = {}
         """Of the classes in ``_remembered`` those that were not common."""
+        self._bound_to_first: set[bytes] = set()
+        """Those that are common for another reason than rules."""
 
     def begin(self, shard: int) -> None:
         """Begin to work as a shard; ``look`` then finds which other schedulers are at work."""
-        self.shard, self.at_work = shard, frozenset()
+        self.shard, self.at_work, self.silent = shard, frozenset(), frozenset()
 
     def use(self, frameworks: Mapping[str, Framework]) -> None:
         """Go by these profiles from now on."""
@@ -133,17 +139,19 @@ class Division:
     def _forget(self) -> None:
         self._remembered.clear()
         self._apart.clear()
+        self._bound_to_first.clear()
 
     def look(self, compatibility: Compatibility) -> bool:
         """Look which schedulers are at work and which classes have rules; return what changed.
 
         Queries twice, and twice more if there are new classes with rules.
         """
-        before = self.at_work
-        self.at_work = locks.cycles() | {self.shard}
+        before = self.at_work, self.silent
+        self.at_work, self.silent = leases.at_work()
+        self.at_work, self.silent = self.at_work | {self.shard}, self.silent - {self.shard}
         self.learn(compatibility)
         has_learned, self._has_learned = self._has_learned, False
-        return has_learned or before != self.at_work
+        return has_learned or before != (self.at_work, self.silent)
 
     def learn(self, compatibility: Compatibility) -> None:
         """Look which classes have rules.
@@ -169,26 +177,37 @@ class Division:
         if found is None:
             if len(self._remembered) >= _MOST_REMEMBERED:
                 self._forget()
-            found = self._all_common or self._reaches(info, snapshot)
+            needs_first = self._needs_first(info)
+            if needs_first:
+                self._bound_to_first.add(info.digest)
+            found = self._all_common or needs_first or self._reaches(info, snapshot)
             self._remembered[info.digest] = found
             if not found:
                 self._apart[info.digest] = info
         # Which resources a class of devices serves may change.
-        return found or (
+        return found or self._claims(info, snapshot)
+
+    def _claims(self, info: PodInfo, snapshot: Snapshot) -> bool:
+        return (
             info.may_claim
             and (framework := self._frameworks.get(info.scheduler_name)) is not None
             and framework.concerns(info, snapshot)
         )
 
-    def _reaches(self, info: PodInfo, snapshot: Snapshot) -> bool:
+    def _needs_first(self, info: PodInfo) -> bool:
         framework = self._frameworks.get(info.scheduler_name)
-        if framework is None:
-            return True
-        if framework.decides_alone or framework.chooses_by_itself:
-            return True
-        spec = info.pod.spec
-        if info.problem or info.volumes or spec.resource_claims or group_key(info.pod) is not None:
-            return True
+        return bool(
+            framework is None
+            or framework.decides_alone
+            or framework.chooses_by_itself
+            or info.problem
+            or info.volumes
+            or info.pod.spec.resource_claims
+            or group_key(info.pod) is not None
+        )
+
+    def _reaches(self, info: PodInfo, snapshot: Snapshot) -> bool:
+        framework = self._frameworks[info.scheduler_name]
         footprint = footprint_of(info, framework, snapshot)
         return bool(
             footprint.reads
@@ -200,18 +219,21 @@ class Division:
 
     @property
     def share(self) -> tuple[int, int]:
-        """Which of the schedulers at work this is, in their order, and how many they are."""
-        at_work = sorted(self.at_work | {self.shard})
-        return at_work.index(self.shard), len(at_work)
+        """Which of the schedulers that are awake this is, in their order, and of how many."""
+        awake = sorted((self.at_work - self.silent) | {self.shard})
+        return awake.index(self.shard), len(awake)
 
     def is_mine(self, info: PodInfo, class_id: int, snapshot: Snapshot) -> bool:
         """Return whether pods of a class are this scheduler's."""
-        first, *others = sorted(self.at_work | {self.shard})
-        if not others:
+        at_work = self.at_work | {self.shard}
+        if len(at_work) == 1:
             return True
+        first, *others = sorted(at_work - self.silent)
         if self.is_common(info, snapshot):
+            if info.digest in self._bound_to_first or self._claims(info, snapshot):
+                first = min(at_work)
             return self.shard == first
-        return self.shard == others[class_id % len(others)]
+        return not others or self.shard == others[class_id % len(others)]
 
 
 def _spreads_hard(framework: Framework) -> bool:

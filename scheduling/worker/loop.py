@@ -20,18 +20,24 @@ waits for the next pod for a moment, and reads them with it.
 
 import math
 import secrets
+import threading
 import time
 from collections.abc import Callable
+from types import TracebackType
 
 import structlog
 from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import connection
 
 from clusterstate.actions.loops import progress
+from clusterstate.actions.scheduler import leases
 from clusterstate.change_log import wake
 from clusterstate.database import locks, sql
 from clusterstate.health import heartbeats
 from clusterstate.objects.values.actor import KUBE_SCHEDULER, acts_as
 from clusterstate.processes import collector, shards
+from clusterstate.telemetry import slowness
 from scheduling.worker import measuring, profiles, warming
 from scheduling.worker.scheduler import (
     CYCLE_SECONDS,
@@ -58,6 +64,40 @@ _LAST_NEWS = 1.0
 """Seconds for writing what is left at the end: another scheduler may wait to take over."""
 _TURN_EVERY = 1.0
 """Seconds between two tries of a standby to find the lock free, unless ``pause`` ends before."""
+
+
+class _Lease:
+    """Renews the lease of a scheduler beside others, on a thread, while its loop is entered."""
+
+    def __init__(self, shard: int) -> None:
+        self.shard = shard
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+
+    def __enter__(self) -> "_Lease":
+        if settings.ACTIVE_SCHEDULERS > 1:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(1.0)  # it may wait for the database, and does no harm later
+
+    def _renew(self) -> None:
+        while True:
+            try:
+                leases.renew(self.shard, slowness.own.factor())
+            except DatabaseError:
+                connection.close()  # the loop meets the same, and tells of it
+            if self._ended.wait(leases.RENEW_EVERY):
+                break
+        connection.close()
 
 
 class _ProcessState:
@@ -113,7 +153,10 @@ def run(
     decided = 0
     reporter = progress.Reporter(shards.loop(shard))
     try:
-        with wake.Subscription(shards.channel(shards.FIRST)) as subscription:
+        with (
+            wake.Subscription(shards.channel(shards.FIRST)) as subscription,
+            _Lease(shard) as lease,
+        ):
             with heartbeats.patience(NAME, LOAD_SECONDS):
                 scheduler = _scheduler()
                 standby, _kept.standby = _kept.standby, None
@@ -138,7 +181,7 @@ def run(
                     previous = shard if scheduler.move_up(now) else shards.FIRST
                     locks.give_back(locks.cycle(previous))
                     if previous == shard:
-                        shard = shards.FIRST
+                        shard = lease.shard = shards.FIRST
                         reporter = progress.Reporter(shards.loop(shard))
                 count = scheduler.cycle(now)
                 decided += count

@@ -93,7 +93,7 @@ CYCLE_SECONDS = 120.0
 """What one batch may take: a worker that takes longer counts as hung."""
 LOOK_EVERY = 1.0
 """Seconds between two looks for another configuration."""
-DIVIDE_EVERY = 0.5
+DIVIDE_EVERY = 0.25
 """Seconds between two looks of one of several schedulers at who else is at work."""
 _batch_size = BatchSize(BATCH)
 _RECORDED_AT_ONCE = 2 * BATCH
@@ -285,6 +285,7 @@ class Scheduler:
                 "pods_divided",
                 scheduler=division.shard,
                 at_work=sorted(division.at_work),
+                silent=sorted(division.silent),
                 reach=division.reach,
                 left=left,
                 came=came,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from clusterstate.database import locks
 from tests import faults
 from tests.faults.test_frozen import SLACK, first_words, place, post, stopped
 from tests.faults.test_standby import bound_twice, unbound
@@ -148,13 +149,16 @@ def test_after_a_kill_the_other_one_decides_all_pods(service: Service, number: i
     until(service.ready, seconds=60, what="ready")
 
 
+@pytest.mark.parametrize("number", few([0, 1]))
 def test_one_that_is_stopped_is_replaced_and_what_it_decided_before_is_refused(
-    service: Service,
+    service: Service, number: int
 ) -> None:
-    old = both_at_work(service)[1]
+    old = both_at_work(service)[number]
     with stopped(service.process.pid), stopped(old):  # as on another host: nobody replaces it
-        waiting = post(service)
-        assert placed(service, waiting) < 8 + SLACK
+        times = [placed(service, post(service, **rules)) for rules in ({}, APART)]
+        with service.database() as connection:
+            assert len(connection.execute(locks.CYCLES).fetchall()) == 2, "its session had ended"
+        assert max(times) < 1 + SLACK, times
     until(lambda: not unbound(service), seconds=20, what="all pods on nodes")
     assert bound_twice(service) == []
     until(service.ready, seconds=90, what="ready")

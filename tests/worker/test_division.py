@@ -18,6 +18,7 @@ from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.bind import Binding, OtherSchedulers, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.scheduler import leases
 from clusterstate.change_log import changes
 from clusterstate.database import locks, sql
 from clusterstate.objects.values.pod import Pod
@@ -260,6 +261,27 @@ def test_when_one_is_gone_the_others_take_its_pods_over(gone: int) -> None:
     finally:
         several.end()
     assert overcommitted_nodes() == []
+
+
+def test_pods_of_a_silent_scheduler_are_anothers_but_those_of_groups() -> None:
+    cluster(3)
+    of_group = manifest("member", "", schedulingGroup={"podGroupName": "nobody"})
+    assert locks.take(locks.cycle(shards.FIRST))  # as a process that was stopped does
+    several = Several(1)
+    try:
+        leases.renew(shards.FIRST, 5)
+        create_pods([manifest("plain", ""), manifest("s0", "s", **spread("s"))], now=NOW)
+        until(lambda: settled({"plain"}), seconds=20, what="the pod of the scheduler that works")
+        assert not settled({"s0"})
+        leases.renew(shards.FIRST, 0)
+        create_pods([of_group, manifest("s1", "s", **spread("s"))], now=NOW)
+        until(lambda: settled({"s0", "s1"}), seconds=20, what="the pods of the silent one")
+        assert several.decided[1] >= 3
+        assert sql.fetch("SELECT name FROM pod WHERE node_name = ''") == [("member",)]
+        assert len(several.schedulers[1].mirror.elsewhere) == 1
+    finally:
+        several.end()
+        locks.give_back(locks.cycle(shards.FIRST))
 
 
 def test_a_waiting_pod_changes_hands_with_its_place_in_the_queue() -> None:

@@ -8,4 +8,5 @@
     decision_checks            decisions that were made again, and whether they came out the same
     claiming                   binds pods that claim devices, with their claims; gives claims back
     reservations               pods that have a node and are not bound yet
+    leases                     which of several schedulers at work is silent
 """

@@ -1,0 +1,47 @@
+"""Leases by which several schedulers at work see within a second that one of them is silent.
+
+A scheduler holds its number by an advisory lock, which ends with its session: at once if the
+process was killed, but only after seconds if it was stopped or its host is lost, since a process
+that merely gets little CPU must not lose its warm state. So each also renews a lease from a thread
+of its own, and the others decide the pods of one whose lease has ended. Nothing more depends on a
+lease: if the silent scheduler works after all, two decide the same pods for a while, and the
+conditions of a bind refuse the later one (`actions.pods.bind`).
+"""
+
+from typing import Final
+
+from clusterstate.database import locks, sql
+
+SECONDS: Final = 0.6
+"""How long a lease lasts; many times as long for a process that is so many times slow."""
+RENEW_EVERY: Final = 0.2
+
+_RENEW = """
+    INSERT INTO scheduler AS s (id, epoch, awake_until)
+    VALUES (%s::smallint, 0, clock_timestamp() + make_interval(secs => %s::float8))
+    ON CONFLICT (id) DO UPDATE SET awake_until = excluded.awake_until
+"""
+_AT_WORK = f"""
+    SELECT c.shard, coalesce(s.awake_until < clock_timestamp(), false)
+    FROM ({locks.CYCLES}) c LEFT JOIN scheduler s ON s.id = c.shard
+"""
+
+
+def renew(shard: int, factor: int) -> None:
+    """Renew a scheduler's lease; ``factor``: how slow its process is. Queries once.
+
+    Nobody waits until that is on disk or on a replica.
+    """
+    sql.fetch_together(
+        ("SELECT set_config('synchronous_commit', 'off', true)", ()),
+        (_RENEW, (shard, SECONDS * factor)),
+    )
+
+
+def at_work() -> tuple[frozenset[int], frozenset[int]]:
+    """Return the numbers of the schedulers at work, on whatever host, and who is silent of them.
+
+    Queries once.
+    """
+    rows = sql.fetch(_AT_WORK)
+    return frozenset(int(row[0]) for row in rows), frozenset(int(row[0]) for row in rows if row[1])
