@@ -38,6 +38,8 @@ _LONGEST_PAUSE = 10.0
 _STEADY_SECONDS = 30.0
 _LOG_BYTES = 10 << 20
 _PIPE_BYTES = 1 << 20
+_PROC_BYTES = 1 << 16
+"""More than a file of /proc has that is read here."""
 _KILL_SECONDS = 10.0
 _LOOK_EVERY = 1.0
 _FAMILIES_EVERY = 5.0
@@ -112,7 +114,7 @@ class Supervisor:
         self.on_renew: Callable[[], object] = lambda: None
         """Called in the loop after SIGUSR1: processes are to be replaced (``renewal``)."""
         self.on_look: Callable[[], object] = lambda: None
-        """Called in the loop, twice a second at least: what is due beside the children."""
+        """Called in the loop, each second at least: what is due beside the children."""
         self._renewing = False
         stream = output or sys.stdout
         self._output = logs.outlet_of(stream)
@@ -290,7 +292,7 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
-    def watch(self, seconds: float = 0.5) -> None:
+    def watch(self, seconds: float = _LOOK_EVERY) -> None:
         """Do what is due: pass output on, and restart what ended or hangs.
 
         Raises:
@@ -392,10 +394,14 @@ def _state_of(pid: int) -> str:
 def _read(path: str) -> bytes:
     """Return a file of /proc, empty if it is gone.
 
-    The supervisor reads a few hundred each second, and takes no detour by Path and text.
+    The supervisor reads a few hundred each second, and takes no detour by Path, file and text.
     """
-    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
-        return file.read()
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _PROC_BYTES)
+        finally:
+            os.close(descriptor)
     return b""
 
 

@@ -1,7 +1,7 @@
 """Writes the progress of a loop, for all processes to read (``health.progress``).
 
 A loop has a ``Reporter`` and tells by it what it has done, also from inside work that takes long,
-and from threads that do a part of it. The row is written once a second at most; what was told
+and from threads that do a part of it. The row is written every two seconds at most; what was told
 meanwhile is written by the process's keeper (``clusterstate.database.sessions``), so that a row is
 never old while work is done.
 """
@@ -16,7 +16,8 @@ from typing import Final
 from clusterstate.database import sql
 from clusterstate.telemetry import slowness
 
-_EVERY_SECONDS = 1.0
+_EVERY_SECONDS = 2.0
+"""Well below ``health.progress.SILENT_SECONDS``: each report is a commit."""
 _REPORT = """
     INSERT INTO loop_progress AS p (name, at, revision, holder, backend_pid, backend_start)
     SELECT %s, clock_timestamp(), %s::bigint, %s, a.pid, a.backend_start
@@ -44,7 +45,7 @@ def holder(loop: str) -> int:
 
 
 class Reporter:
-    """Writes one loop's row, once a second at most; who reports holds what the loop works under.
+    """Writes one loop's row, seldom; who reports holds what the loop works under.
 
     The loop calls ``note`` when it has done its work, never while it only waits for its turn. That
     the row was written shows that the database takes writes, too. The connection that writes it
