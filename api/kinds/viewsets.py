@@ -171,13 +171,6 @@ class ObjectViewSet(ActionsMixin, StatusView):
             return replies.reply(self._former(request))
         if kind.name == "Pod":
             auth.require_own_pod(self.user, target.namespace, target.name)
-            batch = batches.of(request)
-            if batch is not None:
-                return batch.read_pod(
-                    target.namespace,
-                    target.name,
-                    lambda body: replies.reply(StoredAnswer(kind, body)),
-                )
         return replies.reply(StoredAnswer(kind, get_object(kind, target.namespace, target.name)))
 
     def _former(self, request: Request) -> StoredAnswer:

@@ -165,10 +165,10 @@ class Batch:
         return self._group(f"renew {kind.name}", do).add(update, finish, DeferredAnswer())
 
     def read_pod(
-        self, namespace: str, name: str, finish: Callable[[bytes], HttpResponseBase]
-    ) -> DeferredAnswer:
-        """Read a pod and answer what ``finish`` returns."""
-        return self._group("read Pod", _read_pods).add((namespace, name), finish, DeferredAnswer())
+        self, namespace: str, name: str, finish: Callable[[bytes], Any], place: AnyPlace
+    ) -> AnyPlace:
+        """Read a pod; return the place that gets what ``finish`` returns."""
+        return self._group("read Pod", _read_pods).add((namespace, name), finish, place)
 
     def execute(self) -> None:
         """Do all of it; every place has its answer afterwards.
