@@ -68,15 +68,22 @@ def warnings_for(
         warnings.append("spec.deviceSelector: an empty selector taints every device of all drivers")
     if kind == "Job":
         warnings += _without_group(manifest, "spec.scheduling", compatibility)
+    path = "spec"
     if kind == "CronJob":
-        job = {"spec": (spec.get("jobTemplate") or {}).get("spec") or {}}
-        warnings += _without_group(job, "spec.jobTemplate.spec.scheduling", compatibility)
+        job = spec.get("jobTemplate") or {}
+        marks = (job.get("metadata") or {}).get("annotations") or {}
+        warnings += own_annotations.warnings(
+            "Job", marks, f"{path}.jobTemplate.metadata.annotations"
+        )
+        spec, path = job.get("spec") or {}, "spec.jobTemplate.spec"
+        warnings += _without_group({"spec": spec}, f"{path}.scheduling", compatibility)
     template = spec.get("template")
     if isinstance(template, dict):
         meta = template.get("metadata") or {}
-        warnings += pod_warnings(template.get("spec") or {}, "spec.template.spec", meta)
+        warnings += pod_warnings(template.get("spec") or {}, f"{path}.template.spec", meta)
         marks = meta.get("annotations") or {}
-        warnings += own_annotations.warnings("Pod", marks, "spec.template.metadata.annotations")
+        of_pods = f"{path}.template.metadata.annotations"
+        warnings += own_annotations.warnings("Pod", marks, of_pods)
     return warnings
 
 

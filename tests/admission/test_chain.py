@@ -229,6 +229,19 @@ def test_who_asks_for_the_group_of_a_job_is_told_where_there_is_none():
     assert told_once.endswith("the pods of the template have a group already")
 
 
+def test_the_template_of_a_cron_job_is_warned_of_as_that_of_a_job_is():
+    limits = {"limits": {"memory": "128m"}}
+    pod = {"containers": [{"name": "main", "image": "busybox", "resources": limits}]}
+    marks = {"annotations": {"hollow.stowage.dev/exit-cod": "1"}}
+    job = {"metadata": marks, "spec": {"template": {"metadata": marks, "spec": pod}}}
+    told = warnings_for("CronJob", {"spec": {"schedule": "@daily", "jobTemplate": job}}, None)
+    assert [one.partition(": ")[0] for one in told] == [
+        "spec.jobTemplate.metadata.annotations[hollow.stowage.dev/exit-cod]",
+        "spec.jobTemplate.spec.template.spec.containers[0].resources.limits[memory]",
+        "spec.jobTemplate.spec.template.metadata.annotations[hollow.stowage.dev/exit-cod]",
+    ]
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "text", "told"),
     [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clusterstate.objects.dra import counting
+from clusterstate.objects.dra import counting, slices
 from clusterstate.objects.dra.counting import Kind, kind_and_count
 from clusterstate.objects.values.meta import Manifest
 from scheduling.engine.deciding import Decider
@@ -325,10 +325,13 @@ def test_kinds_without_number_are_not_remembered_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(counting, "_MOST_KEPT", 8)
+    monkeypatch.setattr(slices, "_MOST_ANSWERS", 8)
     world = World(quick=True)
-    world.do("slice", (0, [("l", "")], 1))
+    world.do("slice", (0, [("of nobody else", "")], 1))
     allocator = world.snapshot.devices.allocator(GATES.allocator)
     for number in range(20):
         kind = kind_of("gpu", number)
         assert world.snapshot.device_column(kind) >= 0
-        assert max(len(allocator.counted), len(allocator.places)) <= 8
+        (of_slice,) = allocator.slices
+        answers = [device.content._answers for device in of_slice.devices]
+        assert max(map(len, [allocator.counted, allocator.places, *answers])) <= 8

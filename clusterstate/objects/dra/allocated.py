@@ -36,6 +36,12 @@ class AllocatedState(msgspec.Struct):
             return False
         return any(share[:3] == device for share in self.shares)  # they were not taken here
 
+    def held_among(self, devices: Iterable[DeviceId]) -> set[DeviceId]:
+        """Return which of some devices any claim holds, or a share of which."""
+        if not self.consumed and not self.shares:
+            return self.devices.intersection(devices)
+        return {device for device in devices if self.holds(device)}
+
     def take(self, claim: Manifest, *, consumable: bool = True) -> None:
         """Count what a claim's allocation holds."""
         for result in results(claim):

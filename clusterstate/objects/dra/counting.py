@@ -170,8 +170,9 @@ def pick(
     of_class = (allocator.classes[kind.asked["deviceClassName"]].get("spec") or {}).get("config")
     if of_class or any(asked_devices(claim).get("config") for claim in claims):
         return None
-    holds = allocator.state.holds
-    free = (one for one in countable(allocator, node, kind) or () if not holds(one))
+    there = countable(allocator, node, kind) or ()
+    held = allocator.state.held_among(there)
+    free = (one for one in there if one not in held)
     allocations: list[Manifest] = []
     picked: list[DeviceId] = []
     total = 0

@@ -73,6 +73,10 @@ class NodeAccess:
         )
 
 
+_MOST_ANSWERS: Final = 256
+"""So many expressions are remembered of a kind of device, of all that clients ever ask."""
+
+
 class Content:
     """What a device of a driver is, its name apart, and what CEL selectors say of it."""
 
@@ -91,6 +95,8 @@ class Content:
         """
         answer = self._answers.get((expression, lists))
         if answer is None:
+            if len(self._answers) >= _MOST_ANSWERS:
+                self._answers.clear()
             answer = self._answers[expression, lists] = self._ask(expression, lists=lists)
         if isinstance(answer, str):
             raise EvaluationError(answer)

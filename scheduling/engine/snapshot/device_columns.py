@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from clusterstate.objects.dra.counting import Kind, are_apart, countable
-from clusterstate.objects.dra.slices import DeviceId, NodeView
+from clusterstate.objects.dra.slices import NodeView
 from clusterstate.objects.values.node import Node
 from scheduling.framework.arrays import Int64, Mask
 from scheduling.framework.device_claims import GATES, DeviceTable
@@ -145,20 +145,16 @@ class DeviceColumns:
         touch: Callable[[int], None],
     ) -> bool:
         """Write what rows have of a kind; False where one has some that cannot be counted."""
-        holds = snapshot.devices.allocator(GATES.allocator).state.holds
+        allocator = snapshot.devices.allocator(GATES.allocator)
         allocatable, requested = snapshot.allocatable, snapshot.requested
         for row in rows:
-            found = _devices(snapshot, kind, row)
+            node = snapshot.node(row)
+            view = NodeView(node.metadata.name, node.metadata.labels)
+            found = countable(allocator, view, kind)
             if found is None:
                 return False
-            used = sum(map(holds, found))
+            used = len(allocator.state.held_among(found))
             if allocatable.item(row, column) != len(found) or requested.item(row, column) != used:
                 allocatable[row, column], requested[row, column] = len(found), used
                 touch(row)
         return True
-
-
-def _devices(snapshot: _Nodes, kind: Kind, row: int) -> tuple[DeviceId, ...] | None:
-    node = snapshot.node(row)
-    view = NodeView(node.metadata.name, node.metadata.labels)
-    return countable(snapshot.devices.allocator(GATES.allocator), view, kind)
