@@ -14,7 +14,6 @@ from django.urls import reverse
 from api.console.fleet import devices
 from api.console.live import node_cache
 from api.console.page import language, layout
-from api.console.plans import node_advice
 from api.console.scheduler import comparisons
 from clusterstate.access.rules import Attributes
 from clusterstate.objects.registry.kinds import ALL_KINDS
@@ -48,8 +47,12 @@ _MORE: Final = (
         "Effective plugins", "plugins", "",
         Attributes("get", "stowage.dev", "schedulerconfiguration"),
     ),
-    layout.NavigationEntry("Node advice", "node-advice", "", node_advice.WANTS[0]),
-    layout.NavigationEntry("Comparisons", "comparisons", "", comparisons.WANTS[0]),
+    layout.NavigationEntry(
+        "Node advice", "node-advice", "", layout.ADVISING[0], besides=layout.ADVISING[1:]
+    ),
+    layout.NavigationEntry(
+        "Comparisons", "comparisons", "", comparisons.WANTS[0], besides=comparisons.WANTS[1:]
+    ),
     layout.NavigationEntry(
         "Canaries", "canaries", "", Attributes("list", "stowage.dev", "canaries")
     ),
@@ -116,7 +119,7 @@ def _right(verb: str) -> tuple[str, str]:
 def _pages(request: HttpRequest, text: str) -> list[Item]:
     part = text.casefold()
     visible = {place.view for place in layout.places(request)}
-    visible |= {place.view for place in _MORE if layout.sees(request, place.wants)}
+    visible |= {place.view for place in _MORE if layout.leads_to(request, place)}
     return [
         Item(
             place.title,

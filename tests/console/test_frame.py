@@ -153,6 +153,16 @@ def test_a_part_of_a_page_fails_with_words_and_no_second_frame(nobody: Client) -
 def test_the_navigation_has_only_what_the_person_may_see(nobody: Client, viewer: Client) -> None:
     assert 'data-key="n"' not in text(nobody.get("/console/"))
     assert 'data-key="n"' in text(viewer.get("/console/"))
+    # A page that takes several rights is led to by who has all of them.
+    asks = {"apiGroups": ["stowage.dev"], "resources": ["plans", "nodeadvice", "comparisons"],
+            "verbs": ["create"]}  # fmt: skip
+    sees = {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list"]}
+    for name, rules, leads in (("asks", [asks], False), ("all", [asks, sees], True)):
+        person = allow(name, rules)
+        assert ('data-key="i"' in text(person.get("/console/account"))) is leads
+        found = person.get("/console/find?q=node+advice").json()["items"]
+        assert bool(found) is leads
+        assert (person.get("/console/nodes/advice").status_code == 200) is leads
 
 
 def test_who_works_in_some_namespaces_finds_what_they_may_see(operator: Client) -> None:

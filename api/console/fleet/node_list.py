@@ -104,7 +104,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "csv": _address(request.GET),
         "choices": _choices(every, [one.name for one in chosen]),
         "may_change": layout.may(request, "patch", "nodes"),
-        "advises": layout.may(request, "create", "nodeadvice", group="stowage.dev"),
+        "advises": layout.may_all(request, layout.ADVISING),
         "sees_devices": layout.may(request, "list", "resourceslices", group="resource.k8s.io"),
         "may_create": layout.may(request, "create", "nodes"),
         "here_path": request.get_full_path(),

@@ -57,7 +57,7 @@ View = Callable[Concatenate[HttpRequest, Parameters], HttpResponse]
 class NavigationEntry(msgspec.Struct, frozen=True):
     """An entry of the navigation: its title, URL name, key after ``g``, and the right it takes.
 
-    ``others``: rights of which one does as well.
+    ``others``: rights of which one does as well. ``besides``: rights that it takes everywhere, too.
     """
 
     title: str
@@ -65,11 +65,14 @@ class NavigationEntry(msgspec.Struct, frozen=True):
     key: str
     wants: Attributes
     others: tuple[Attributes, ...] = ()
+    besides: tuple[Attributes, ...] = ()
 
 
 _NEVER: Final = 1 << 62
 _NODES: Final = Attributes("list", resource="nodes")
 _PODS: Final = Attributes("list", resource="pods")
+ADVISING: Final = (Attributes("create", "stowage.dev", "nodeadvice"), _NODES, _PODS)
+"""The rights to be told which nodes to buy and remove."""
 FORETELLING: Final = (Attributes("create", "stowage.dev", "plans"), _NODES, _PODS)
 """The rights to have a plan made, as the API asks for them: it names every node and pod."""
 PLACES: Final = (
@@ -81,7 +84,7 @@ PLACES: Final = (
         "Decisions", "decisions", "d", Attributes("get", resource="pods", subresource="decisions")
     ),
     NavigationEntry("Evictions", "evictions", "e", Attributes("list", "stowage.dev", "evictions")),
-    NavigationEntry("What if", "what-if", "i", FORETELLING[0]),
+    NavigationEntry("What if", "what-if", "i", FORETELLING[0], besides=FORETELLING[1:]),
     NavigationEntry(
         "Policies", "policies", "o", Attributes("list", resource="namespaces"), (_PODS,)
     ),
@@ -344,9 +347,20 @@ def missing(request: HttpRequest, wants: Iterable[Attributes]) -> str:
 
 def places(request: HttpRequest) -> list[NavigationEntry]:
     """Return the entries of the navigation that the person may open."""
-    return [
-        one for one in PLACES if any(sees(request, wants) for wants in (one.wants, *one.others))
-    ]
+    return [one for one in PLACES if leads_to(request, one)]
+
+
+def leads_to(request: HttpRequest, entry: NavigationEntry) -> bool:
+    """Return whether the person may open a page."""
+    return any(sees(request, wants) for wants in (entry.wants, *entry.others)) and may_all(
+        request, entry.besides
+    )
+
+
+def may_all(request: HttpRequest, wants: Iterable[Attributes]) -> bool:
+    """Return whether the person has all of these rights, everywhere."""
+    user = people.user_of(request.user)
+    return all(authorizer.decide(user, one).allowed for one in wants)
 
 
 def page(

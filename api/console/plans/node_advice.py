@@ -21,7 +21,6 @@ from api.console.page import layout, yaml_input
 from api.console.scheduler import comparisons
 from api.forms import pages
 from api.kinds import own
-from clusterstate.access.rules import Attributes
 from clusterstate.objects.values.errors import BadRequest, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import HOSTNAME, with_pods
@@ -29,11 +28,6 @@ from clusterstate.objects.values.numbers import natural
 from clusterstate.objects.values.quantity import BINARY_SI, Quantity
 from scheduling.answers import advisor
 
-WANTS: Final = (
-    Attributes("create", own.GROUP, "nodeadvice"),
-    Attributes("list", resource="nodes"),
-    Attributes("list", resource="pods"),
-)
 _TYPE: Final = "node.kubernetes.io/instance-type"
 _MOST_SHAPES: Final = 8
 _SHOWN: Final = 200
@@ -49,7 +43,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
     A form posts it as ``text``. ``moves``: pods that move at most.
     """
-    layout.require_all(request, WANTS)
+    layout.require_all(request, layout.ADVISING)
     text = request.POST.get("text", "").replace("\r\n", "\n").strip()
     if request.method == "POST":
         address = (
@@ -136,6 +130,8 @@ def _shown(request: HttpRequest, question: Manifest, status: Manifest) -> dict[s
         "removed": status.get("remove", [])[:_SHOWN],
         "moves": status.get("moves", [])[:_SHOWN],
         "places": status["places"][:_SHOWN],
+        "most": _SHOWN,
+        "drawn": len(drawn),
         "frontier": list(zip(frontier, addresses, strict=True)),
         "picture": _curve(frontier, status["bound"].get("atLeast")) if len(frontier) > 1 else "",
         "maps": [

@@ -38,7 +38,7 @@ def waiting(request: HttpRequest) -> HttpResponse:
         found = {"pods": past.fleet.pending, "causes": causes}
         return layout.page(request, "waiting.html", "Waiting", found)
     context: dict[str, Any] = {"pods": overview.pending(namespace), "namespace": namespace}
-    context["advises"] = layout.may(request, "create", "nodeadvice", group="stowage.dev")
+    context["advises"] = layout.may_all(request, layout.ADVISING)
     nodes = node_cache.nodes().items if layout.may(request, "list", "nodes") else []
     try:
         layout.require(request, "list", "waitinggroups", group="stowage.dev", namespace=namespace)
