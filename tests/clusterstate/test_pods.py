@@ -639,6 +639,11 @@ def test_the_nominations_of_a_gang_are_written_together() -> None:
 
     assert refuse(ids[:1]) == refuse(ids[1:])
     assert {one.nominated_node_name for one in load_pending()} == {"n1"}
+    rows = sql.fetch(
+        "SELECT nominated_node_name, unschedulable IS NULL FROM change"
+        " WHERE object_id = %s AND verb = 2 ORDER BY revision", (ids[0],),
+    )  # fmt: skip
+    assert rows == [("n1", True), ("n1", False)]  # a scheduler may be killed between the two
 
 
 def test_queue_moves_write_no_change() -> None:

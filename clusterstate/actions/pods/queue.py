@@ -132,12 +132,12 @@ def set_unschedulable(items: Sequence[Unschedulable], *, now: datetime) -> list[
             changes.announce(rows[-1][1], ("Pod",))
         return rows
 
-    marked = {row[0]: row[1] for row in again_after_deadlock(mark)}
+    # Nominations come first: a scheduler that begins anew tries pods again that are nominated, or
+    # not yet refused. A pod that is refused and not nominated would wait until something changes.
     changing = _whose_nomination_changes(ordered)
-    marked.update(
-        nominate({one.pod_id: one.nominated_node_name or "" for one in changing}, now=now)
-    )
-    return sorted(marked.items())
+    found = dict(nominate({one.pod_id: one.nominated_node_name or "" for one in changing}, now=now))
+    found.update((row[0], row[1]) for row in again_after_deadlock(mark))
+    return sorted(found.items())
 
 
 def _whose_nomination_changes(items: Sequence[Unschedulable]) -> list[Unschedulable]:
