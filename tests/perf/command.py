@@ -78,6 +78,12 @@ def _parser() -> ArgumentParser:
         help="easy pods beside very many that fit nowhere, on a whole service of its own",
     )
     mode.add_argument(
+        "--isolation",
+        type=int,
+        metavar="SCHEDULERS",
+        help="easy pods beside a slow profile and beside a storm, with so many schedulers at work",
+    )
+    mode.add_argument(
         "--timers",
         action="store_true",
         help="eviction timers on a throw-away database: set, fired at once, one by one",
@@ -158,7 +164,7 @@ def _parser() -> ArgumentParser:
         help="how many pods: with --backlog 10,000, --storm 5,000, --aftermath 50,000,"
         " --timers 1,000,000, --forms 2,000, --features 5,000",
     )
-    parser.add_argument("--classes", type=int, default=50, help="with --storm: of how many classes")
+    parser.add_argument("--classes", type=int, default=50, help="of a storm: of how many classes")
     parser.add_argument(
         "--due",
         type=int,
@@ -323,6 +329,16 @@ def main(arguments: Sequence[str]) -> None:
             )
         elif options.aftermath:
             _print(storm.aftermath(nodes=nodes, burst=options.waiting or 50_000, say=_say))
+        elif options.isolation:
+            _print(
+                storm.isolation(
+                    nodes=nodes,
+                    schedulers=options.isolation,
+                    waiting=options.waiting or 5000,
+                    classes=options.classes,
+                    say=_say,
+                )
+            )
         elif options.storm:
             waiting, classes = options.waiting or 5000, options.classes
             _print(storm.run(nodes=nodes, waiting=waiting, classes=classes, say=_say))

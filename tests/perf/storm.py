@@ -7,15 +7,18 @@ quiet: compare with those.
 """
 
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any
 
 from tests.perf import scratch
 from tests.perf.scratch import Scratch
 from tests.perf.service import Client, ServiceError
 from tests.perf.workloads import Manifest, node, pod
+from tests.plugins.packages import install
 
 _NAMESPACE = "default"
 _PODS = f"/api/v1/namespaces/{_NAMESPACE}/pods"
@@ -25,6 +28,25 @@ _PROBES = 20
 _KILLS = 7
 _LONGEST = 600.0
 _ROOM = 2000
+_SLOW_PODS = 600
+_SLOW = """
+import time
+
+
+class Sluggish:
+    name = "Sluggish"
+
+    def filter(self, state, pod, snapshot, rows):
+        time.sleep(0.005)
+"""
+_SLOW_PROJECT = """
+[project]
+name = "sluggish"
+version = "1.0"
+
+[project.entry-points."stowage.plugins"]
+Sluggish = "sluggish:Sluggish"
+"""
 
 
 def run(*, nodes: int, waiting: int, classes: int, say: Callable[[str], None]) -> list[Any]:
@@ -132,6 +154,58 @@ def _fitting(service: Scratch, client: Client, easy: "_Easy") -> dict[str, Any]:
         "pods_per_second": round(wanted / seconds),
         "easy_pod_seconds": round(beside, 4),
     }
+
+
+def isolation(
+    *, nodes: int, schedulers: int, waiting: int, classes: int, say: Callable[[str], None]
+) -> list[Any]:
+    """Return how long easy pods wait beside a profile with a slow plugin, and beside a storm.
+
+    With so many schedulers at work. Raises as ``run``.
+    """
+    shape = {"mode": "isolation", "nodes": nodes, "schedulers": schedulers}
+    with tempfile.TemporaryDirectory() as folder:
+        source, packages = Path(folder, "source"), Path(folder, "packages")
+        source.mkdir()
+        (source / "sluggish.py").write_text(_SLOW)
+        (source / "pyproject.toml").write_text(_SLOW_PROJECT)
+        install(source, packages)
+        settings = {
+            "PYTHONPATH": str(packages),
+            "STOWAGE_SCHEDULERS": str(schedulers),
+            "STOWAGE_ACTIVE_SCHEDULERS": str(schedulers),
+        }
+        with scratch.running(settings, say) as service:
+            results = [_quiet(service, nodes, say)]
+            client = service.client()
+            easy = _Easy(client, "isolated")
+            plugins = {"multiPoint": {"enabled": [{"name": "Sluggish"}]}}
+            document = {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "profiles": [
+                    {"schedulerName": "default-scheduler"},
+                    {"schedulerName": "slow", "plugins": plugins},
+                ],
+            }
+            client.call("PUT", "/apis/stowage.dev/v1/schedulerconfiguration", document)
+            time.sleep(2.0)  # until every scheduler has read it
+            say(f"{_SLOW_PODS} pods whose plugin takes 5 ms each")
+            client.create(_PODS, "Pod", [_slow(number) for number in range(_SLOW_PODS)])
+            found = easy.several(3)
+            while _unbound(service) > 1:
+                found.append(easy.seconds())
+            results.append(_result("beside a slow profile", found))
+            say(f"{waiting} pods of {classes} classes that fit nowhere")
+            client.create(_PODS, "Pod", [_stuck(number, classes) for number in range(waiting)])
+            results.append(_result("beside a storm", easy.several(5 * _PROBES, every=0.02)))
+            return [shape | result for result in results]
+
+
+def _slow(number: int) -> Manifest:
+    manifest = pod(number, cpu="1m", memory="1Mi", schedulerName="slow")
+    manifest["metadata"] |= {"name": f"slow-{number}", "namespace": _NAMESPACE}
+    return manifest
 
 
 def aftermath(*, nodes: int, burst: int, say: Callable[[str], None]) -> list[Any]:
