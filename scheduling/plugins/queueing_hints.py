@@ -61,7 +61,7 @@ _POD_CHANGES = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL
 def registrations(
     profile: Profile, registered: Mapping[str, Sequence[Registration]] | None = None
 ) -> dict[str, Sequence[Registration]]:
-    """Return the events by plugin for the plugins of a profile.
+    """Return the events that each plugin of a profile waits for.
 
     Args:
         profile: whose plugins and arguments count.
@@ -110,14 +110,14 @@ def _node_unschedulable(pod: Pod, event: ClusterEvent) -> bool:
 
 
 def _tolerates_unschedulable(_pod: Pod, event: ClusterEvent) -> bool:
-    """The pod itself tolerates, as it is now, that nodes are unschedulable."""
+    """The pod itself tolerates the unschedulable taint now."""
     if not isinstance(event.new, Pod):
         return True
     return tolerated(_UNSCHEDULABLE_TAINT, event.new.spec.tolerations)
 
 
 def _taint_toleration(pod: Pod, event: ClusterEvent) -> bool:
-    """Only a node whose taints kept the pod off before and do not now."""
+    """A node whose taints the pod tolerates now and did not before."""
 
     def keeps_off(node: Node) -> bool:
         found = find_untolerated(node.spec.taints, pod.spec.tolerations, HARD_EFFECTS)
@@ -144,7 +144,7 @@ def _empty_term(args: NodeAffinityArgs) -> EmptyTerm:
 
 
 class _NodeAffinityHint:
-    """Only a node that matches now and did not before; selectors are parsed once per class."""
+    """A node that matches now and did not before; selectors are parsed once per class."""
 
     def __init__(self, args: NodeAffinityArgs) -> None:
         self._empty = _empty_term(args)
@@ -274,7 +274,7 @@ _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 def _serves(pod: Pod, event: ClusterEvent) -> bool:
-    """A class of devices serves, from now on, an extended resource that the pod asks for."""
+    """A device class newly serves an extended resource that the pod requests."""
     new = event.new
     if not isinstance(new, dict):
         return True
@@ -290,7 +290,7 @@ def _serves(pod: Pod, event: ClusterEvent) -> bool:
 
 
 class _SpreadHints:
-    """Which nodes and pods matter to how a pod is to be spread (podtopologyspread/plugin.go).
+    """The nodes and pods that topology spread constraints depend on (podtopologyspread/plugin.go).
 
     ``args`` have the constraints of pods that state none; ``empty_term`` is what an empty term of
     required node affinity means.
@@ -310,7 +310,7 @@ class _SpreadHints:
         return bool(self._default_keys)
 
     def nodes(self, pod: Pod, event: ClusterEvent) -> bool:
-        """The node joins, leaves or changes domain, or is counted from now on, or no longer.
+        """The node joins, leaves or changes a domain, or starts or stops being counted.
 
         Only a node with all the topology keys is in domains at all.
         """
@@ -343,7 +343,7 @@ class _SpreadHints:
 
     @staticmethod
     def pods(pod: Pod, event: ClusterEvent) -> bool:
-        """A pod came or went that one of the constraints counts, or begins or ceases to be one.
+        """A pod that a constraint counts came or went, or a pod starts or stops being counted.
 
         One that terminates is not counted any more, though it holds its room.
         """
@@ -364,12 +364,12 @@ class _SpreadHints:
 
     @staticmethod
     def workloads(pod: Pod, _event: ClusterEvent) -> bool:
-        """What selects pods changed, so the default spread constraints may count other pods."""
+        """A workload's selector changed, so default spread constraints may count other pods."""
         return not pod.spec.topology_spread_constraints
 
     @classmethod
     def itself(cls, pod: Pod, event: ClusterEvent) -> bool:
-        """The pod tolerates other taints, where these count, or counts itself as it did not."""
+        """The pod's tolerations changed, where these count, or its constraints now count it."""
         old, new = event.old, event.new
         if not isinstance(old, Pod) or not isinstance(new, Pod):
             return True
@@ -458,7 +458,7 @@ def _means(
 
 
 def _first_of_its_kind(pod: Pod) -> bool:
-    """Return whether the pod may be placed where nothing yet matches its affinity: it does itself.
+    """Return whether the pod matches its own affinity, so that it may be the first to match it.
 
     The labels of its namespace are not known: a term that selects by these may mean it.
     """
@@ -467,10 +467,10 @@ def _first_of_its_kind(pod: Pod) -> bool:
 
 
 def _affinity_pods(pod: Pod, event: ClusterEvent) -> bool:
-    """A pod that this one wants came, or one went that it, or that did not want it.
+    """A pod came that affinity of this one matches, or one went that anti-affinity kept apart.
 
-    It wants pods that match all of its terms. That one of them goes, perhaps the last, may help
-    where it wants itself, too. One that is relabelled comes to some terms and leaves others.
+    A pod has to match all affinity terms. That the last of these goes may help a pod that matches
+    its own terms. A relabelled pod counts as one that came and one that went.
     """
     labels = event.namespace_labels
     old, new = (one if isinstance(one, Pod) else None for one in (event.old, event.new))
@@ -522,7 +522,7 @@ def _affinity_nodes(pod: Pod, event: ClusterEvent) -> bool:
 
 
 def _repels(term: AffinityTerm, pod: Pod) -> bool:
-    """Return whether another pod's term may mean this one, the labels of its namespace unknown."""
+    """Return whether another pod's term may match this one, whatever its namespace's labels are."""
     inside = pod.metadata.namespace in term.namespaces or not term.namespace_selector.nothing
     return inside and term.selector.matches(pod.metadata.labels)
 

@@ -79,7 +79,7 @@ class VolumeBinding:
         self._store = store
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return from where the bound volumes can be reached, ``None`` where some are not bound."""
+        """Return the node affinities of the volumes, ``None`` unless all claims are bound."""
         if not pod.claims:
             return ()
         if self._problem(pod, snapshot):
@@ -206,7 +206,7 @@ class VolumeBinding:
         return SUCCESS if scores else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
-        """Return how well the volumes suit what is asked of each class."""
+        """Return the score of storage use by class: requested against available bytes."""
         found = state.get(_FOUND, _BindingsByRow)
         scores = np.zeros(len(rows), np.int64)
         if found is None or not self._shape:
@@ -258,7 +258,7 @@ class VolumeBinding:
 
 
 def _alike(snapshot: NodeTable, rows: Rows, keys: set[str] | None) -> tuple[Rows, Rows]:
-    """Return places of rows that stand for others, and of each row which of them it is like."""
+    """Return places of representative rows, and for each row the index of its representative."""
     if keys is None:
         every = np.arange(len(rows))
         return every, every

@@ -137,7 +137,7 @@ def another(snapshot: Snapshot, info: PodInfo, suffix: str) -> PodInfo:
 
 
 def bind(snapshot: Snapshot, key: Hashable) -> None:
-    """Store what was taken for a pod, as its binding does."""
+    """Store the devices and volumes that a pod's decision assumed, as binding does."""
     devices, volumes = snapshot.devices, snapshot.volumes
     user = {"resource": "pods", "name": str(key), "uid": str(key)}
     for claim in devices.assumed(key) or ():
@@ -169,14 +169,14 @@ def bind(snapshot: Snapshot, key: Hashable) -> None:
 
 
 def settle(snapshot: Snapshot, decision: Decision) -> bool:
-    """Bind what a pod was given, so that the next one may share it. Return False: go on."""
+    """Bind a decision's claims, so that the next pod may share them. Returns False: go on."""
     if decision.scheduled:
         bind(snapshot, decision.key)
     return False
 
 
 def give_back(snapshot: Snapshot, info: PodInfo, key: Hashable, name: str = "") -> list[Change]:
-    """Free what a pod held that is gone, ``name``: where it is known; return what changed."""
+    """Free the claims of a pod that is gone; return what changed. ``name``: the pod's, if known."""
     changes: list[Change] = []
     devices, volumes = snapshot.devices, snapshot.volumes
     names = {str(key), name, info.pod.metadata.name} - {""}

@@ -177,7 +177,7 @@ class _Run:
         return sorted(range(len(pods)), key=lambda number: (turns[number], number))
 
     def _take(self, number: int, manifest: Manifest) -> None:
-        """Note a pod that is to be decided, or its result."""
+        """Queue a pod for its decision, or note its result."""
         pod = self._preparer.prepare(manifest, number)
         if isinstance(pod, Ready):
             place: tuple[str, str] | None = (pod.namespace, pod.name)
@@ -338,7 +338,7 @@ class _Run:
         ).decisions  # fmt: skip
 
     def _make_room(self, number: int, ready: Ready, decision: Decision) -> None:
-        """Let the victims leave, and decide again, as the live scheduler does once they left."""
+        """Remove the victims, and decide again, as the live scheduler does after they left."""
         described = self._let_leave(ready, decision)
         pod = PodToPlace(ready.title, ready.info, described["nominatedNode"])
         (again,) = self._schedule(ready.framework, [pod], number, None)
@@ -346,7 +346,7 @@ class _Run:
         self._results[number]["preemption"] = described
 
     def _let_leave(self, ready: Ready, decision: Decision) -> Manifest:
-        """Take the victims of a decision away; return what is told of it."""
+        """Remove the victims of a decision; return the preemption as the result shows it."""
         nomination = decision.nomination
         assert nomination is not None
         described = self._preemption(decision)
@@ -478,7 +478,7 @@ def _makes_room(decision: Decision) -> bool:
 def explain_table(decision: Decision, *, scores: bool) -> Manifest:
     """Return what a decision with its full table says of every node; ``scores``: by plugin too.
 
-    Scores are there when at least two nodes are feasible; a single one wins unseen.
+    Scores exist if at least two nodes are feasible; a single one is not scored.
     """
     assert decision.full is not None
     nodes = decision.full.nodes
@@ -522,7 +522,7 @@ def described_error(error: FieldError) -> Manifest:
 
 
 def refused(error: StatusError) -> Manifest:
-    """Return the answer to a document that could not be run: no results, and every reason."""
+    """Return the answer to a document that cannot be run: without results, with all errors."""
     status: Manifest = {
         "results": [],
         "reason": error.reason,

@@ -243,7 +243,7 @@ class World:
         self._keys[namespace, name] = key
 
     def full_names(self, keys: Iterable[Hashable]) -> Callable[[Hashable], str]:
-        """Return what gives ``namespace/name`` of these keys."""
+        """Return a function from these keys to ``namespace/name``."""
         names = self.base.pod_names([key for key in keys if not isinstance(key, str)])
         return lambda key: key if isinstance(key, str) else names.get(key, str(key))
 
@@ -293,12 +293,12 @@ class World:
         return copy
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
-        """Take an object away that is neither a node nor a pod; an unknown one is fine."""
+        """Remove an object that is neither a node nor a pod; an unknown one is passed over."""
         self._delete(Gone(kind, namespace, name, ""))
         self.errors.clear()
 
     def put(self, kind: str, manifest: Manifest) -> None:
-        """Note an object, and apply it to the snapshot."""
+        """Store an object, and apply it to the snapshot."""
         namespace, name = name_of(manifest)
         if not KINDS[kind].namespaced:
             namespace = ""
@@ -431,7 +431,7 @@ class World:
         return self.snapshot.known_class(digest) or self.snapshot.intern(from_class(digest, text))
 
     def _add_class_values(self, manifest: Manifest, path: str) -> None:
-        """Give a pod on a node what admission would have given it, where it has none."""
+        """Set the priority and overhead that a pod on a node lacks, as admission does."""
         spec = manifest["spec"]
         if spec.get("priority") is None:
             class_name = spec.get("priorityClassName")
@@ -496,7 +496,7 @@ class World:
             ]
 
     def _settle_budget(self, budget: PodDisruptionBudget) -> None:
-        """Work out how many pods may go: all on nodes are healthy and all that should be there."""
+        """Set a budget's allowed disruptions; all its pods on nodes are healthy and expected."""
         namespace, name = budget.metadata.namespace, budget.metadata.name
         rules = self._budget_rules[namespace, name]
         selector = selector_from_label_selector(budget.spec.selector)

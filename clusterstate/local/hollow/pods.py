@@ -35,7 +35,7 @@ FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The status to report, ``None`` if it is reported; after how long to look again."""
+    """The status to report, ``None`` if it is reported; the seconds until the next look."""
 
     status: dict[str, Any] | None = None
     again: float | None = None
@@ -221,7 +221,7 @@ def _report_of_waiting(pod: Pod, address: str, host: str, now: datetime) -> Repo
 
 
 class _Begun(msgspec.Struct, frozen=True):
-    """How far a pod's init containers are: their statuses, and the names of those not done.
+    """The progress of a pod's init containers: their statuses, and the names of those not done.
 
     ``has_failed``: one failed for good. ``again``: after how long to look again.
     """
@@ -233,7 +233,7 @@ class _Begun(msgspec.Struct, frozen=True):
 
 
 def _begun(pod: Pod, now: datetime) -> _Begun:
-    """Run the init containers as far as they are by now, one after the other."""
+    """Return the progress of the init containers by now; they run one after the other."""
     statuses_by_name = {one["name"]: one for one in _inits(pod)}
     statuses: list[dict[str, Any]] = []
     incomplete: list[str] = []
@@ -437,7 +437,7 @@ def _crashed(pod: Pod, exit_code: int, restarts: int, now: datetime) -> dict[str
 
 
 def _with_messages(pod: Pod, statuses: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the statuses of containers that ended, with what these left as their last words."""
+    """Return the statuses of ended containers with their termination messages."""
     by_name = {one["name"]: one for one in pod["spec"].get("containers", ())}
     found = []
     for one in statuses:

@@ -128,7 +128,7 @@ def _is_request_of_extended(name: str) -> bool:
 
 
 def _is_extended(name: str) -> bool:
-    """Return whether pods ask by this name for devices: of a plugin of nodes or of a class."""
+    """Return whether a resource name is of devices: a device plugin's or a device class'."""
     if name.startswith(_OF_CLASS):
         return name != _OF_CLASS
     return "/" in name and "kubernetes.io/" not in name
@@ -159,7 +159,7 @@ NO_EXTRAS: Final = Extras()
 
 
 def extras_of(pod: bytes) -> Extras:
-    """Return what quotas look at in a pod, given as JSON, but for its scheduling class."""
+    """Return the facts of a pod, given as JSON, that quotas need beyond its scheduling class."""
     spec = _decode_extras(pod).spec
     return Extras(_ends(spec.active_deadline_seconds), spec.priority_class_name or "")
 
@@ -293,7 +293,7 @@ def _plain(name: str) -> Usage:
 
 
 def plain_usage(kind: Kind) -> Usage:
-    """Return what each object of a kind counts for, itself."""
+    """Return the usage of each object of a kind as one object, without its content."""
     return _plain(kind.name)
 
 

@@ -130,7 +130,7 @@ def read_embedded(text: str, wire_type: Any) -> Any:
 
 
 def _count_values(raw: bytes) -> None:
-    """Refuse a text that may have too many values; marks inside of its texts count too."""
+    """Refuse a text that may have too many values, by its commas and brackets, also in strings."""
     found = 0
     for start in range(0, len(raw), _COUNT_BYTES):
         found += sum(raw.count(mark, start, start + _COUNT_BYTES) for mark in (b",", b"[", b"{"))
@@ -239,7 +239,7 @@ def repeated_keys(raw: bytes) -> list[tuple[int, str]]:
 def refuse_repeated_keys(raw: bytes) -> None:
     """Refuse a YAML text that ``read_yaml`` reads, where a key stands again in a map.
 
-    For texts that a person writes: which of the two was meant, nobody knows.
+    For texts that a person writes, where it is unclear which of the two is meant.
 
     Raises:
         BadRequest: it names the first few of these keys with their lines.
@@ -393,7 +393,7 @@ _NO_KEY: Final = object()
 
 
 class _Frame:
-    """A list or map that is being built, and what it weighs with aliases written out."""
+    """A list or map that is being built, and its size with aliases expanded."""
 
     __slots__ = ("anchor", "height", "key", "merged", "size", "value", "values")
 

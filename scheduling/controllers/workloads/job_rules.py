@@ -56,7 +56,7 @@ class JobActions(msgspec.Struct, kw_only=True):
 
 
 def is_mine(job: Manifest) -> bool:
-    """Return whether this controller is to look after a Job (``spec.managedBy``)."""
+    """Return whether this controller manages a Job (``spec.managedBy``)."""
     return job["spec"].get("managedBy") in (None, "", CONTROLLER)
 
 
@@ -136,7 +136,7 @@ class _Reconciler:
         return last
 
     def _choose(self, ended: Sequence[OwnedPod], failed: Sequence[OwnedPod]) -> None:
-        """Choose the pods that are let go now, and count them, some of them as failed."""
+        """Choose the pods to release now, and count them, some of them as failed."""
         self._count = list(ended)[:BURST]
         chosen = {one.id for one in self._count}
         counting = (
@@ -152,23 +152,23 @@ class _Reconciler:
             self._succeeded = (self._before.get("succeeded") or 0) + succeeded
 
     def _has_place(self, pod: OwnedPod) -> bool:
-        """Return whether a pod has an index that the Job has: what others do counts for nothing."""
+        """Return whether a pod's index is one of the Job's; other pods do not count."""
         if not self._indexed:
             return True
         index = index_of(pod)
         return index is not None and index < self._completions
 
     def _keep_last_failures(self) -> None:
-        """Let those pods wait whose count of failures no other pod carries on yet."""
+        """Hold the pods whose number of failures no following pod has recorded yet."""
         following = {index_of(one) for one in self._active}
         ids = {one.id for index, one in self._last_failures.items() if index not in following}
         ended = [one for one in self._ended if one.id not in ids]
         self._choose(ended, [one for one in ended if self._fails(one)])
 
     def _let_go_of_all(self, *, failed: bool) -> None:
-        """Let go of the pods that have not ended, too: no pod of a Job that failed did its work.
+        """Release the pods that have not ended, too, as failed ones if the Job failed.
 
-        Of one that succeeded they are neither.
+        If the Job succeeded, they count neither as succeeded nor as failed.
         """
         ids = {one.id for one in self._ended}
         rest = [one for one in self._pods if one.is_tracked and one.id not in ids]
@@ -205,7 +205,7 @@ class _Reconciler:
             self._size()
 
     def _outcome(self) -> tuple[str, str, str] | None:
-        """Return how the Job ends: the condition, its reason and its message; ``None``: not yet."""
+        """Return condition, reason and message with which the Job ends; ``None``: not yet."""
         for type_, interim in _INTERIM.items():
             found = self._condition(interim)
             if found is not None and found.get("status") == "True":
@@ -269,7 +269,7 @@ class _Reconciler:
         return moments.after(document.parse_time(self._started), seconds)
 
     def _end(self, type_: str, reason: str, message: str) -> None:
-        """Set the conditions of the fate of the Job; the last one when no pod runs any more."""
+        """End the Job: set the interim condition, and the final one once no pod runs any more."""
         self._let_go_of_all(failed=type_ == _FAILED)
         self._actions.delete = self._active[:BURST]
         self._set(_INTERIM[type_], "True", reason, message)
@@ -333,7 +333,7 @@ class _Reconciler:
             self._actions.failures = {index: self._failures_before(index) for index in chosen}
 
     def _unwanted(self, excess: int) -> list[OwnedPod]:
-        """Return pods of no index or of one that others have, and this many in all at least."""
+        """Return ``excess`` or more pods to delete, with all without an index of their own."""
         chosen: list[OwnedPod] = []
         others = self._active
         if self._indexed:
@@ -351,7 +351,7 @@ class _Reconciler:
         return [*chosen, *surplus(others, more, related=self._active, now=self._now)]
 
     def _give_up(self, pods: Sequence[OwnedPod]) -> None:
-        """Delete pods that run and are not wanted, and count them for nothing."""
+        """Delete running pods that are too many, without counting them."""
         self._actions.delete = list(pods[:BURST])
         self._actions.count = [one for one in self._actions.delete if one.is_tracked]
 
@@ -369,7 +369,7 @@ class _Reconciler:
         return policies.failures_after(self._spec, last, self._namespace) if last else (0, 0)
 
     def _rests(self, index: int) -> bool:
-        """Return whether an index with a limit of its own failed so lately that it waits."""
+        """Return whether an index with its own limit is in its backoff after a failure."""
         last = self._last_failures.get(index)
         if last is None:
             return False
@@ -382,7 +382,7 @@ class _Reconciler:
         return True
 
     def _is_backing_off(self) -> bool:
-        """Return whether pods failed so lately that no other one is started yet."""
+        """Return whether the Job is in its backoff after failures of pods."""
         ended = sorted(
             (one.finished_at or one.created_at, one.phase == "Succeeded")
             for one in self._pods
