@@ -308,7 +308,7 @@ class VirtualCluster(Waking):
         if queue.has_waiting:
             for info in classes.values():
                 now_on = PodState(pod=info.pod, on_node=True)
-                self.pod_changed(None, now_on, self.now, seen=True)
+                self.pod_changed(None, now_on, self.now, is_own=True)
         for decision in refused:
             nomination = decision.nomination
             if nomination is not None and nomination.victims:

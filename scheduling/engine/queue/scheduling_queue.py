@@ -504,7 +504,7 @@ class PriorityQueue:
         now: float,
         *,
         but_not: Collection[int] = (),
-        seen: bool = False,
+        is_own: bool = False,
     ) -> int:
         """Wake the pods that the event may help, and return how many moved at once.
 
@@ -512,10 +512,9 @@ class PriorityQueue:
             event: what happened.
             now: the time.
             but_not: pods that caused it themselves.
-            seen: the scheduler did it itself: what is in flight, or active, was decided with it or
-                will be.
+            is_own: the scheduler did it itself; pods in flight or active are decided with it.
         """
-        if not seen:
+        if not is_own:
             self._in_flight.note(event)
         self._early.reopen(lambda one: self._waiting.worth(*one, event) is not Worth.NOTHING)
         for group in self._waiting.wake(event):

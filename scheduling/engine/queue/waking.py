@@ -66,7 +66,7 @@ class Waking:
         now: float,
         *,
         but_not: Collection[int] = (),
-        seen: bool = False,
+        is_own: bool = False,
     ) -> None:
         """Wake the waiting pods that a new, changed or deleted pod may help.
 
@@ -75,10 +75,10 @@ class Waking:
             after: what it is, ``None`` if it is gone, or going and on no node.
             now: the time.
             but_not: pods that caused it themselves.
-            seen: the scheduler did it itself (``PriorityQueue.move_on_event``).
+            is_own: the scheduler did it itself (``PriorityQueue.move_on_event``).
         """
         if len(self.queue):
-            self._wake(self.event_of_pod(before, after), now, but_not=but_not, seen=seen)
+            self._wake(self.event_of_pod(before, after), now, but_not=but_not, is_own=is_own)
 
     def object_changed(
         self,
@@ -131,10 +131,10 @@ class Waking:
         now: float,
         *,
         but_not: Collection[int] = (),
-        seen: bool = False,
+        is_own: bool = False,
     ) -> None:
         if event is not None:
-            self.queue.move_on_event(event, now, but_not=but_not, seen=seen)
+            self.queue.move_on_event(event, now, but_not=but_not, is_own=is_own)
 
     # --- what it means ---------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ class SingleChanges(WarmState):
         if self.queue.has_waiting:
             for info in confirmed.values():
                 after = PodState(pod=info.pod, on_node=True)
-                self.pod_changed(None, after, now, seen=True)
+                self.pod_changed(None, after, now, is_own=True)
 
     def _is_arrival(self, change: Change) -> bool:
         """Whether a change puts a pod on a known node that was on none."""
