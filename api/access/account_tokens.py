@@ -26,7 +26,7 @@ def answer(value: Any, target: Target, user: User) -> Manifest:
     """Return the TokenRequest with a token in its status.
 
     Raises:
-        Invalid: it is to be good for too short or too long a time.
+        Invalid: the lifetime is too short or too long.
         StatusError: see `actions.people.agent_tokens.require` and
         `actions.people.account_tokens.issue`.
     """

@@ -108,7 +108,7 @@ memory.when_replaced(tokens.forget)
 
 
 def remembered(authorization: str) -> tuple[User | None, str]:
-    """Return what is known of an ``Authorization`` header without a query: user, user's name.
+    """Return user and user's name of an ``Authorization`` header from the cache, without a query.
 
     The user is None and the name is there when the answer is too old to be trusted.
 
@@ -149,7 +149,7 @@ def log_in(authorization: str) -> User:
 
 
 def acting(sender: User, claim: Claim, policy: Policy | None = None) -> User:
-    """Return the sender, or the user that the sender acts for. Queries at most without a policy.
+    """Return the sender, or the user that the sender acts for. May query unless given a policy.
 
     Raises:
         AccessDenied: the sender may not act for that user.
@@ -180,7 +180,7 @@ def user_of(meta: Mapping[str, Any]) -> User:
 
 
 def identified(user: User, audit_id: uuid.UUID) -> User:
-    """Return the user of one request, with its audit id, which every change of it names."""
+    """Return the user with the audit id of this request, which all its changes record."""
     return msgspec.structs.replace(user, request=audit_id)
 
 
@@ -220,7 +220,7 @@ def require_own_pod(user: User, namespace: str, name: str) -> None:
 
 
 def narrowed(user: User, wants: Attributes, selector: str) -> str:
-    """Return the field selector of a list or watch, for an agent of a node with its own node in it.
+    """Return the field selector of a list or watch; for a node's agent, limited to its own node.
 
     An agent may list a pod of its own by name; a pod of that name may have been on another node
     before. May query.
@@ -276,7 +276,7 @@ def require(user: User, wants: Attributes, policy: Policy | None = None) -> None
 
 
 def attributes_of(method: str, target: Target, selector: str) -> Attributes:
-    """Return what a request with that method, path and field selector wants to do.
+    """Return the attributes of a request with that method, path and field selector.
 
     A namespace is judged as an object in itself, so that a RoleBinding there gives rights to it.
     A selector names an object where one is read; what is created has no name that a rule knows.
@@ -296,7 +296,7 @@ def attributes_of(method: str, target: Target, selector: str) -> Attributes:
 
 
 def listed_name(kind: str, selector: str) -> str:
-    """Return the one name that a field selector of a list lets through, empty for all others.
+    """Return the name that a field selector of a list requires, empty for none.
 
     A list of one object is judged as that object. Rule: apiserver ``request/requestinfo.go``.
     """

@@ -33,7 +33,7 @@ class ActsFor(msgspec.Struct, frozen=True):
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def needs(self) -> Iterator[Attributes]:
-        """Yield what the sender has to be allowed to do."""
+        """Yield the rights that the sender needs."""
         account = accounts.account_of(self.name)
         if account is not None:
             namespace, name = account
@@ -51,7 +51,7 @@ class ActsFor(msgspec.Struct, frozen=True):
             yield Attributes("impersonate", _GROUP, "uids", name=self.uid)
 
     def user(self, sender: User) -> User:
-        """Return the user, with the groups that everybody like them has."""
+        """Return the user, with the groups that every user of that sort has."""
         groups = list(self.groups)
         account = accounts.account_of(self.name)
         if account is not None and not groups:
@@ -76,7 +76,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def claim_of_headers(headers: Iterable[tuple[bytes, bytes]]) -> Claim:
-    """Return the claim of an ASGI request, whose header names are in small letters.
+    """Return the claim of an ASGI request, whose header names are in lower case.
 
     Raises:
         BadRequest: a user is described, and not named.
@@ -107,7 +107,7 @@ def claim_of_environ(environ: Mapping[str, Any]) -> Claim:
 
 
 def _acts_for(pairs: list[tuple[str, str]]) -> ActsFor:
-    """Return whom headers without their common beginning describe."""
+    """Return the user that impersonation headers describe; their prefix is removed already."""
     users, groups, uids = [], [], []
     extra: dict[str, list[str]] = {}
     for name, value in pairs:

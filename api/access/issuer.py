@@ -23,7 +23,7 @@ _MAX_AGE: Final = "public, max-age=60"
 
 
 def configuration(request: HttpRequest) -> HttpResponse:
-    """Answer who issues tokens."""
+    """Answer with the OpenID configuration of the token issuer."""
     metadata = {
         "issuer": accounts.ISSUER,
         "jwks_uri": f"https://{request.META.get('HTTP_HOST') or request.META['SERVER_NAME']}{KEYS}",

@@ -16,7 +16,7 @@ MayRead = Callable[[str], bool]
 
 
 def reader(user: User) -> MayRead:
-    """Return a function: may the user list the pods of a namespace? It judges each only once."""
+    """Return a function: whether the user may list the pods of a namespace, cached by namespace."""
     judged: dict[str, bool] = {}
 
     def may_read(namespace: str) -> bool:

@@ -26,13 +26,13 @@ _SCALED: Final = "Deployment"
 def require(user: User, document: object) -> None:
     """Refuse a question that names objects which the asker may not get. May query.
 
-    Of a simulation, or a question about headroom, what is deleted; of a plan the pods to evict or
-    to make room for, and the workload to scale. A pod that is posted by name would tell whether
-    there is one of that name already: who may create pods there, or get that one, may ask. What
-    cannot be read is left to who reads the document.
+    Of a simulation, or a question about headroom, these are the objects to delete; of a plan the
+    pods to evict or to make room for, and the workload to scale. The answer about a posted pod
+    tells whether one of that name exists: the user must be allowed to create pods there, or to get
+    that one. Parts that cannot be parsed are left to the document's reader.
 
     Raises:
-        AccessDenied: one of them may not be got.
+        AccessDenied: the user may not get one of them.
     """
     spec = document.get("spec") if isinstance(document, dict) else None
     if not isinstance(spec, dict):

@@ -58,7 +58,7 @@ def _beginning(user: User, wants: Attributes) -> Beginning | None:
 
 
 def require(user: User, wants: Attributes, revision: int) -> None:
-    """Check that a right that a user has reaches back to a revision. Queries as ``beginning``.
+    """Check that a user's right covers the past since a revision. Queries as ``beginning``.
 
     Raises:
         AccessDenied: the past of Secrets is asked for.
@@ -70,7 +70,7 @@ def require(user: User, wants: Attributes, revision: int) -> None:
 
 
 def require_moment(user: User, wants: Attributes, moment: datetime) -> None:
-    """Check that a right that a user has reaches back to a moment. Queries, raises: ``require``."""
+    """Check that a user's right covers the past since a moment. Queries, raises: ``require``."""
     found = beginning(user, wants)
     if found is not None and moment < found.at:
         raise _too_old(wants, found)
@@ -97,7 +97,7 @@ def require_from(user: User, wants: Attributes, revision: int) -> None:
 
 
 def tells(user: User, wants: Attributes, revision: int) -> bool:
-    """Return whether a right that a user has reaches back to a revision. Queries as above."""
+    """Return whether a user's right covers the past since a revision. Queries as above."""
     try:
         found = beginning(user, wants)
     except (AccessDenied, Expired):

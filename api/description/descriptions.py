@@ -22,7 +22,7 @@ def _texts() -> dict[str, dict[str, str]]:
 
 
 def of_kind(kind: str) -> str:
-    """Return what objects of a kind, or a part of them, are."""
+    """Return the description of a kind, or of a part of its objects."""
     return _texts().get(kind, {}).get("") or f"{_sentence(kind)}."
 
 

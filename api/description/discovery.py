@@ -276,7 +276,7 @@ def core_versions(server_address: str) -> dict[str, Any]:
 
 
 def paths() -> dict[str, list[str]]:
-    """Return the paths that are worth knowing, as ``/`` lists them."""
+    """Return the main paths, as ``/`` lists them."""
     served = [
         f"/apis/{group}/{version}" if group else f"/api/{version}"
         for group, version in group_versions()

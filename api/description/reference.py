@@ -52,7 +52,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """The form of an object."""
+    """The schema of an object."""
 
     name: str
     about: str

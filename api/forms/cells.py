@@ -150,7 +150,7 @@ Filler = Callable[[Manifest, datetime], Cells]
 
 
 class Printer(msgspec.Struct, frozen=True):
-    """The columns of a kind and what fills them.
+    """The columns of a kind and the function for their cells.
 
     ``name`` returns the cell of ``NAME``. ``conditions`` returns those of an object's row.
     ``place`` returns what the rows of a list are sorted by, where they do not stand in the order of

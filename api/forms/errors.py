@@ -51,19 +51,19 @@ class MethodNotAllowed(errors.StatusError):
 
 
 class NotAcceptable(errors.StatusError):
-    """None of the media types asked for can be given."""
+    """None of the requested media types can be served."""
 
     code, reason = 406, "NotAcceptable"
 
 
 class UnsupportedMediaType(errors.StatusError):
-    """The body comes in a format that is not read here."""
+    """The media type of the body is not supported."""
 
     code, reason = 415, "UnsupportedMediaType"
 
 
 class Unprocessable(errors.StatusError):
-    """The request decodes, and holds a value that cannot be stored."""
+    """The request decodes, but a value in it cannot be stored."""
 
     code, reason = 422, "Invalid"
 
@@ -180,7 +180,7 @@ def _data(error: Exception) -> errors.StatusError | None:
 
 
 def translate(error: Exception) -> errors.StatusError:
-    """Return any exception as the failure that the client shall see.
+    """Return the failure to send to the client for any exception.
 
     Unexpected ones are logged with their traceback and come back as a 500 that contains nothing of
     the inside. A lost database is a 503 that may be repeated, a full disk a 507.
@@ -219,13 +219,13 @@ _no_room: deque[tuple[float, str]] = deque(maxlen=1)
 
 
 def _tell(why: str, error: Exception) -> None:
-    """Log why a request is refused: one a minute, for all that are refused for the same reason."""
+    """Log why a request is refused, once a minute for each reason."""
     if requests := _trouble.note(why):
         logger.warning("refused: %s (requests: %d)", why, requests, exc_info=error)
 
 
 def last_refusal_for_room(seconds: float) -> str:
-    """Return why a write was refused for want of room; empty if none was in this many seconds."""
+    """Return why a write was lately refused for lack of space; empty if none was."""
     if not _no_room:
         return ""
     at, why = _no_room[-1]

@@ -91,7 +91,7 @@ def _named(accept: str) -> Iterator[tuple[str, str]]:
 
 
 def _weight(clause: str) -> float:
-    """Return what a clause says by ``q``, from 0 to 1; 1 where it says nothing that can be read."""
+    """Return the ``q`` of a clause, from 0 to 1; 1 if it is missing or malformed."""
     found = _QUALITY.search(clause)
     return min(float(found[1]), 1.0) if found else 1.0
 
@@ -127,7 +127,7 @@ _OF_LINES: Final = (PLAIN, TABLE, PARTIAL, PARTIAL_PROTOBUF)
 
 
 def discovery_version(accept: str) -> str | None:
-    """Return in which version a client wants discovery in one answer; None if it does not."""
+    """Return the version of aggregated discovery that a client accepts, ``None`` for none."""
     for clause in accept.split(","):
         media, *parameters = (part.strip() for part in clause.split(";"))
         values = dict(p.split("=", 1) for p in parameters if "=" in p)

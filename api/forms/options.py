@@ -147,7 +147,7 @@ _UNSAFE = "ignoreStoreReadErrorWithClusterBreakingPotential"
 
 
 def _refuse_unsafe(value: Manifest, query: QueryDict) -> None:
-    """Refuse to delete without a look at the object: finalizers and budgets would not hold.
+    """Refuse deletion without reading the object, which would skip finalizers and budgets.
 
     Raises:
         BadRequest: the parameter is no boolean. Invalid: it is asked for.
@@ -165,7 +165,7 @@ _MANAGER_BYTES = 128
 
 
 def field_manager(request: Request) -> str:
-    """Return who writes: ``fieldManager``, or the program's name in ``User-Agent``.
+    """Return the field manager: ``fieldManager``, or the program's name in ``User-Agent``.
 
     Rule: managerOrUserAgent, apiserver ``endpoints/handlers/create.go``.
     """
@@ -301,7 +301,7 @@ def exact_version(query: Mapping[str, str]) -> int | None:
 
 
 def list_version(query: Mapping[str, str]) -> Version:
-    """Return what ``resourceVersion`` and ``resourceVersionMatch`` of a list ask for.
+    """Return the version that ``resourceVersion`` and ``resourceVersionMatch`` of a list request.
 
     A page of a list at a revision is exactly that, as Kubernetes' first clients expected. Where a
     list goes on, its token says the revision (``GetList``, apiserver ``storage/etcd3/store.go``).

@@ -29,7 +29,7 @@ _OF_REVISIONS: Final = ("resourceVersion", "resourceVersionMatch")
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A text that leads somewhere; without an address it leads nowhere."""
+    """A link; without an address it is plain text."""
 
     text: str
     address: str = ""
@@ -68,7 +68,7 @@ def as_yaml(value: Any) -> str:
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # either
-    """Writes an object that stands twice two times, without aliases."""
+    """Writes an object that occurs twice both times in full, without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Return True: an object is written out again, not as an alias."""
@@ -76,13 +76,13 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 
 
 def _chosen(query: Any) -> str:
-    """Return how the whole answer is to be shown below what is made of it."""
+    """Return the format in which the whole answer is shown below the page's tables."""
     found = str(query.get("view", ""))
     return found if found in _VIEWS else ""
 
 
 def _crumbs(path: str) -> Iterator[Link]:
-    """Yield each path above this one that leads somewhere."""
+    """Yield a link for each path above this one that is served."""
     parts = [part for part in path.split("/") if part]
     yield Link("Stowage", "/")
     for number, part in enumerate(parts, start=1):

@@ -171,7 +171,7 @@ _AVERAGED: Final = ("Pods", "Resource", "ContainerResource")
 
 
 def _amount(value: Manifest, type_: str) -> tuple[str, str]:
-    """Return what a metric's target or current value says, and how it is meant."""
+    """Return the text of a metric's target or current value, and its suffix."""
     if value.get("averageValue") is not None:
         return str(value["averageValue"]), "" if type_ in _AVERAGED else " (avg)"
     if type_ in ("Resource", "ContainerResource"):

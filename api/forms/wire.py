@@ -109,7 +109,7 @@ _MOST_TOLD: Final = 100
 
 
 class Twice(msgspec.Struct, frozen=True):
-    """A member that is twice in a body.
+    """Members that occur twice in a body.
 
     ``fields`` are paths, of a body in JSON; ``keys`` is what Go's reader says of a body in YAML.
     """
@@ -200,7 +200,7 @@ _BY_PATCH: Final = " after mutating admission happens"
 
 
 def _name_owners_once(value: Manifest, when: str) -> list[str]:
-    """Drop references to owners that stand again, in place; return the warning that says so.
+    """Drop repeated owner references, in place; return a warning about them.
 
     Rule: ``dedupOwnerReferences``, apiserver ``endpoints/handlers/create.go``, v1.36.
     """

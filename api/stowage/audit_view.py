@@ -69,7 +69,7 @@ def _uuid(text: str) -> uuid.UUID | None:
 
 
 def earlier(until: datetime | None, at: datetime | None) -> datetime | None:
-    """Return the end of the range that is asked for: before ``until``, and not after ``at``."""
+    """Return the end of the requested range: before ``until``, and not after ``at``."""
     ends = [] if until is None else [until]
     if at is not None:
         ends.append(at + _MICROSECOND)

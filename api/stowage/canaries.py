@@ -167,7 +167,7 @@ def create_canary(document: object, *, by: User) -> tuple[StoredCanary, list[str
 def question(canary: StoredCanary, *, report: bool = False, pictures: bool = False) -> Manifest:
     """Return the ``Comparison`` to ask for of a trial.
 
-    Within an hour it is the same, so that who asks how far the answer is names the same question,
+    It is the same within an hour, so that a request for the progress names the same question,
     also minutes after it was asked.
     """
     until = canary.switched_at or canary.ended_at or clock.now()

@@ -232,7 +232,7 @@ def _usage_manifest(node: str) -> Manifest:
 
 
 class ZonesViewSet(OwnViewSet):
-    """How the zones are, and how fast nodes in them may be tainted (R129)."""
+    """The states of the zones, and the rates at which their nodes may be tainted (R129)."""
 
     kind = "Zone"
     group, resource = "", "nodes"

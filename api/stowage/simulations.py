@@ -46,7 +46,7 @@ class QuestionViewSet(OwnViewSet):
 
 
 class SimulationsViewSet(QuestionViewSet):
-    """Where would these pods go?"""
+    """Simulates where pods would be placed."""
 
     kind = "Simulation"
     resource = "simulations"

@@ -78,7 +78,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """From where on everything is to be delivered again."""
+    """The revision after which everything is delivered again."""
 
     since: str
     kind: str = "Replay"

@@ -34,7 +34,7 @@ class CompressedViewSet(OwnViewSet):
     asks = True
 
     def restrictions(self, namespace: str, name: str = "") -> Manifest:
-        """Return what the question says of a person who may ask why, and not get the pods."""
+        """Return the question's restrictions for a user who may not get the pods."""
         wants = Attributes("get", resource="pods", namespace=namespace, name=name)
         return {} if authorizer.decide(self.user, wants).allowed else {"patches": False}
 

@@ -66,7 +66,7 @@ class StreamFilters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A checked request: what is wanted, from which revision on, for how long, by which rights."""
+    """A checked request: filters, first revision, duration in seconds, needed rights, source."""
 
     filters: StreamFilters
     cursor: int
@@ -80,10 +80,10 @@ def _words(text: str) -> list[str]:
 
 
 def read(query: dict[str, str]) -> StreamFilters:
-    """Return what the parameters ask for.
+    """Return the filters of query parameters.
 
     Raises:
-        BadRequest: one of them is unknown, or says nothing known.
+        BadRequest: a parameter is unknown, or has an invalid value.
     """
     unknown = query.keys() - _KNOWN
     if unknown:
@@ -173,7 +173,7 @@ class Teller:
         return self._selected(event)
 
     def _is_wanted(self, notice: Notice) -> bool:
-        """Return whether one of a plan or a brake is: these have neither namespace nor labels."""
+        """Return whether a notice of a plan or brake matches, which has no namespace or labels."""
         filters = self._filters
         if filters.namespace or filters.node or not filters.selector.everything:
             return False

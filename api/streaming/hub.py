@@ -120,7 +120,7 @@ class Event:
     def as_deleted(self) -> Manifest:
         """Return the object before the change, with the revision of the change.
 
-        What a watch is told of an object that ceased to match. Rule: ``convertToWatchEvent``,
+        Sent to a watch whose selector the object no longer matches. Rule: ``convertToWatchEvent``,
         apiserver ``storage/cacher/cache_watcher.go``, v1.36.
         """
         old = self.old
@@ -181,7 +181,7 @@ def digested(items: Sequence[Change]) -> list[Event]:
 
 
 def _remains(change: Change) -> bytes:
-    """Return what is known of an Event that is gone: its name and the revision."""
+    """Return the rest of a deleted Event: its name and the revision."""
     return msgspec.json.encode(
         {
             "kind": "Event",

@@ -33,7 +33,7 @@ _Claim = tuple[Claim, Attributes]
 
 
 class _Keeper:
-    """Looks after the open answers of one event loop, while there are any."""
+    """Checks the rights of the open answers of one event loop, while there are any."""
 
     def __init__(self) -> None:
         self._open: dict[_Claim, set[asyncio.Future[StatusError]]] = {}
@@ -73,7 +73,7 @@ class _Keeper:
 
 
 def _lost(claims: list[_Claim]) -> dict[_Claim, StatusError]:
-    """Return the claims that are no longer good, with the message for their bearers. May query."""
+    """Return the claims that are no longer valid, each with an error. May query."""
     found: dict[_Claim, StatusError] = {}
     try:
         with connections.used():
