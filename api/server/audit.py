@@ -322,7 +322,8 @@ def answered(
     entry: AuditedRequest, code: int, *, request: bytes = b"", response: bytes = b""
 ) -> None:
     """Have a request written that has been answered, or is about to be; never fails."""
-    if not is_on():
+    is_left_out = entry.user is not None and entry.verdict.level == NONE
+    if (is_left_out and code not in _REFUSALS) or not is_on():
         return
     try:
         _answered(entry, code, request, response)

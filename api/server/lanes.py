@@ -448,7 +448,10 @@ def _deliver(done: "Sequence[_Done[Any]]") -> None:
     for receiver, failure, answer in done:
         if receiver.done():  # the client may have gone
             continue
-        if failure is not None:
-            receiver.set_exception(failure)
-        else:
-            receiver.set_result(answer)
+        try:
+            if failure is not None:
+                receiver.set_exception(failure)
+            else:
+                receiver.set_result(answer)
+        except Exception:  # the others get theirs all the same
+            logger.exception("answer_not_taken")

@@ -230,6 +230,28 @@ def test_threads_that_rest_give_back_what_they_have_and_are_woken_when_others_ar
     asyncio.run(main())
 
 
+def test_who_cannot_take_an_answer_keeps_it_from_nobody():
+    class Broken:
+        def done(self):
+            return False
+
+        def set_result(self, answer):
+            raise RuntimeError(answer)
+
+    async def scenario(lane, served):
+        first = many(lane, "first", 1)  # keeps the thread until the others wait
+        await served.reach(1)
+        light = lane.enter("b", Broken(), "broken")
+        others = many(lane, "broken", 1)
+        await asyncio.sleep(0)
+        served.go.release(10)
+        answers = [await asyncio.wait_for(one, 10) for one in (*first, *others)]
+        lane.leave(light)
+        return answers, len(served.batches), lane.waiting
+
+    assert running(scenario, threads=1, limit=4) == (["F", "B"], 2, 0)
+
+
 def test_calls_return_what_functions_return_and_raise_what_they_raise():
     async def main():
         calls = Calls("test", threads=1, finish=lambda: None)
