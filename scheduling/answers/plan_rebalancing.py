@@ -19,6 +19,7 @@ from clusterstate.objects.values.errors import NOT_FOUND, FieldError, Invalid
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.pods.waiting import waiting
 from scheduling.answers.live import LiveBase, LiveWorld
+from scheduling.answers.plan_leavers import GROUPED
 from scheduling.answers.present import Present
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.runtime import Framework
@@ -171,7 +172,10 @@ def _refused(status: Manifest, without: Manifest, nodes: list[str]) -> dict[str,
     against = Counter(
         one["nodeName"]
         for one in leaving
-        if one["pod"] in stuck or "blockedBy" in one or one["replaced"] == NEVER
+        if one["pod"] in stuck
+        or "blockedBy" in one
+        or one["replaced"] == NEVER
+        or one["cause"] == GROUPED  # by no step, so its place would not be held
     )
     against.update(
         one["nodeName"]

@@ -593,8 +593,9 @@ def test_a_rebalance_empties_chosen_nodes_alone_and_none_whose_pods_cannot_move(
     assert "nothing can be moved" in nothing["warnings"][0]
 
 
-def test_a_pod_that_leaves_with_its_group_from_elsewhere_speaks_against_the_nodes_alone():
-    """One of a group that nobody makes again: the others' nodes stay, and another is emptied."""
+@pytest.mark.parametrize("is_owned", [True, False])
+def test_a_pod_that_leaves_with_its_group_from_elsewhere_speaks_against_the_nodes_alone(is_owned):
+    """The place of one on another node would not be held: the others' nodes stay."""
     for number in range(4):
         make_node(f"n{number}")
         set_labels(f"n{number}", pool="spot" if number else "kept")
@@ -604,7 +605,7 @@ def test_a_pod_that_leaves_with_its_group_from_elsewhere_speaks_against_the_node
     }
     objects.create("PodGroup", "default", group, now=NOW)
     member = {"schedulingGroup": {"podGroupName": "g"}}
-    make_pod("nobodys", "n0", **member, **asking("10"))
+    (owned if is_owned else make_pod)("elsewhere", "n0", **member, **asking("10"))
     for number in (1, 2):
         owned(f"on-{number}", f"n{number}", **member, **asking("10"))
     owned("free", "n3", **asking("30"))
