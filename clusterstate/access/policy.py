@@ -65,7 +65,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class _Subject:
-    """The grants of one user with certain groups, and what was answered from them."""
+    """The grants of one user with certain groups, and a cache of decisions by them."""
 
     def __init__(self, grants: tuple[Grant, ...]) -> None:
         self.grants = grants

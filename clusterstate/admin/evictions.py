@@ -125,7 +125,7 @@ class EvictionAdmin(ReadOnlyAdmin[Eviction]):
 
     @display(description="Would land on")
     def lands(self, pod: Any) -> str:
-        """Return the node, where that was worked out."""
+        """Return the predicted node, or why there is none; empty without a prediction."""
         landing = json.loads(pod.landing) if isinstance(pod.landing, str) else pod.landing
         if not landing:
             return look.EMPTY

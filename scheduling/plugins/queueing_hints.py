@@ -222,7 +222,7 @@ _NEVER_DEVICES: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 
 
 def _node_grew(pod: Pod, event: ClusterEvent) -> bool:
-    """The empty node would hold the pod, and has more than before of something it needs.
+    """The pod would fit on the node if it were empty, and the node has more of a needed resource.
 
     What a node does not have and devices serve is for DynamicResources to judge: it counts as
     there, and as more than before (``shouldDelegateResourceToDRA``).

@@ -22,11 +22,11 @@ _INSUFFICIENT = "Insufficient "
 def with_runtime_class(
     found: Manifest, pod: Manifest, snapshot: Snapshot, info: PodInfo
 ) -> Manifest:
-    """Return an explanation (``explain_table``), for a pod with a RuntimeClass with its part in it.
+    """Return an explanation (``explain_table``) with the effects of the pod's RuntimeClass, if any.
 
     ``runtimeClass`` has the class's name, the nodeSelector, tolerations and overhead that came from
     it, ``nodes``: which of these each infeasible node does not satisfy, and for a pod that fits
-    nowhere ``message``: one sentence that counts nodes by cause, in the seeds' words.
+    nowhere ``message``: one sentence that counts nodes by cause.
 
     Args:
         found: the explanation, with ``feasible`` and ``infeasible``.

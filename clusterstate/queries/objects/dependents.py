@@ -148,7 +148,7 @@ def _decoded(text: str | None) -> Manifest | None:
 
 
 def _dependent_pods(statement: Callable[..., str], window: tuple[int, int]) -> list[DependentPods]:
-    """Return the owners that pods of a window have. Queries once, and again where lists are odd."""
+    """Return the owners of pods that changed in a window. Queries once, again for cut off lists."""
     found = []
     rows = sql.fetch(statement(_SHORT), window)
     # One that is as long as it may be was cut off, maybe between two owners.

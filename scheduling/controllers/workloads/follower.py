@@ -100,7 +100,7 @@ _NODES: Final = by_namespace.Around(daemon_nodes, lambda: set(namespaces_with([_
 
 
 def must_look_again(pending: PendingWork, now: datetime) -> bool:
-    """Return whether a workload waits for nothing but the time."""
+    """Return whether a workload is due because of the time alone."""
     return by_namespace.is_due(NAME, pending, now)
 
 

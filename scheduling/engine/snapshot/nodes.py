@@ -269,7 +269,7 @@ class NodeColumns(TouchedRows):
         self._touch(row)
 
     def _node_came(self, name: str, row: int) -> None:
-        """Put what was known of a new node before it came onto its row."""
+        """Apply to a new node's row what was known under its name before the node came."""
 
     def _node_leaves(self, name: str, row: int) -> None:
         """Take what is on the row of a node off it, and remember it by the node's name."""
