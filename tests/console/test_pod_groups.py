@@ -57,7 +57,7 @@ def test_of_many_pods_those_that_wait_have_the_first_lines(
     assert "Pods 1 of 2, those that wait first" in page
     assert "gang-1 Pending" in page
     assert "gang-0 Pending" not in page
-    assert "1 more without a line" in page
+    assert "1 more is not listed" in page
 
 
 def test_pods_and_waiting_groups_lead_to_it(operator: Client) -> None:

@@ -17,7 +17,6 @@ from api.console.page import formatting, layout
 from api.kinds import own
 from clusterstate.actions import brakes as approvals
 from clusterstate.objects.values.errors import NotFound, StatusError
-from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.evictions.brakes import (
     HELD,
     NAMESPACE,
@@ -67,7 +66,7 @@ def _leaving(
             context["problem"] = error.message
         else:
             found = {
-                (namespace, name): _landing(one)
+                (namespace, name): formatting.landing_of(one)
                 for (namespace, name), one in zip(answer.document, answer.value, strict=True)
             }
             context |= {"age": round(answer.age), "is_behind": answer.is_behind}
@@ -81,10 +80,6 @@ def _leaving(
 def _ask_now(keys: list[tuple[str, str]]) -> Answer:
     found = layout.ask("landings", keys)
     return Answer(keys, found, 0.0, is_behind=False)
-
-
-def _landing(one: Manifest) -> str:
-    return str(one.get("nodeName") or one.get("message") or one.get("status") or formatting.NONE)
 
 
 @layout.shown

@@ -239,10 +239,15 @@ def countdown(timers: Sequence[tuple[Timer, str]]) -> SafeString:
 @register.filter
 def landing(text: str | None) -> str:
     """Return where a pod would go, from the JSON of an eviction's landing."""
-    if not text:
-        return NONE
-    found = msgspec.json.decode(text)
-    return str(found.get("nodeName") or found.get("message") or found.get("status") or NONE)
+    return landing_of(msgspec.json.decode(text)) if text else NONE
+
+
+def landing_of(found: Manifest) -> str:
+    """Return where a pod would go, from an advisor's answer; the scheduler's words for nowhere."""
+    message = str(found.get("message") or "")
+    if message.startswith("0/"):
+        message = f"nowhere: {message}"
+    return str(found.get("nodeName") or message or found.get("status") or NONE)
 
 
 @register.filter

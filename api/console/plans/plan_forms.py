@@ -99,7 +99,7 @@ def _amounts(query: QueryDict) -> Manifest:
 def _scale(query: QueryDict) -> Manifest:
     kind, name, text = (query.get(one, "").strip() for one in ("kind", "name", "replicas"))
     if kind not in SCALED or not name:
-        raise BadRequest(f"kind and name: name one of {', '.join(SCALED)}")
+        raise BadRequest(f"kind and name: must name one of {', '.join(SCALED)}")
     replicas = natural(text, digits=9)
     if replicas is None:
         raise BadRequest("replicas: must be a number")
