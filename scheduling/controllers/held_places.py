@@ -19,10 +19,12 @@ from typing import Any, Final
 from clusterstate import catalogue
 from clusterstate.actions import objects
 from clusterstate.actions.pods.places import MOVES, find_places, release
+from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.objects.rules.ownership import controller_of
 from clusterstate.objects.values.errors import StatusError, TooManyRequests
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import get_manifest
+from clusterstate.queries.pods import find_pod_id
 from clusterstate.queries.scheduler.planning import pods_named
 from clusterstate.queries.scheduler.plans import PLACES, full_until, under_way
 
@@ -93,10 +95,13 @@ def hold(step: Manifest, plan_id: int, *, now: datetime) -> None:
             if catalogue.fresh().namespace(PLACES) is None:
                 objects.create("Namespace", "", {"metadata": {"name": PLACES}}, now=now)
             objects.create("Pod", PLACES, _placeholder(pod, name, node), now=now)
+            placeholder_id = find_pod_id(PLACES, name)
+            assert placeholder_id is not None
+            rewrite_pod(placeholder_id, _never_preempting, now=now)
         except StatusError as error:
             raise PlaceNotHeld(f"its place on node {node} cannot be held: {error}") from error
     elif '"Unschedulable"' in place.unschedulable:
-        release(name, now=now)
+        release([name], now=now)
         raise PlaceTaken(f"there is no room for it on node {node} any more")
     elif all(one.node_name for one in places if one.plan_id == plan_id):
         return
@@ -134,6 +139,11 @@ def _placeholder(pod: Manifest, name: str, node: str) -> Manifest:
     }
 
 
+def _never_preempting(placeholder: Manifest) -> Manifest:
+    """Past admission, which gives a pod the policy of its PriorityClass."""
+    return {**placeholder, "spec": {**placeholder["spec"], "preemptionPolicy": "Never"}}
+
+
 def _container(given: dict[str, Any]) -> dict[str, Any]:
     kept: Manifest = {field: given[field] for field in _OF_CONTAINER if field in given}
     if "resources" in kept:
@@ -169,10 +179,9 @@ def sweep(now: datetime) -> int:
     found = find_places()
     at_work = under_way() if found else ()
     ended = [
-        one
+        one.name
         for one in found
-        if (one.created_at + UNCLAIMED < now if one.has_left else one.plan_id not in at_work)
+        if (one.plan_id not in at_work if one.left_at is None else one.left_at + UNCLAIMED < now)
     ]
-    for one in ended:
-        release(one.name, now=now)
+    release(ended, now=now)
     return len(ended)

@@ -260,11 +260,12 @@ def test_a_budget_holds_pods_back():
         now=NOW,
         subresource="status",
     )
+    running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     for name in ("a", "b"):
         owned(name, "n1")
         objects.update(
             "Pod", "default", name,
-            lambda one: {**one, "status": {**one["status"], "phase": "Running"}},
+            lambda one: {**one, "status": {**one["status"], **running}},
             now=after(1), subresource="status",
         )  # fmt: skip
     status = ask({"drain": {"nodes": ["n1"]}})

@@ -7,6 +7,8 @@ from django.db import transaction
 
 from api.server import audit
 from clusterstate.actions import plans
+from clusterstate.actions.pods import places as places_held
+from clusterstate.actions.pods.create import create_pods
 from clusterstate.database import sql
 from clusterstate.objects.values.errors import NotFound
 from clusterstate.queries.evictions.brakes import count_asked
@@ -15,6 +17,7 @@ from scheduling.controllers import held_places, operations
 from scheduling.controllers.budgets import statuses
 from scheduling.processes import duties
 from scheduling.processes.loop import Loop
+from tests import roundtrips
 from tests.api.conftest import Api, grant, make_token
 from tests.builders import make_node, make_pod
 from tests.clock import after
@@ -155,6 +158,14 @@ def place_all(api):
         api.post(f"/api/v1/namespaces/{PLACES}/bindings", binding).ok(201)
 
 
+def instead(*names, **owner):
+    """Return pods that a controller makes in the stead of those that left."""
+    pods = [make_pod(name).in_namespace("ns").manifest for name in names]
+    for one in pods:
+        one["metadata"]["ownerReferences"] = [{**OWNER, **owner}]
+    return pods
+
+
 def test_a_rebalance_is_kept_as_a_drain_whose_pods_leave_once_all_places_are_held(cluster):
     plan = post(cluster, {"rebalance": {}})
     assert plan["spec"] == {"changes": [DRAIN], "holdPlaces": True}
@@ -162,26 +173,62 @@ def test_a_rebalance_is_kept_as_a_drain_whose_pods_leave_once_all_places_are_hel
     name = plan["metadata"]["name"]
     carry_out(name)
     assert len(places(cluster)) == 40
+    assert {one["spec"]["preemptionPolicy"] for one in places(cluster)} == {"Never"}
     assert leaving(cluster) == []
     assert "not held yet" in operation(cluster, plan)["message"]
     place_all(cluster)
     with pytest.raises(KeyboardInterrupt):
         _kill_in_the_middle(name, at=3)
     assert leaving(cluster) == []
-    carry_out(name, at=after(4))
+    held_places.sweep(after(4000))
+    carry_out(name, at=after(4001))
     assert len(leaving(cluster)) == 40
-    made = make_pod("instead").in_namespace("ns").manifest
-    made["metadata"]["ownerReferences"] = [OWNER]
-    cluster.post("/api/v1/namespaces/ns/pods", made).ok(201)
-    found = cluster.get("/api/v1/namespaces/ns/pods/instead").ok()
-    assert found["status"]["nominatedNodeName"] == "n2"
-    assert len(places(cluster)) == 39
-    held_places.sweep(after(60))
-    assert len(places(cluster)) == 39
-    held_places.sweep(after(700))
+    cluster.post("/api/v1/namespaces/ns/pods", *instead("instead")).ok(201)
+    create_pods(instead("b1", "b2", "b3"), now=after(4002))
+    for one in ("instead", "b1", "b2", "b3"):
+        found = cluster.get(f"/api/v1/namespaces/ns/pods/{one}").ok()
+        assert found["status"]["nominatedNodeName"] == "n2"
+    held_places.sweep(after(4060))
+    assert len(places(cluster)) == 36
+    held_places.sweep(after(4700))
     assert places(cluster) == []
     back = act(cluster, plan, "undo").ok(201)
     assert back["spec"]["changes"] == [{"uncordon": {"nodes": ["n1"]}}]
+
+
+def test_places_are_told_from_other_pods_and_cost_a_batch_no_query_for_each_pod(cluster):
+    """Owners' uids are what clients say: this one has dots."""
+    (mover,) = instead("mover", uid="u.v.w")
+    mover["spec"]["nodeName"] = "n1"
+    cluster.post("/api/v1/namespaces/ns/pods", mover).ok(201)
+    plan = cluster.post(
+        PLANS,
+        {
+            "apiVersion": "stowage.dev/v1", "kind": "Plan",
+            "spec": {"changes": [{"evict": {"pods": ["ns/mover"]}}], "holdPlaces": True},
+        },
+    ).ok(201)  # fmt: skip
+    act(cluster, plan, "apply").ok(201)
+    carry_out(plan["metadata"]["name"])
+    place_all(cluster)
+    for name in ("stranger", "u.stranger", "u.a.b.c"):
+        stranger = make_pod(name).in_namespace(PLACES).manifest
+        stranger["metadata"]["annotations"] = {places_held.MOVES: "nowhere"}
+        cluster.post(f"/api/v1/namespaces/{PLACES}/pods", stranger).ok(201)
+    carry_out(plan["metadata"]["name"], at=after(3))
+    assert leaving(cluster) == ["mover"]
+
+    def create(*names: str) -> int:
+        with roundtrips.counted() as counted:
+            create_pods(instead(*names), now=after(4))
+        return counted.number
+
+    assert create("one") == create("two", "three", "four")
+    create_pods(instead("other", uid="u.v.w"), now=after(4))
+    found = cluster.get("/api/v1/namespaces/ns/pods/other").ok()
+    assert found["status"]["nominatedNodeName"] == plan["status"]["steps"][0]["place"]
+    held_places.sweep(after(5000))
+    assert len(places(cluster)) == 3
 
 
 def test_a_place_that_is_taken_meanwhile_pauses_the_plan_and_nobody_leaves(cluster):

@@ -3,7 +3,8 @@
 Before an operation asks a pod to leave, the node that its replacement was predicted for gets a
 *placeholder*: a pod in the namespace ``PLACES`` that asks for the same amounts, tolerates the same
 taints and has the same priority, placed by the scheduler on that node alone
-(``controllers.held_places``). It is an ordinary bound pod, so every scheduler and agent counts it.
+(``controllers.held_places``). It is an ordinary bound pod, so every scheduler and agent counts it,
+but it preempts nobody.
 When the controller of the pod that leaves creates another one, the place is handed over in the
 transaction of the creation: the new pod is nominated for the node, and the placeholder is gone.
 
@@ -13,18 +14,21 @@ first operation that holds places. It is in admission's catalogue, so creations 
 where there may be some, and miss none that is made meanwhile.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from clusterstate.actions.pods.delete import delete_pod
+from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.pods.status import nominate
+from clusterstate.actions.writing.deletion import Deletion
+from clusterstate.change_log import changes
 from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules.ownership import controller_of
-from clusterstate.objects.values.errors import NotFound
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.numbers import natural
 from clusterstate.queries.pods import annotations_of
 from clusterstate.queries.scheduler.plans import PLACES
 
@@ -35,57 +39,70 @@ MOVES: Final = "stowage.dev/place-for"
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """A placeholder; ``plan_id``: of the operation that holds it; ``class_id``: of the mover.
 
-    ``node_name`` is empty while it is not placed; ``unschedulable`` is then its condition, if it
-    was refused. ``mover``: namespace and name of the pod that moves. It ``has_left`` if it is gone
-    or terminating; from then on the next pod of its controller gets the place.
+    ``owner``: the uid of the mover's controller. ``node_name`` is empty while it is not placed;
+    ``unschedulable`` is then its condition, if it was refused. ``mover``: namespace and name of the
+    pod that moves. ``left_at``: when that was gone, or the end of its grace period while it
+    terminates; ``None`` before. From then on the next pod of its controller gets the place.
     """
 
     name: str
+    owner: str
     plan_id: int
     class_id: int
     node_name: str
-    created_at: datetime
     unschedulable: str
     mover: str
-    has_left: bool
-    is_gone: bool
+    left_at: datetime | None
 
 
-def find_places(*, owner: str = "") -> list[Place]:
-    """Return the places, all or those for pods of one controller (its uid). Queries thrice."""
-    rows = sql.fetch(
-        "SELECT id, name, node_name, created_at, coalesce(unschedulable, '') FROM pod"
-        " WHERE namespace = %s AND (%s = '' OR split_part(name, '.', 1) = %s) ORDER BY name",
-        (PLACES, owner, owner),
-    )
-    moves = annotations_of([row[0] for row in rows], MOVES) if rows else {}
-    keys = [moves[id_].partition("/") for id_, *_ in rows if id_ in moves]
+def find_places(owners: Collection[str] | None = None) -> list[Place]:
+    """Return the places, all or those for pods of controllers (their uids). Queries thrice.
+
+    Once if there are none. Other pods in the namespace hold no place.
+    """
+    rows = [
+        (parts, row)
+        for row in sql.fetch(
+            "SELECT id, name, node_name, created_at, coalesce(unschedulable, '') FROM pod"
+            " WHERE namespace = %s AND (%s::text[] IS NULL OR"
+            " substring(name FROM '^(.*)[.][^.]*[.][^.]*[.][^.]*$') = ANY(%s)) ORDER BY name",
+            (PLACES, *[None if owners is None else sql.Texts(sorted(owners))] * 2),
+        )
+        if len(parts := row[1].rsplit(".", 3)) == 4
+    ]
+    if not rows:
+        return []
+    moves = annotations_of([row[0] for _, row in rows], MOVES)
+    keys = [one.partition("/") for one in moves.values()]
     there = {
-        f"{namespace}/{called}": (uid, deletion_at)
-        for namespace, called, uid, deletion_at in sql.fetch(
-            "SELECT p.namespace, p.name, p.uid::text, p.deletion_at FROM pod p"
-            " JOIN unnest(%s::text[], %s::text[]) k(namespace, name)"
-            " ON (p.namespace, p.name) = (k.namespace, k.name)",
+        f"{namespace}/{called}": (uid, deletion_at, gone_at)
+        for namespace, called, uid, deletion_at, gone_at in sql.fetch(
+            "SELECT k.namespace, k.name, p.uid::text, p.deletion_at,"
+            " (SELECT max(c.at) FROM change c"
+            f" WHERE c.kind = {KINDS['Pod'].code} AND c.verb = {changes.DELETED}"
+            " AND c.namespace = k.namespace AND c.name = k.name)"
+            " FROM unnest(%s::text[], %s::text[]) k(namespace, name)"
+            " LEFT JOIN pod p ON (p.namespace, p.name) = (k.namespace, k.name)",
             (sql.Texts([key[0] for key in keys]), sql.Texts([key[2] for key in keys])),
         )
     }
     found = []
-    for id_, called, node_name, created_at, unschedulable in rows:
-        mover = moves.get(id_, "")
-        uid, deletion_at = there.get(mover, ("", None))
-        _, mover_uid, plan_id, class_id = called.split(".")
-        is_gone = uid != mover_uid
+    for (owner, mover_uid, plan, scheduling_class), row in rows:
+        id_, called, node_name, created_at, unschedulable = row
+        plan_id, class_id = natural(plan), natural(scheduling_class)
+        if id_ not in moves or plan_id is None or class_id is None:
+            continue
+        uid, deletion_at, gone_at = there.get(moves[id_], ("", None, None))
         found.append(
             Place(
                 name=called,
-                plan_id=int(plan_id),
-                class_id=int(class_id),
+                owner=owner,
+                plan_id=plan_id,
+                class_id=class_id,
                 node_name=node_name,
-                created_at=created_at,
                 unschedulable=unschedulable,
-                mover=mover,
-                has_left=is_gone or deletion_at is not None,
-                is_gone=is_gone,
+                mover=moves[id_],
+                left_at=deletion_at if uid == mover_uid else gone_at or created_at,
             )
         )
     return found
@@ -95,41 +112,67 @@ def hand_over(created: Sequence[tuple[Manifest, str, str]], *, now: datetime) ->
     """Give new pods the places that are held for them, one each.
 
     To be called in the transaction that creates them, so that no scheduler sees them before. A
-    pod gets the place of one of its class, and of its name, if there is such a place. Queries three
-    times for each pod with a controller.
+    pod gets the place of one of its class, and of its name, if there is such a place. Queries once
+    if there is no place; else some times more, and once or twice for each pod that a place is for.
 
     Args:
         created: manifest, namespace and name of each new pod.
         now: the time.
     """
+    owners = {}
     for manifest, namespace, name in created:
-        owner = controller_of({"metadata": {}, **manifest})
-        if owner is None:
-            continue
+        if (owner := controller_of({"metadata": {}, **manifest})) is not None:
+            owners[namespace, name] = str(owner.get("uid"))
+    places = find_places(set(owners.values())) if owners else []
+    places = [one for one in places if one.left_at is not None and one.node_name]
+    if not places:
+        return
+    held_for = {one.owner for one in places}
+    keys = [key for key, owner in owners.items() if owner in held_for]
+    rows = sql.fetch(
+        "SELECT p.id, p.class_id, p.namespace, p.name FROM pod p"
+        " JOIN unnest(%s::text[], %s::text[]) k(namespace, name)"
+        " ON (p.namespace, p.name) = (k.namespace, k.name) WHERE p.node_name = '' ORDER BY p.id",
+        (sql.Texts([key[0] for key in keys]), sql.Texts([key[1] for key in keys])),
+    )
+    taken: dict[str, int] = {}
+    for pod_id, class_id, namespace, name in rows:
+        title = f"{namespace}/{name}"
         found = [
-            one
-            for one in find_places(owner=str(owner.get("uid")))
-            if one.has_left and one.node_name and one.mover.startswith(f"{namespace}/")
+            ((one.class_id != class_id, one.mover != title, one.name), one.name)
+            for one in places
+            if one.owner == owners[namespace, name]
+            and one.mover.startswith(f"{namespace}/")
+            and one.name not in taken
         ]
-        if not found:
-            continue
-        row = sql.fetch_one(
-            "SELECT id, class_id FROM pod WHERE namespace = %s AND name = %s", (namespace, name)
+        if place := _lock([one for _, one in sorted(found)], wait=not taken):
+            taken[place] = pod_id
+    if taken:
+        nodes = {one.name: one.node_name for one in places}
+        nominate({pod_id: nodes[place] for place, pod_id in taken.items()}, now=now)
+        release(list(taken), now=now)
+
+
+def _lock(names: Sequence[str], *, wait: bool) -> str:
+    """Lock the first of these places that nobody else takes at this moment, and return it.
+
+    Empty if there is none. ``wait`` for one that is locked, if all are: who holds places already
+    must not, since two could wait for each other.
+    """
+    for rest in (" SKIP LOCKED", "") if wait else (" SKIP LOCKED",):
+        row = names and sql.fetch_one(
+            "SELECT p.name FROM unnest(%s::text[]) WITH ORDINALITY k(name, position)"
+            " JOIN pod p ON p.namespace = %s AND p.name = k.name"
+            f" ORDER BY k.position LIMIT 1 FOR UPDATE OF p{rest}",
+            (sql.Texts(names), PLACES),
         )
-        assert row is not None
-        pod_id, class_id = row
-        unlike = [
-            (one.class_id != class_id, one.mover != f"{namespace}/{name}", one.name)
-            for one in found
-        ]
-        place = found[unlike.index(min(unlike))]
-        nominate({pod_id: place.node_name}, now=now)
-        release(place.name, now=now)
+        if row:
+            return str(row[0])
+    return ""
 
 
-def release(name: str, *, now: datetime) -> None:
-    """Hold a place no longer."""
-    try:
-        delete_pod(PLACES, name, now=now, grace_seconds=0)
-    except NotFound:
-        return  # it was handed over, or somebody deleted it
+def release(names: Sequence[str], *, now: datetime) -> None:
+    """Hold places no longer; those that were handed over or deleted meanwhile are passed over."""
+    delete_pods_each(
+        [Deletion(namespace=PLACES, name=name, grace_seconds=0) for name in names], now=now
+    )
