@@ -7,8 +7,9 @@ questions takes up to a hundred times as long as answering them.
 from collections.abc import Callable
 from datetime import timedelta
 
+import psycopg
 import pytest
-from django.db import DataError, connection, transaction
+from django.db import DataError, NotSupportedError, connection, transaction
 
 from clusterstate.change_log import changes
 from clusterstate.database import sql
@@ -77,27 +78,51 @@ def test_pods_that_matter_to_timers_are_read_by_a_kept_plan() -> None:
 
 
 def test_statements_stay_prepared_over_rollbacks_unless_the_schema_was_changed() -> None:
-    def prepared() -> int:
-        row = sql.fetch_one(
-            "SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELECT 7::int8'"
-        )
-        assert row is not None
-        count: int = row[0]
-        return count
-
-    def change_schema(kind: str) -> None:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(f"CREATE TABLE made_here (value {kind})")
-            assert sql.fetch("SELECT value FROM made_here") == []
-            transaction.set_rollback(True)
+    def prepared(statement: str = "SELECT 7::int8") -> bool:
+        return statement in {
+            text for (text,) in sql.fetch("SELECT statement FROM pg_prepared_statements")
+        }
 
     sql.fetch("SELECT 7::int8")
     with transaction.atomic():
         transaction.set_rollback(True)
-    assert prepared() == 1
-    change_schema("int8")
-    assert prepared() == 0
-    change_schema("text")
+    assert prepared()
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE made_here (value int8)")
+        with transaction.atomic():
+            transaction.set_rollback(True)
+        assert not prepared()
+        cursor.execute("ALTER TABLE made_here ADD other text")
+        sql.fetch("SELECT * FROM made_here")
+        assert prepared("SELECT * FROM made_here")
+        transaction.set_rollback(True)
+    assert not prepared("SELECT * FROM made_here")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("together", [False, True])
+def test_a_statement_fails_once_when_another_session_has_changed_what_it_returns(
+    together: bool,
+) -> None:
+    def ask() -> list[tuple[object, ...]]:
+        if not together:
+            return sql.fetch("SELECT * FROM made_there")
+        return sql.fetch_together(("SELECT * FROM made_there", ()))[0]
+
+    settings = connection.get_connection_params()
+    names = ("host", "port", "dbname", "user", "password")
+    with psycopg.connect(**{n: settings[n] for n in names if n in settings}) as other:
+        other.autocommit = True
+        other.execute("CREATE TABLE made_there (value int8)")
+        try:
+            for number in range(2):
+                assert ask() == []
+                other.execute(f"ALTER TABLE made_there ADD also{number} text")
+                with pytest.raises(NotSupportedError), transaction.atomic():
+                    ask()
+            assert ask() == []
+        finally:
+            other.execute("DROP TABLE made_there")
 
 
 def test_a_statement_that_a_failed_pipeline_left_out_is_prepared_when_it_is_sent_again() -> None:

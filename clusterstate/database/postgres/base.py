@@ -35,9 +35,11 @@ import psycopg
 from django.conf import settings
 from django.db.backends.postgresql import base
 from django.utils.asyncio import async_unsafe
-from psycopg import IsolationLevel
+from psycopg import IsolationLevel, errors
 from psycopg._preparing import PrepareManager
 from psycopg.errors import ConnectionTimeout, _WaitTimeout
+from psycopg.pq import TransactionStatus
+from psycopg.pq.abc import PGconn
 
 SILENT_SECONDS = 6.0
 """Seconds without an answer after which a session asks whether the server is there."""
@@ -151,29 +153,37 @@ class _PreparedStatements(PrepareManager):
 
     psycopg drops all of them at each rollback, since that may have taken back a table or a type.
     After each refusal and each dry run every statement would be parsed and planned once more. So
-    they are dropped only if the session has changed the schema, or a pipeline has failed and may
-    have left out what it was to prepare.
+    a rollback drops them only if the session has changed the schema, and each one does until the
+    transaction has ended: what is prepared after the change knows the schema that goes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, session: PGconn) -> None:
         super().__init__()
-        self.are_doubtful = False
+        self._session = session
+        self._changed_schema = False
 
     def _should_discard(self, prep: Any, results: Any, *rest: Any) -> bool:
         if any((result.command_status or b"").startswith(_SCHEMA_CHANGES) for result in results):
-            self.are_doubtful = True
+            self._changed_schema = True
         return super()._should_discard(prep, results, *rest)
 
     def clear(self) -> bool:
-        """Drop the statements if they are doubtful; psycopg asks for it."""
-        if not self.are_doubtful:
+        """Drop the statements if the session has changed the schema; psycopg asks for it."""
+        if not self._changed_schema:
             return False
-        self.are_doubtful = False
+        self._changed_schema = self._session.transaction_status != TransactionStatus.IDLE
+        return self.drop()
+
+    def drop(self) -> bool:
+        """Drop the statements, at the server behind the next one that succeeds."""
         return super().clear()
 
 
 _SCHEMA_CHANGES: Final = (b"CREATE", b"ALTER", b"DROP", b"DISCARD", b"DEALLOCATE")
 """What PostgreSQL answers to a statement after which others may mean something else."""
+_OUT_OF_DATE: Final = (errors.FeatureNotSupported, errors.InvalidSqlStatementName)
+"""What it answers to a prepared statement that returns other columns since somebody changed the
+schema, and to one that it does not know: both as often as it is sent."""
 
 
 class Session(psycopg.Connection[Any]):
@@ -186,7 +196,7 @@ class Session(psycopg.Connection[Any]):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._prepared: _PreparedStatements = _PreparedStatements()
+        self._prepared: _PreparedStatements = _PreparedStatements(self.pgconn)
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
@@ -195,7 +205,7 @@ class Session(psycopg.Connection[Any]):
             with super().pipeline() as found:
                 yield found
         except psycopg.Error:
-            self._prepared.are_doubtful = True
+            self._prepared.drop()  # some may have been left out with what was not executed
             raise
 
     @classmethod
@@ -264,6 +274,9 @@ class Session(psycopg.Connection[Any]):
                 answer = super().wait(waiting, interval, min(SILENT_SECONDS, seconds))
             except _WaitTimeout:
                 pass
+            except _OUT_OF_DATE:
+                self._prepared.drop()
+                raise
             else:
                 if not self.pgconn.pipeline_status:  # in one, a statement may only have been sent
                     self.server.answered_at = time.monotonic()
