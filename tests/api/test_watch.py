@@ -68,6 +68,13 @@ class Stream:
         event = json.loads(line)
         return event["type"], event["object"]
 
+    def up_to(self, kind: str) -> list[tuple[str, Any]]:
+        """Return the events up to the first of a kind."""
+        events = [self.next()]
+        while events[-1][0] != kind:
+            events.append(self.next())
+        return events
+
     def events(self) -> list[tuple[str, Any]]:
         found = [json.loads(line) for line in self.answer.read().splitlines()]
         return [(event["type"], event["object"]) for event in found]
@@ -352,7 +359,10 @@ def test_events_come_as_tables_to_those_who_ask(cluster):
 
 def test_events_are_of_the_version_of_their_form_that_is_asked_for(cluster):
     """Watches of both versions share what is written once for all."""
-    query = "timeoutSeconds=3&allowWatchBookmarks=true"
+    query = (
+        "timeoutSeconds=60&allowWatchBookmarks=true&sendInitialEvents=true"
+        "&resourceVersionMatch=NotOlderThan"
+    )
     for shape in ("Table", "PartialObjectMetadata"):
         cluster.pod(f"a-{shape.lower()}")
         forms = [
@@ -361,11 +371,12 @@ def test_events_are_of_the_version_of_their_form_that_is_asked_for(cluster):
             for version in ("v1", "v1beta1")
         ]
         streams = [(wanted, cluster.watch(query, accept=form)) for wanted, form in forms]
+        initial = [stream.up_to("BOOKMARK") for _, stream in streams]
         cluster.label(f"a-{shape.lower()}", x="1")
-        for wanted, stream in streams:
-            items = [item for _, item in stream.events()]
-            assert len(items) >= 2
-            for item in items:
+        for (wanted, stream), before in zip(streams, initial, strict=True):
+            events = [*before, *stream.up_to("MODIFIED")]
+            stream.close()
+            for _, item in events:
                 assert (item["kind"], item["apiVersion"]) == (shape, f"meta.k8s.io/{wanted}")
                 for row in item.get("rows", ()):
                     assert row["object"]["apiVersion"] == f"meta.k8s.io/{wanted}"
