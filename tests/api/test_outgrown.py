@@ -13,7 +13,7 @@ from tests.api.test_refused import Runner, add_node, create
 from tests.api.test_standby import Follower, knowledge
 from tests.builders import make_pod
 
-KEPT = 10
+KEPT = 5
 
 
 @pytest.fixture

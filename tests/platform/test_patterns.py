@@ -8,6 +8,7 @@ that no way of matching ends with.
 """
 
 import ast
+import functools
 import gc
 import importlib
 import itertools
@@ -71,14 +72,28 @@ def _compiled() -> Iterator[tuple[str, re.Pattern[Any]]]:
                     yield f"{module.__name__}.{name}", pattern
 
 
-def _calls() -> Iterator[tuple[str, ast.expr, str, ast.Call]]:
-    """Yield each call of a method: the module, of what, which method, and the call."""
-    for package in PACKAGES:
-        for path in Path(package.__path__[0]).rglob("*.py"):
-            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                    yield module, node.func.value, node.func.attr, node
+@functools.cache
+def _calls() -> list[tuple[str, ast.expr, str, ast.Call]]:
+    """Return each call of a method: the module, of what, which method, and the call."""
+    return [
+        (
+            ".".join(path.relative_to(ROOT).with_suffix("").parts),
+            node.func.value,
+            node.func.attr,
+            node,
+        )
+        for package in PACKAGES
+        for path in Path(package.__path__[0]).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forgotten() -> Iterator[None]:
+    """Forget the syntax trees, which Python's collector would look through in other tests."""
+    yield
+    _calls.cache_clear()
 
 
 def _written_in_calls() -> Iterator[tuple[str, re.Pattern[str]]]:
