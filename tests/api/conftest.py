@@ -12,6 +12,7 @@ from clusterstate.actions.cluster import default_roles
 from clusterstate.actions.people import tokens
 from scheduling.worker import profiles
 from scheduling.worker.scheduler import Scheduler
+from tests import kept_rows
 from tests.clock import NOW
 
 TABLE = (
@@ -114,12 +115,26 @@ def make_token(name, groups):
     return secret
 
 
+@pytest.fixture(scope="session")
+def operator(django_db_setup, django_db_blocker):
+    """The token of somebody who may do everything, and the rows of this and a namespace ``ns``."""
+    secrets = []
+
+    def write():
+        secrets.append(make_token("operator", ["system:masters"]))
+        Api(secrets[0]).post("/api/v1/namespaces", {"metadata": {"name": "ns"}}).ok(201)
+
+    with django_db_blocker.unblock():
+        rows = kept_rows.written(write)
+    return secrets[0], rows
+
+
 @pytest.fixture
-def api(db):
+def api(operator, db):
     """The API with the token of somebody who may do everything, and a namespace ``ns``."""
-    caller = Api(make_token("operator", ["system:masters"]))
-    caller.post("/api/v1/namespaces", {"metadata": {"name": "ns"}}).ok(201)
-    return caller
+    secret, rows = operator
+    kept_rows.put(rows)
+    return Api(secret)
 
 
 @pytest.fixture

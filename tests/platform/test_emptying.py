@@ -11,6 +11,7 @@ from clusterstate.actions import objects
 from clusterstate.database import sql
 from clusterstate.objects.values.actor import APISERVER, acts_as
 from tests.clock import NOW
+from tests.clusterstate.support import create_node, new_pod
 from tests.emptying import empty_database
 from tests.waiting import until
 
@@ -33,6 +34,10 @@ def contents() -> dict[str, int]:
 def write() -> None:
     objects.create("Namespace", "", {"metadata": {"name": "team"}}, now=NOW)
     objects.create("ConfigMap", "team", {"metadata": {"name": "one"}}, now=NOW)
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "5", "count/configmaps": "5"}}}
+    objects.create("ResourceQuota", "team", quota, now=NOW)
+    create_node("n1", taints=[{"key": "a", "effect": "NoSchedule"}])
+    new_pod("p", namespace="team")
     sql.run("UPDATE namespace SET phase = 'Terminating' WHERE name = 'default'")
     sql.run("DELETE FROM namespace WHERE name = 'kube-public'")
     sql.run("INSERT INTO auth_group (name) VALUES ('people')")
