@@ -5,6 +5,7 @@ that are closed are opened, or nodes like those of the domain are added, no more
 group needs. Or the gang is smaller.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -177,9 +178,7 @@ class _Trial:
         for count in (lacks.nodes, lacks.nodes + 1, 2 * lacks.nodes):
             if count > MOST_TRIED:
                 return
-            made = [
-                _like(like, f"{like.metadata.name}-new-{number + 1}") for number in range(count)
-            ]
+            made = [_like(like, name) for name in itertools.islice(self._free_names(like), count)]
             self._set([msgspec.convert(one, Node) for one in made])
             try:
                 placed = self._placed()
@@ -193,6 +192,10 @@ class _Trial:
                 edits = tuple({"action": "AddNode", "manifest": one} for one in made[:1])
                 yield self._remedy("Plan", text, edits, names, placed, plan=plan)
                 return
+
+    def _free_names(self, like: Node) -> Iterator[str]:
+        names = (f"{like.metadata.name}-new-{number}" for number in itertools.count(1))
+        return (name for name in names if self._snapshot.row_of(name) is None)
 
     def _nodes(self, count: int, name: str) -> str:
         if count == 1:

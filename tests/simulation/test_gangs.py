@@ -93,6 +93,19 @@ def test_what_lets_a_gang_in_is_as_few_nodes_of_one_domain_as_it_needs():
     assert not any(snapshot.knows(f"default/p{n}") for n in range(4))
 
 
+def test_a_node_to_add_has_a_name_that_no_node_has():
+    """An earlier remedy was carried out: its node is there, and stays as it is."""
+    snapshot = cluster("4")
+    node = snapshot.node(snapshot.row_of("n0"))
+    new = msgspec.structs.replace(node.metadata, name="n0-new-1")
+    snapshot.set_node(msgspec.structs.replace(node, metadata=new))
+    pods = [member(f"p{n}", cpu="4") for n in range(3)]
+    found = {one.text: one for one in helped(snapshot, group(count=3), *pods)}
+    (change,) = found["add a node like n0"].plan["spec"]["changes"]
+    assert [one["metadata"]["name"] for one in change["add"]["objects"]] == ["n0-new-2"]
+    assert snapshot.row_of("n0-new-1") is not None
+
+
 def test_a_gang_whose_pods_have_not_come_can_only_be_smaller():
     (only,) = helped(cluster("4"), group(count=3), member("p0"))
     assert only.text == "lower minCount from 3 to 1"
