@@ -320,8 +320,13 @@ class AttachedVolumes:
             self._drop(pod)
 
     def _follow_rows(self, snapshot: _Nodes, rows: Rows) -> None:
-        """Take in which pods are on rows, and what their nodes say if that is not known."""
+        """Take in which pods are on rows, and what their nodes say if that is not known.
+
+        Who left is dropped from all rows before anybody is added: a slot that became free on one
+        row may be that of a pod of the same class on another row now.
+        """
         there = self._pods_on(snapshot, rows)
+        came: list[tuple[int, set[int]]] = []
         for row in rows.tolist():
             name = snapshot.node_name(row) if snapshot.alive[row] else ""
             if self._names.get(row, "") != name or not name:
@@ -330,11 +335,12 @@ class AttachedVolumes:
                     continue
                 self._begin_row(snapshot.volumes, row, name)
             before, now = self._pods.get(row, _NOBODY), there.get(row, _NOBODY)
-            if before == now:
-                continue
-            for pod in before - now:
-                self._drop(pod)
-            for pod in now - before:
+            if before != now:
+                came.append((row, now - before))
+                for pod in before - now:
+                    self._drop(pod)
+        for row, pods in came:
+            for pod in pods:
                 self._add(snapshot, row, pod)
 
     def _pods_on(self, snapshot: _Nodes, rows: Rows) -> dict[int, set[int]]:
@@ -438,7 +444,7 @@ def _looked_at(table: VolumeTable, pod: PodInfo) -> Iterator[tuple[str, ClaimKey
         claim = table.claim(pod.namespace, name)
         if claim is not None and claim.spec.volume_name:
             yield "PersistentVolume", ("", claim.spec.volume_name)
-        elif claim is not None and claim.class_name:
+        if claim is not None and claim.class_name:  # also where the volume is missing
             yield "StorageClass", ("", claim.class_name)
 
 

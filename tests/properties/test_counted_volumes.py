@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clusterstate.objects.values.meta import Manifest
-from clusterstate.objects.values.storage import KINDS
+from clusterstate.objects.values.meta import Manifest, ObjectMeta
+from clusterstate.objects.values.storage import KINDS, StorageClass
 from scheduling.engine.deciding import Decider
 from scheduling.engine.fast import fast_lane
 from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
@@ -45,6 +45,7 @@ STEPS = st.one_of(
     st.tuples(st.just("decide"), BATCHES),
     st.tuples(st.just("limit"), st.tuples(st.integers(0, NODES - 1), st.integers(0, 3))),
     st.tuples(st.just("leave"), st.integers(0, 20)),
+    st.tuples(st.just("move"), st.tuples(st.integers(0, 20), st.integers(0, NODES - 1))),
     st.tuples(st.just("node"), st.integers(0, NODES - 1)),
     st.tuples(st.just("no node"), st.integers(0, NODES - 1)),
     st.tuples(st.just("attach"), st.tuples(st.integers(0, NODES - 1), CLAIMS)),
@@ -148,6 +149,12 @@ class World:
             self.set("VolumeAttachment", f"a{node}-{volume}", spec)
         elif step == "leave" and what < len(self.keys):
             snapshot.remove_pod(self.keys[what])
+        elif step == "move" and what[0] < len(self.keys):
+            # As the log tells of a pod that was made again by its name, and bound by another.
+            key = self.keys[what[0]]
+            if (found := snapshot.pod(key)) is not None:
+                snapshot.remove_pod(key)
+                snapshot.add_pod(key, found.info, f"n{what[1]}")
         elif step == "nominate":
             pod = self.pod(what[0])
             snapshot.nominate(pod.key, pod.info, f"n{what[1]}")
@@ -172,6 +179,7 @@ ALONE = [([number], "", "") for number in range(12)]
 @example(([], [("nominate", (([0], "", ""), 1)), ("decide", [([6], "", "")])]))
 @example(([([0], "", ""), ([1], "", ""), ([1], "", "")], [("no claim", 1), ("limit", (3, 1))]))
 @example((ALONE[3:4], [("limit", (1, 0)), ("limit", (2, 0)), ("decide", ALONE[:1])]))
+@example((ALONE[:4], [("move", (0, 3)), ("move", (0, 0)), ("decide", ALONE[6:])]))
 @given(st.tuples(BATCHES, st.lists(STEPS, max_size=8)))
 def test_the_loop_counts_volumes_as_the_reference_path_does(
     world: tuple[list[Any], list[Any]],
@@ -194,6 +202,20 @@ def counts(attached: AttachedVolumes) -> Any:
         if found.min() < found.max()
     }
     return used, limits, attached.at
+
+
+def test_a_class_of_a_missing_volume_counts_by_the_driver_that_it_has_now() -> None:
+    world = World(quick=False)
+    bound = {"pv.kubernetes.io/bind-completed": "true"}
+    of_claim = {"volumeName": "gone", "storageClassName": "made"}
+    world.set("PersistentVolumeClaim", "c0", of_claim, annotations=bound)
+    placed = world.pod(([0], "", ""))
+    world.snapshot.add_pod(placed.key, placed.info, "n1")
+    for driver in DRIVERS[:2]:
+        made = StorageClass(metadata=ObjectMeta(name="made"), provisioner=driver)
+        world.snapshot.set_object(made)
+        used = world.snapshot.attached_volumes().used
+        assert [name for name, column in used.items() if column.any()] == [driver]
 
 
 def test_pods_with_volumes_of_their_own_are_decided_in_one_run() -> None:
