@@ -257,6 +257,16 @@ def test_pods_that_take_amounts_share_the_room_of_a_node(leans: bool) -> None:
         assert plain("two", (ids[6], "n2"), snapshot=snapshot).bound
 
 
+def test_who_was_decided_first_gets_the_room_of_an_overtaken_node() -> None:
+    """Not who is older: the one before may be of a higher priority, or have had room made."""
+    create_node("n1", allocatable={"cpu": "2"})
+    ids = [asking(f"p{number}", "1") for number in range(3)]
+    snapshot = changes.watermark()
+    assert plain("one", (ids[0], "n1"), snapshot=snapshot).bound
+    found = plain("two", (ids[2], "n1"), (ids[1], "n1"), snapshot=snapshot)
+    assert found.refused == {ids[1]: BindRefusal.OVERTAKEN}
+
+
 def test_room_is_what_pods_leave_that_are_there_now() -> None:
     create_node("n1", allocatable={"cpu": "2", "pods": "2"})
     ids = [asking(f"p{number}", "1") for number in range(5)]
@@ -293,7 +303,7 @@ def test_room_that_is_kept_for_a_nominated_pod_is_its_own() -> None:
     ids = [asking(f"p{number}", "1") for number in range(5)]
     snapshot = changes.watermark()
     assert plain("one", (ids[0], "n1"), snapshot=snapshot).bound
-    assert nominate(ids[4], "n1", now=NOW)
+    assert nominate({ids[4]: "n1"}, now=NOW)
     found = plain("two", *((one, "n1") for one in ids[1:4]), snapshot=snapshot)
     assert found.refused == {ids[3]: BindRefusal.OVERTAKEN}
     assert plain("one", (ids[4], "n1"), snapshot=snapshot).bound

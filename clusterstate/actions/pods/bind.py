@@ -207,7 +207,8 @@ def _room_statement() -> str:
              AS i(pod_id, node_name, class_id, together, team, common, plain, position)
         JOIN node n ON n.name = i.node_name AND n.placement_revision <= gate.snapshot
         LEFT JOIN node_binder b ON b.node_id = n.id AND b.holder <> gate.holder
-                  AND b.revision > gate.snapshot),
+                  AND b.revision > gate.snapshot
+        ORDER BY i.pod_id),
     room AS MATERIALIZED (
         SELECT n.id AS node_id, n.pods - u.pods AS pods,
                {", ".join(f"n.{name} - u.{name} AS {name}" for name in names)}
@@ -385,8 +386,10 @@ def bind_pods(
     if not bindings:
         return BindResult([])
     leaning = len(bindings) > 1 and any(binding.leans for binding in bindings)
-    # Sorted, so that two writers of many pods do not wait for each other crosswise.
-    ordered = bindings if leaning else sorted(bindings, key=lambda one: one.pod_id)
+    # Sorted, so that two writers of many pods do not wait for each other crosswise; beside others
+    # the statement does that, as who was decided first gets the room of an overtaken node.
+    in_turn = leaning or beside is not None
+    ordered = bindings if in_turn else sorted(bindings, key=lambda one: one.pod_id)
     what: list[Any] = [
         sql.Int8s([one.pod_id for one in ordered]),
         sql.Texts([one.node_name for one in ordered]),
