@@ -67,10 +67,15 @@ _TURN_EVERY = 1.0
 
 
 class _Lease:
-    """Renews the lease of a scheduler beside others, on a thread, while its loop is entered."""
+    """Renews the lease of a scheduler beside others, on a thread, while its loop is entered.
+
+    How slow the process is, it measures by its own rounds: the keeper's take a second, and a
+    process that has just begun counts as slow for the first half minute of them.
+    """
 
     def __init__(self, shard: int) -> None:
         self.shard = shard
+        self._slowness = slowness.Slowness(leases.RENEW_EVERY)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
@@ -90,13 +95,17 @@ class _Lease:
             self._thread.join(1.0)  # it may wait for the database, and does no harm later
 
     def _renew(self) -> None:
+        began, used = time.monotonic(), time.process_time()
         while True:
             try:
-                leases.renew(self.shard, slowness.own.factor())
+                leases.renew(self.shard, self._slowness.factor(began))
             except DatabaseError:
                 connection.close()  # the loop meets the same, and tells of it
             if self._ended.wait(leases.RENEW_EVERY):
                 break
+            before, began = began, time.monotonic()
+            before_used, used = used, time.process_time()
+            self._slowness.measure(began - before, used - before_used)
         connection.close()
 
 

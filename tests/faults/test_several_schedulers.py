@@ -157,7 +157,9 @@ def test_one_that_is_stopped_is_replaced_and_what_it_decided_before_is_refused(
     with stopped(service.process.pid), stopped(old):  # as on another host: nobody replaces it
         times = [placed(service, post(service, **rules)) for rules in ({}, APART)]
         with service.database() as connection:
-            assert len(connection.execute(locks.CYCLES).fetchall()) == 2, "its session had ended"
+            assert len(connection.execute(locks.CYCLES).fetchall()) == 2, (
+                f"its session had ended: {times}"
+            )
         assert max(times) < 1 + SLACK, times
     until(lambda: not unbound(service), seconds=20, what="all pods on nodes")
     assert bound_twice(service) == []

@@ -26,9 +26,11 @@ from clusterstate.processes import shards
 from clusterstate.queries.pods import find_pod_id
 from clusterstate.queries.scheduler import decisions
 from clusterstate.queries.scheduler.reaching import reach
+from clusterstate.telemetry import slowness
 from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.processes.decision_checks import check
+from scheduling.worker import loop
 from scheduling.worker.division import Rules
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW
@@ -282,6 +284,18 @@ def test_pods_of_a_silent_scheduler_are_anothers_but_those_of_groups() -> None:
     finally:
         several.end()
         locks.give_back(locks.cycle(shards.FIRST))
+
+
+def test_the_lease_of_a_process_that_has_just_begun_is_no_longer_than_another(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ACTIVE_SCHEDULERS = 2
+    monkeypatch.setattr(slowness, "own", slowness.ProcessReport())
+    slowness.own.begin()
+    left = "SELECT extract(epoch FROM awake_until - clock_timestamp())::float8 FROM scheduler"
+    with loop._Lease(shards.FIRST):
+        until(lambda: sql.fetch(left), seconds=20, what="the lease")
+        assert float(sql.fetch(left)[0][0]) <= leases.SECONDS * 4
 
 
 def test_a_waiting_pod_changes_hands_with_its_place_in_the_queue() -> None:
