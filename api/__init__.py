@@ -52,10 +52,11 @@ pagination         ``forms.pagination.ContinuePagination``: ``limit`` and ``cont
 
 There are no throttle classes. DRF asks one on a thread, when the request has a thread already, and
 it can only refuse. Fairness is about who gets the next thread, and about waiting rather than being
-refused: in ``server``, ``lanes`` and ``shares`` give each flow its turn before a thread is given
-away, ``budget`` bounds the bytes that a flow holds, and ``room`` the disk. They answer 429 (507 for
-the disk) with Retry-After where a client asks for too much. A throttle class would count the same
-once more.
+refused. In ``server`` ``lanes`` gives each flow its turn before a thread is given away, and answers
+429 where too many requests wait or one waited too long; ``shares`` tells it which flows give way,
+and refuses nothing; ``budget`` answers 429 where a flow has too many bytes in memory, and ``room``
+507 where the disk is nearly full, all with Retry-After. A throttle class would count the same once
+more.
 
 Views answer with *contents* (``forms.replies``): a stored object, a list of them, or a document.
 Stored objects are text and stay text; only a renderer that needs more looks inside.

@@ -37,7 +37,7 @@ class ClusterstateConfig(AppConfig):
         from clusterstate.actions import model_rows
         from clusterstate.models import rows
 
-        rows.written_by(model_rows.Writer())
+        rows.written_by(model_rows.RowWriter())
         pre_save.connect(rows.refuse_alone, dispatch_uid="clusterstate.rows")
         register(check_admission)
         register(check_audit)

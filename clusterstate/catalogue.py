@@ -266,9 +266,10 @@ def _forget() -> None:
 
 
 def with_epoch(forget_ids: Callable[[], None]) -> None:
-    """Let a function be called whenever a catalogue of another epoch is read.
+    """Register a function that forgets remembered ids.
 
-    An action that deletes rows whose ids creators remember advances the epoch.
+    It is called whenever a catalogue of another epoch is read. An action that deletes rows with
+    such ids (scheduling classes) advances the epoch.
     """
     _memory.ids.append(forget_ids)
 

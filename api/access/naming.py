@@ -74,7 +74,10 @@ def of_simulation(answer: Manifest, may_read: MayRead) -> Manifest:
 
 
 def of_node_advice(answer: Manifest, may_read: MayRead) -> Manifest:
-    """Return advice about nodes with the pods that may not be named counted in ``otherPods``."""
+    """Return advice about nodes without the pods that the reader may not see.
+
+    ``otherPods`` counts those that ``pods`` named.
+    """
     _count_others(
         answer["status"], "pods", "otherPods", lambda one: may_read(one.partition("/")[0])
     )

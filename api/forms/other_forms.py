@@ -47,7 +47,7 @@ class Form(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(target, kind=self.kind)
 
     def change_request(self, request: Request) -> None:
-        """Change the body and the field selector of a request, in place.
+        """Convert a request's body and field selector from this form to the stored one, in place.
 
         Raises:
             UnsupportedMediaType, BadRequest: the body does not decode.

@@ -5,11 +5,13 @@
     protocol               uvicorn's HTTP protocol with deadlines and limits
     handshakes             TLS handshakes, few at a time
     scopes, sending        a request as the server hands it over, and the answer on its way out
-    lanes, shares          threads that take what waits, fairly among those who ask
+    lanes                  threads that serve requests, one flow after the other
+    shares                 which flows give way while the process is busy
     compression            large answers in gzip
     batches                requests that wait together are answered together
     sessions               browsers whose session was seen to be good
-    budget, room           bytes held for clients, and the disk: who must wait, and who is refused
+    budget                 refuses a request if its flow has too many bytes in memory
+    room                   refuses writes while the disk is nearly full
     connections            the database connection of a request thread
     audit                  the audit log; audit_events has its lines, audit_file its file
     metrics, traces        what requests took; the span of one that creates a pod

@@ -246,7 +246,7 @@ class Filter:
         return not self._fields or fields.matches(self._fields, item)
 
 
-class Writer:
+class LineWriter:
     """Turns events into the lines of one watch; ``sent`` is called with their number."""
 
     def __init__(self, request: Request, sent: Callable[[int], object]) -> None:
@@ -408,7 +408,7 @@ def _open(scope: Scope) -> tuple[Request, Attributes, User]:
 
 
 @connections.used()
-def _present(request: Request, writer: Writer) -> tuple[list[bytes], int]:
+def _present(request: Request, writer: LineWriter) -> tuple[list[bytes], int]:
     """Return the lines of everything there is, in pieces, and the revision it stands at.
 
     Queries; runs on a thread.
@@ -481,7 +481,7 @@ class Watch:
         self._send = send
         self._on_thread = on_thread
         self._connection: Any = scope.get(CONNECTION)
-        self._writer = Writer(request, counted.sent)
+        self._writer = LineWriter(request, counted.sent)
         self._loop = asyncio.get_running_loop()
 
     async def _write(self, body: bytes) -> None:
@@ -573,7 +573,7 @@ class Client:
             wake.set()
 
     async def listen(self, receive: Receive) -> None:
-        """Return when the client has closed the connection."""
+        """Wait until the client closes the connection, then set ``gone`` and wake the watch."""
         with contextlib.suppress(Exception):
             while (await receive())["type"] != "http.disconnect":
                 pass

@@ -25,8 +25,11 @@ _AMOUNTS: Final = ("cpu_milli", "memory_bytes", "ephemeral_bytes", "pods", "exte
 _STATUS: Final = "status"
 
 
-class Writer:
-    """Writes objects for rows, as nobody in particular."""
+class RowWriter:
+    """Carries out ``save`` and ``delete`` of Django models as writes of their objects.
+
+    These writes name no user.
+    """
 
     def save(self, row: Any) -> None:
         """Create or change the object of a row, and bring the row up to date.

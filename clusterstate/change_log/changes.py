@@ -159,9 +159,9 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """One change. ``kind`` is a kind's name, ``verb`` ADDED, MODIFIED or DELETED (integers).
 
     The fields are the table's columns, in their order, but for those that say who made it
-    (`queries.past.trail`); then two texts. Those from ``class_id`` on are of pods. ``text`` and
-    ``previous_text`` are documents with slots, ``None`` unless asked for (or, for previous, there
-    was none).
+    (`queries.past.trail`); then two texts. Only changes of pods have values in the columns from
+    ``class_id`` on. ``text`` and ``previous_text`` are documents with slots: ``None`` if they were
+    not asked for; ``previous_text`` also where there was no earlier version.
     """
 
     revision: int
@@ -191,7 +191,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     text: str | None
     previous_text: str | None
     started_at: datetime | None = None
-    """When a pod on a node started, as its status says now; where it was asked for."""
+    """When a pod on a node started, as its status says now; ``None`` if it was not asked for."""
 
     def concerns_node(self, name: str) -> bool:
         """Return whether the change is of a node, or of a pod that is, or was, on it."""
@@ -275,10 +275,11 @@ _READ = {
 """The statement, by whether documents, and earlier ones, are read along."""
 
 
-def following(ask: Callable[[], _T]) -> _T:
-    """Return the result of a follower's query; after a crash, open the revisions first.
+def as_follower(ask: Callable[[], _T]) -> _T:
+    """Return the result of a follower's query.
 
-    Only followers open them: a writer may be in a transaction, where that is not possible.
+    If a crash closed the sequence of revisions, open it (``lineage.establish``) and ask once more.
+    Only followers open it: a writer may be in a transaction, where that is not possible.
     """
     try:
         return ask()
@@ -317,7 +318,7 @@ def news_up_to(cursor: int) -> int:
 
 def _watermark() -> tuple[int, int | None]:
     """Return the watermark, and the last number that was given out (`WATERMARK`)."""
-    ((mark, last, ceiling),) = following(lambda: sql.fetch(WATERMARK))
+    ((mark, last, ceiling),) = as_follower(lambda: sql.fetch(WATERMARK))
     if lineage.reserve(last, ceiling) and last is not None and last > ceiling:
         ((mark, last, _),) = sql.fetch(WATERMARK)
     return mark, last
@@ -363,7 +364,7 @@ def settled(
     The mark is to be handed to `read_since`, since a later watermark may be lower.
     """
     question = (_SETTLED, (kinds is None, sql.Int4s(_codes(kinds))))
-    row = following(lambda: sql.fetch_one(*question))
+    row = as_follower(lambda: sql.fetch_one(*question))
     assert row is not None
     mark, last, ceiling, goal = row
     deadline = time.monotonic() + (0 if connection.in_atomic_block else patience)
@@ -388,7 +389,7 @@ def keep_mark() -> bool:
     For followers of the log, a few times a second. Skipped while another transaction holds the
     row. Not written to the disk at once: what a crash loses is a lower mark, which is never wrong.
     """
-    _, rows = following(
+    _, rows = as_follower(
         lambda: sql.fetch_together(
             ("SELECT set_config('synchronous_commit', 'off', true)", ()),
             (_KEEP_MARK + " RETURNING history.mark", ()),
@@ -426,8 +427,8 @@ def read_since(
 ) -> Changes:
     """Return the changes after ``cursor``, oldest first, at most ``limit``.
 
-    Queries for the watermark, and once more if it is above the cursor: statements that are sent
-    together cost a follower more than two answers, and it often asks when there is nothing new.
+    Queries for the watermark, then for changes only if it is above the cursor. Mostly there is
+    nothing new, and sending both statements at once would cost more.
 
     ``mark`` is a watermark that the caller knows already, to read up to and not further; ``None``
     asks for the present one. ``kinds`` restricts to some kinds (``None``: all that this code knows;

@@ -15,7 +15,7 @@ from scheduling.controllers.nodes.lifecycle_rules import (
     observe,
     zone_rates,
 )
-from scheduling.controllers.nodes.limits import limits
+from scheduling.controllers.nodes.lifecycle_settings import lifecycle_settings
 
 _decode_node = msgspec.json.Decoder(Node).decode
 
@@ -34,6 +34,6 @@ def zones_at(revision: int) -> PastZones:
         Expired: that is no longer known.
     """
     nodes = [observe(_decode_node(text)) for text in list_at("Node", revision)]
-    zones, all_disrupted = zone_rates(nodes, limits())
+    zones, all_disrupted = zone_rates(nodes, lifecycle_settings())
     waiting = [one.node.metadata.name for one in nodes if not all_disrupted and awaits_taint(one)]
     return PastZones(zones, waiting)

@@ -18,7 +18,7 @@
     recorder           decision records, kept until there is time to write them; once written, the
                        loop ``duties.pack_and_seal`` seals them (``actions.scheduler.seals``)
     pod_events         what is told of pods, kept until there is time to write it
-    node_admission     pods that a client put on a node: may they stay there?
+    arrival_checks     pods that a client put on a node: can the node run them?
     warming            the engine's compiled loops: loaded, or compiled by a process beside
     failed_batches     smaller batches after a failure, until the pod that causes it is found
     profiles           the scheduler configuration in force; ``guard`` watches one on trial

@@ -2,7 +2,7 @@
 
     cycle   take over another configuration            (profiles)
             refresh the mirror from the log            (mirror)
-            judge pods that a client put on a node     (node_admission)
+            judge pods that a client put on a node     (arrival_checks)
             see what became of reserved pods           (reservations)
             pop a batch from the queue                 (engine.queue)
             decide it, assuming each decision          (engine.cycle)
@@ -63,9 +63,9 @@ from scheduling.plugins.catalogue import build_framework
 from scheduling.plugins.held_profile import held_profile, why_held
 from scheduling.plugins.queueing_hints import registrations
 from scheduling.worker import (
+    arrival_checks,
     failed_batches,
     measuring,
-    node_admission,
     profiles,
     reservations,
 )
@@ -517,10 +517,10 @@ class Scheduler:
                 mirror.arrivals.clear()
                 return
             mirror.arrivals = dict.fromkeys(placed_by_clients(list(mirror.arrivals)))
-        if mirror.arrivals and node_admission.judge(mirror, frameworks, now):
+        if mirror.arrivals and arrival_checks.judge(mirror, frameworks, now):
             mirror.refresh(now)
             if mirror.arrivals:
-                node_admission.judge(mirror, frameworks, now)
+                arrival_checks.judge(mirror, frameworks, now)
 
     def measure(self) -> None:
         """Set the gauges of what the first scheduler holds in memory."""

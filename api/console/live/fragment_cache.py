@@ -163,8 +163,8 @@ class Looks:
     def pause(self, person: str, pages: int, every: int, persons: int) -> float:
         """Return the seconds that a page of a person waits between two requests for a part.
 
-        ``pages``: the number of pages that the person has open; ``every``: that all ``persons``
-        have open.
+        ``pages``: pages that this person has open; ``every``: pages open in total; ``persons``:
+        people who have any open.
         """
         limit = self._clock() - _OPEN_SECONDS
         with self._lock:

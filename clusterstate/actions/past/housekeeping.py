@@ -1,6 +1,6 @@
-"""Rows that nothing else drops: classes without pods, sessions, log-ins, tokens, leftovers.
+"""Deletes rows that nothing else deletes: classes without pods, sessions, log-ins, tokens.
 
-What is trimmed by age with the log is in ``history`` and ``decisions``.
+``actions.past.history`` trims the log by age, ``actions.scheduler.decisions`` decisions.
 """
 
 from datetime import datetime, timedelta

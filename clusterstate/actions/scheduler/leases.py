@@ -28,9 +28,10 @@ _AT_WORK = f"""
 
 
 def renew(shard: int, factor: int) -> None:
-    """Renew a scheduler's lease; ``factor``: how slow its process is. Queries once.
+    """Renew a scheduler's lease. Queries once.
 
-    Nobody waits until that is on disk or on a replica.
+    Commits without waiting for disk or replica (``synchronous_commit = off``). ``factor``
+    multiplies the lease, for a process that runs so many times slower.
     """
     sql.fetch_together(
         ("SELECT set_config('synchronous_commit', 'off', true)", ()),
@@ -39,7 +40,7 @@ def renew(shard: int, factor: int) -> None:
 
 
 def at_work() -> tuple[frozenset[int], frozenset[int]]:
-    """Return the numbers of the schedulers at work, on whatever host, and who is silent of them.
+    """Return the numbers of the schedulers at work on any host, and of those with an expired lease.
 
     Queries once.
     """

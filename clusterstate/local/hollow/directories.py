@@ -34,7 +34,10 @@ class Directories:
         return self._found.get(pod["metadata"]["uid"], _NONE)
 
     def begin(self, pod: Pod, now: datetime) -> Mapping[int, Files]:
-        """Record the files that a run finds which starts now; return those of all runs so far."""
+        """Record which files the pod's next run (start of its containers) finds now.
+
+        Returns the files that each of its runs so far found, by the number of the run.
+        """
         if not _mounts_any(pod):
             return _NONE
         runs = self._found.setdefault(pod["metadata"]["uid"], {})

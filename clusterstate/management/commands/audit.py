@@ -22,7 +22,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Compare, printing the progress.
+        """Compare every fact that the database stores twice; print differences and progress.
 
         Raises:
             CommandError: something differs, or the database does not answer.

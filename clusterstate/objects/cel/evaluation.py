@@ -35,7 +35,7 @@ class Frame:
 
 
 class TooCostly(Exception):
-    """The limit of the cost was passed; nothing absorbs this."""
+    """The cost limit was exceeded; unlike a ``Failure`` no ``||`` or ``&&`` absorbs it."""
 
     def __str__(self) -> str:
         return "operation cancelled: actual cost limit exceeded"

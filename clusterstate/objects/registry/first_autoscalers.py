@@ -57,7 +57,10 @@ def shown(manifest: Manifest) -> Manifest:
 
 
 def with_unknown_fields(new: Manifest, old: Manifest) -> Manifest:
-    """Return an object changed by version 1, with the old object's fields that version 1 lacks."""
+    """Return an autoscaler that a client wrote as ``autoscaling/v1``, completed.
+
+    Its fields that version 1 cannot express are those of the stored object, ``old``.
+    """
     result = dict(new)
     for part, name, words in (
         ("spec", "metrics", "target"),

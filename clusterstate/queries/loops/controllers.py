@@ -53,7 +53,7 @@ LEFT JOIN controller_cursor c ON c.name = ANY(%s)
 
 def pending_work(names: Sequence[str]) -> PendingWork:
     """Return which of these controllers may have work. Queries once."""
-    rows = changes.following(lambda: sql.fetch(_GLANCE, (sql.Texts(list(names)),)))
+    rows = changes.as_follower(lambda: sql.fetch(_GLANCE, (sql.Texts(list(names)),)))
     stored_states = [tuple(row[9:]) for row in rows if row[9] is not None]
     mark, unjudged, terminating, aside, unsettled, guards, last, ceiling, deferred = rows[0][:9]
     lineage.reserve(last, ceiling)

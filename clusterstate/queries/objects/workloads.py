@@ -104,7 +104,10 @@ def documents(ids: Collection[int]) -> dict[int, str]:
 
 
 def classes_in(namespace: str) -> tuple[int, list[int]]:
-    """Return a mark, and the scheduling classes that pods of a namespace have. Queries twice."""
+    """Return the watermark, and the ids of the scheduling classes of a namespace's pods.
+
+    The watermark is read first. Queries twice.
+    """
     mark = changes.watermark()
     rows = sql.fetch("SELECT DISTINCT p.class_id FROM pod p WHERE p.namespace = %s", (namespace,))
     return mark, [row[0] for row in rows]
@@ -124,9 +127,10 @@ ORDER BY 1
 
 
 def pods_of_classes(namespace: str, class_ids: Sequence[int], mark: int) -> list[PodRow]:
-    """Return the pods of a namespace that are of these classes, or changed since a mark, by id.
+    """Return the pods of a namespace that are of these classes, or changed since ``mark``, by id.
 
-    The classes were read after the mark. What changed may be of any class. Queries once.
+    ``mark``: a watermark that was read before the classes. A pod that changed since may be of any
+    class. Queries once.
     """
     classes = sql.Int8s(list(class_ids))
     rows = sql.fetch(_PODS_OF_CLASSES, (namespace, classes, namespace, mark, classes))

@@ -129,8 +129,8 @@ def revision_at(moment: datetime, *, now: datetime) -> int:
     after = _next(revision, found)
     if after is not None and after // lineage.GAP != revision // lineage.GAP:
         raise Expired(
-            f"what happened at {moment:%Y-%m-%dT%H:%M:%SZ} is not known: another history of the"
-            " database began after it"
+            f"what happened at {moment:%Y-%m-%dT%H:%M:%SZ} is not known: the database was restored"
+            " or failed over after it, and changes may have been lost then"
         )
     return changes.whole(revision)
 

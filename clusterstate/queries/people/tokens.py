@@ -16,7 +16,10 @@ class TokenUser(msgspec.Struct, frozen=True):
 
 
 class SigningKey(msgspec.Struct, frozen=True):
-    """A key that signs tokens of service accounts: its place and id, and the key in PEM."""
+    """A key that signs service accounts' tokens.
+
+    ``number``: its place in the order of creation. ``private_key``: in PEM.
+    """
 
     number: int
     id: str

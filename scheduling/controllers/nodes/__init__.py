@@ -9,6 +9,6 @@ Who puts which taint on a node:
   allows; where a node goes from one to the other, ``node_taints`` puts the one for the other.
 
 ``lifecycle`` turns silence into conditions and conditions into taints; ``pressure`` ranks and fails
-pods of nodes under pressure. ``lifecycle_rules`` and ``pressure_rules`` are pure; ``limits`` are
-the grace periods and rates from the settings.
+pods of nodes under pressure. ``lifecycle_rules`` and ``pressure_rules`` are pure;
+``lifecycle_settings`` reads the grace periods and rates from the settings.
 """

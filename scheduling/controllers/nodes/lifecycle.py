@@ -41,7 +41,7 @@ from scheduling.controllers.nodes.lifecycle_rules import (
     monitor,
     observe,
 )
-from scheduling.controllers.nodes.limits import limits
+from scheduling.controllers.nodes.lifecycle_settings import lifecycle_settings
 
 logger = structlog.get_logger(__name__)
 
@@ -172,7 +172,9 @@ def _judged(
 
     def judge(some: Sequence[_Known]) -> Pass:
         looked = [one.looked for one in some]
-        return monitor(looked, heard_at=heard_at, zones=zones, now=now, settings=limits())
+        return monitor(
+            looked, heard_at=heard_at, zones=zones, now=now, settings=lifecycle_settings()
+        )
 
     def one_by_one(some: Sequence[_Known]) -> list[_Known]:
         for one in some:

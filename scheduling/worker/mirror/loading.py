@@ -28,7 +28,7 @@ logger = structlog.get_logger(__name__)
 NAME = shards.loop(shards.FIRST)
 """The follower under whose name objects are set aside that the scheduler cannot read."""
 ADMISSION = "node-admission"
-"""The name of the cursor, a row: up to which change node admission has judged arrivals."""
+"""The name of a cursor, a row: the last change whose arrivals ``arrival_checks`` has judged."""
 
 
 class StateLoader(RefusedPods):

@@ -314,7 +314,7 @@ class WarmState(Waking):
             self.snapshot.unnominate(pod_id)
 
     def _drop_arrival(self, pod_id: int) -> None:
-        """Forget an arrival: the pod runs or is gone, so node admission need not judge it."""
+        """Forget an arrival: the pod runs or is gone, so it needs no check (`arrival_checks`)."""
         self.arrivals.pop(pod_id, None)
         self.of_unknown_nodes.discard(pod_id)
 

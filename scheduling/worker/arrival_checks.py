@@ -1,4 +1,4 @@
-"""Node admission: fails pods that clients put on nodes which cannot take them.
+"""Checks of pods on arrival: one that a client put on a node that cannot run it fails.
 
 A pod created with ``spec.nodeName``, or bound by a client, was never filtered. Kubernetes' kubelet
 checks it when it arrives and fails what it cannot run; here the scheduling worker does, since it

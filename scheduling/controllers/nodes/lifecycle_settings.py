@@ -5,8 +5,8 @@ from django.conf import settings
 from scheduling.controllers.nodes.lifecycle_rules import Settings
 
 
-def limits() -> Settings:
-    """Return the configured limits."""
+def lifecycle_settings() -> Settings:
+    """Return the configured grace periods, rates and thresholds."""
     return Settings(
         grace_period_seconds=settings.NODE_MONITOR_GRACE_SECONDS,
         eviction_rate=settings.NODE_EVICTION_RATE,

@@ -12,7 +12,7 @@ from scheduling.engine.queue.pending import Backoff
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.framework.runtime import Framework
 from scheduling.plugins import catalogue
-from scheduling.worker import node_admission
+from scheduling.worker import arrival_checks
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.scheduler import Scheduler
 from tests.controllers.support import NOW, after, make_node, pod, pod_manifest
@@ -59,7 +59,7 @@ def come(name: str, cpu: str = "1", node: str = "n1", *, port: int | None = None
 def judged(mirror: Mirror, profiles: dict[str, Framework] = FRAMEWORKS) -> None:
     mirror.refresh(NOW.timestamp())
     if mirror.arrivals:
-        node_admission.judge(mirror, profiles, NOW.timestamp())
+        arrival_checks.judge(mirror, profiles, NOW.timestamp())
 
 
 def failures() -> dict[str, str]:
