@@ -180,9 +180,10 @@ class LiveWorld:
         return _live.look(looked)
 
     def keep(self, key: Hashable, make: Callable[[], Known]) -> Known:
-        """Return what ``make`` gives, from memory when it was made on the same revision before.
+        """Return the result of ``make``, from the cache if it holds one of the same version.
 
-        To be called after the world was looked at; what is kept must not be changed.
+        Call ``look`` or ``snapshot`` first: they fix the version that the cache compares. Nobody
+        may change the cached value.
         """
         return _live.keep(self._version, key, make)
 

@@ -386,12 +386,15 @@ def comes_again(pod: StayingPod) -> str:
     A pod that has ended was replaced already, unless a StatefulSet owns it, which waits for its
     name.
     """
-    again = made_again(pod.owner_kind)
+    again = replacement_timing(pod.owner_kind)
     return NEVER if again == AT_ONCE and pod.phase in _ENDED else again
 
 
-def made_again(owner_kind: str) -> str:
-    """Return whether and when a controller of this kind replaces its pods; empty for none."""
+def replacement_timing(owner_kind: str) -> str:
+    """Return when a controller of this kind replaces its pods: AT_ONCE, WHEN_GONE or NEVER.
+
+    ``owner_kind``: empty for a pod without a controller.
+    """
     if owner_kind in _AGAIN_AT_ONCE:
         return AT_ONCE
     return WHEN_GONE if owner_kind == "StatefulSet" else NEVER

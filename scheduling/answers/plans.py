@@ -35,7 +35,7 @@ from clusterstate.queries.pods.queue import load_waiting
 from scheduling import simulation
 from scheduling.answers import plan_answer, plan_brakes, plan_queue, plan_rebalancing
 from scheduling.answers.live import LiveBase, LiveWorld
-from scheduling.answers.plan_leavers import COUNTED, Leavers, comes_again, made_again
+from scheduling.answers.plan_leavers import COUNTED, Leavers, comes_again, replacement_timing
 from scheduling.answers.plan_nodes import Nodes, node_change, room
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.copying import copy_snapshot
@@ -266,7 +266,7 @@ class _Planning:
             waiter = Waiter(
                 title=ready.title,
                 info=ready.info,
-                comes_again=made_again(manager.get("kind") or ""),
+                comes_again=replacement_timing(manager.get("kind") or ""),
                 grace_seconds=self._leavers.grace_of_new(seconds),
             )
             future.wait([waiter])

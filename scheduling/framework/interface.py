@@ -104,9 +104,10 @@ class CycleState:
         return self._random
 
     def draw_below(self, count: int) -> int:
-        """Return a number below ``count`` by chance, the same each time; 0 without a seed.
+        """Return a number below ``count`` that the cycle's seed determines; 0 without a seed.
 
-        Uniform over seeds. Much quicker than ``random``, for one draw in a cycle.
+        Over all seeds each number is equally likely. Much quicker than ``random`` where a cycle
+        needs one number.
         """
         return 0 if self._seed is None else (self._seed * count) >> 64
 

@@ -33,7 +33,7 @@ class _PerNodeFilter(PerNode):
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Ask about each node."""
+        """Ask the plugin about one node after the other."""
         codes = np.zeros(len(rows), np.uint8)
         reason = np.zeros(len(rows), np.int32)
         reasons: dict[tuple[str, ...], int] = {}
@@ -51,7 +51,7 @@ class _PerNodeScore(PerNode):
         self._score = plugin.score_node
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
-        """Ask for each node's score."""
+        """Return each node's score, int64 (rows,), asking for one after the other."""
         return np.array(
             [int(self._score(pod, snapshot.node(row))) for row in rows.tolist()], np.int64
         )
@@ -65,7 +65,7 @@ class _PerNodeNormalizedScore(_PerNodeScore):
     def normalize(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
     ) -> Scores:
-        """Give the plugin its scores by node name."""
+        """Return the scores that the plugin makes of a mapping from node names to scores."""
         names = [snapshot.node_name(row) for row in rows.tolist()]
         by_name = dict(zip(names, scores.tolist(), strict=True))
         changed = self._normalize(by_name)
@@ -73,8 +73,11 @@ class _PerNodeNormalizedScore(_PerNodeScore):
         return np.array([int(final[name]) for name in names], np.int64)
 
 
-def adapted(plugin: Plugin) -> list[Plugin]:
-    """Return the plugin with its per-node judgements wrapped; others as they are."""
+def with_adapters(plugin: Plugin) -> list[Plugin]:
+    """Return the plugin, followed by its vectorised adapters.
+
+    There is one for each of Filter and Score that the plugin states per node only.
+    """
     found: list[Plugin] = [plugin]
     if isinstance(plugin, PerNodeFilter) and not isinstance(plugin, Filter):
         found.append(_PerNodeFilter(plugin))

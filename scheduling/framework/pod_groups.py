@@ -422,8 +422,11 @@ def preemption_problem(
     return None
 
 
-class Chosen(msgspec.Struct, Generic[Pod], frozen=True):
-    """The victims of a group, the most important first, and how many pods' budgets they break."""
+class GroupVictims(msgspec.Struct, Generic[Pod], frozen=True):
+    """Victims that leave so that a group fits, the most important first.
+
+    ``violations``: how many of their pods would violate a disruption budget.
+    """
 
     victims: tuple[Victim[Pod], ...] = ()
     violations: int = 0
@@ -438,32 +441,34 @@ def select_victims(
     without: Callable[[Sequence[Victim[Pod]]], Status],
     reprieve: Callable[[Victim[Pod]], bool],
     violating: Callable[[Sequence[Victim[Pod]]], Sequence[int]],
-) -> Chosen[Pod]:
+) -> GroupVictims[Pod]:
     """Return the victims of a group: as few and of as low a priority as possible.
 
-    All of lower priority leave; then each is taken back, those first whose budgets would be broken,
-    the most important first, unless the group fits no longer. Rule: ``selectVictimsOnDomain``.
+    First all victims of lower priority are taken away. Then each is put back if the group still
+    fits with it: first those that violate budgets, and among these and among the others the most
+    important first. Rule: ``selectVictimsOnDomain``.
 
     Args:
         victims: everybody who may leave, of any priority.
         priority: the group's.
         policies: the preemption policies of its pods.
-        without: takes these away, and says whether the group fits then.
-        reprieve: takes one back and says whether the group still fits; if not, it is away again.
-        violating: returns of each victim how many of its pods break a budget, taken in order.
+        without: takes these victims away; returns whether the group fits then.
+        reprieve: puts a victim back and returns True if the group still fits; else takes it away
+            again and returns False.
+        violating: returns for each victim, in order, how many of its pods violate a budget.
     """
     if any(policy == "Never" for policy in policies):
-        return Chosen(status=Status(Code.UNSCHEDULABLE, (NEVER,)))
+        return GroupVictims(status=Status(Code.UNSCHEDULABLE, (NEVER,)))
     able = [one for one in victims if one.priority < priority]
     if not able:
-        return Chosen(status=Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (NO_VICTIMS,)))
+        return GroupVictims(status=Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (NO_VICTIMS,)))
     status = without(able)
     if not status.ok:
-        return Chosen(status=status)
+        return GroupVictims(status=status)
     able.sort(key=lambda one: one.importance, reverse=True)
     counts = violating(able)
     ordered = [place for place, count in enumerate(counts) if count]
     ordered += [place for place, count in enumerate(counts) if not count]
     leaving = [place for place in ordered if not reprieve(able[place])]
     violations = sum(counts[place] for place in leaving)
-    return Chosen(tuple(able[place] for place in sorted(leaving)), violations)
+    return GroupVictims(tuple(able[place] for place in sorted(leaving)), violations)

@@ -68,7 +68,7 @@ from scheduling.framework.interface import (
 )
 from scheduling.framework.node_table import NodeTable, Rows
 from scheduling.framework.outcomes import PluginFailed, PreFiltered, ScoreTable
-from scheduling.framework.per_node import adapted
+from scheduling.framework.per_node import with_adapters
 from scheduling.framework.pod_groups import GANG_SCHEDULING
 from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.framework.terms import CountedFilter, Relying, RequestFilter
@@ -155,7 +155,7 @@ class Framework(FilterPoint, GroupPoints):
                 plugin.use_device_store(device_store)
             if isinstance(plugin, EventsToRegister):
                 self.events[name] = _events_of(name, plugin)
-        forms = {name: adapted(plugin) for name, plugin in plugins.items()}
+        forms = {name: with_adapters(plugin) for name, plugin in plugins.items()}
 
         def at(point: str, kind: type[P], *, optional: bool = False) -> list[P]:
             chosen: list[P] = []

@@ -241,11 +241,11 @@ class Patterns:
         return True
 
     def generate(self, work: float, until: float) -> None:
-        """Add patterns until none makes the program cheaper, or a limit is reached.
+        """Add patterns until none lowers the linear program's cost much, or a limit is reached.
 
         Args:
-            work: ends it.
-            until: in monotonic seconds, ends it too.
+            work: stop at this many tries of ``refilling``.
+            until: stop at this monotonic time, in seconds.
         """
         facts, steps = self._facts, _STEPS
         best: Float64 | None = None
@@ -268,7 +268,7 @@ class Patterns:
                     steps *= 4
 
     def promising(self, many: int) -> "Patterns":
-        """Return the program with only so many patterns: those that may be of use."""
+        """Return a program with the ``many`` patterns that lose least at the pods' ``worth``."""
         prices = self._facts.prices
         losses = [prices[kind] - self.worth @ pods for kind, pods in self.columns]
         found = Patterns(self._facts, self.left)
@@ -277,7 +277,10 @@ class Patterns:
         return found
 
     def dive(self, work: float, until: float) -> list[tuple[int, Int64]]:
-        """Return nodes for the pods, kind and pods of each; ``left`` are those without one."""
+        """Return nodes for the pods, each as its kind and its pods by class, int64 (C,).
+
+        ``left`` then has the pods without a node. ``work``, ``until``: as for ``generate``.
+        """
         found: list[tuple[int, Int64]] = []
         while self.left.any() and self.work < work and time.monotonic() < until:
             for turn in range(_ROUNDS):

@@ -43,13 +43,16 @@ _NEAR = 4
 
 @inlined
 def place_of(c: int) -> int:
-    """Return where a line's totals are kept; see ``engine.fast.lines.Lines``."""
+    """Return the place of a line: the index of its totals; see ``engine.fast.lines.Lines``."""
     return c % TOGETHER if c < ONCE else c - ONCE + TOGETHER
 
 
 @inner
 def note_kind(kinds: Int32, bits: int, change: int) -> bool:
-    """Count a row rejected with ``bits``; False where there are too many kinds. Count 0: free."""
+    """Add ``change`` to the count of rows rejected with ``bits``; False if ``kinds`` is full.
+
+    ``kinds`` (KINDS, 2): bits and count; a kind whose count is 0 is vacant.
+    """
     vacant = -1
     for number in range(KINDS):
         if kinds[number, 1] == 0:
@@ -69,11 +72,11 @@ def note_kind(kinds: Int32, bits: int, change: int) -> bool:
 def lines_ahead(
     pod: int, run: Int32, found: Int32, lines: Lines, sheets: Sheets, programs: Programs
 ) -> int:
-    """Find the lines of the next pods that must be scored again too; return their number.
+    """Find the lines of the next pods that must be scored anew too; return how many ``found`` has.
 
-    ``found`` receives them; the caller has set ``found[0]`` to the pod's own. Only the pod's own
-    line is found if its sheet has several groups, whose scores may have to be computed first. A
-    line that is used once keeps its totals until its pod is decided.
+    The caller has set ``found[0]`` to the pod's own line. No other is found if its sheet has
+    several groups, whose scores may have to be computed first. A line that is used once keeps its
+    totals until its pod is decided.
     """
     count = 1
     lowest = found[0] if found[0] < ONCE else np.int32(ONCE)
@@ -109,7 +112,8 @@ def score_lines(
 ) -> None:  # fmt: skip
     """Score all rows anew for some lines, block by block: a block is read once for all of them.
 
-    ``taken``: where in ``counts`` the rows begin that a counter rules out, -1 for none.
+    ``taken``: where a counter's counts by row begin in ``counts``, -1 for none; it rules out the
+    rows whose count is above 0.
     """
     fields, odd, odd_in = score_columns.fields, score_columns.odd, score_columns.odd_in
     columns, amounts, rows = lines.columns, lines.amounts, len(nodes.pod_count)
@@ -169,7 +173,7 @@ def sum_up(
 
     Sets the best totals of each group, and counts the reasons of the rows that do not fit.
 
-    Return FINISHED, or why its class cannot be decided for, as ``decide`` does. ``taken``: see
+    Return FINISHED, or why pods of the class cannot be decided, as ``decide`` does. ``taken``: see
     ``score_lines``. ``sized``: how many groups the rows have, 0 where a sheet is not keyed.
     """
     p = place_of(c)
@@ -222,10 +226,10 @@ def score_anew(
     score_columns: ScoreColumns, nodes: Nodes, nominated: NominatedAmounts, programs: Programs,
     count_terms: Terms, counted: Counts,
 ) -> tuple[int, np.uint64]:  # fmt: skip
-    """Score the line of a pod, and with it lines of the next ones that must be as well.
+    """Score the line of a pod, and with it those lines of the next pods that must be scored too.
 
-    Return FINISHED, or why the pod cannot be decided for, as ``decide`` does. ``end``: of the log
-    as it is now. ``found``: room for ``TOGETHER`` lines.
+    Return FINISHED, or why the pod cannot be decided, as ``decide`` does. ``end``: the present end
+    of the log. ``found``: room for ``TOGETHER`` lines.
     """
     c, t = run[pod], programs.of_pod[pod]
     own = t >= 0 and programs.private[t]

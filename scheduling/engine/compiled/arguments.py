@@ -31,8 +31,8 @@ class ScoreColumns(NamedTuple):
     ``odd``: rows that vectors cannot score, see ``scoring``; ``odd_in``: how many in a block.
 
     ``by_rows``: the profile scores more than cpu and memory by what is free; all rows are odd then.
-    ``strategy`` and ``table``: see ``framework.terms.Strategy``. ``rank``: place of each row's name
-    in the order of names, where the first name breaks ties; else empty.
+    ``strategy`` and ``table``: see ``framework.terms.Strategy``. ``rank``: if ties go to the first
+    name, the place of each row's name in the order of names; else empty.
     """
 
     fields: Float64
@@ -91,8 +91,8 @@ class Sheets(NamedTuple):
 class Programs(NamedTuple):
     """The rules of classes that look at pods; see ``engine.fast.programs.Programs``.
 
-    ``of_pod`` and ``who`` are by pod of the run: its class's program, -1 for none, and its class's
-    place among those of the run, which is the index of ``first_mark`` and ``last_mark``.
+    By pod of the run: ``of_pod`` is its class's program, -1 for none; ``who`` is the place of its
+    class among the run's classes, and the index into ``first_mark`` and ``last_mark``.
     """
 
     of_pod: Int32
@@ -167,7 +167,7 @@ class Pins(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Room for what the loop notes from pod to pod; the loops themselves make no array.
+    """Working arrays of the loop, which itself allocates none.
 
     By unit (``programs``): ``active``, ``offset``, ``found``, ``weighted`` (plugins, units),
     ``ignored``; ``seen`` by label value; ``weights`` by rule. ``best``: the highest totals. By
@@ -193,9 +193,9 @@ class Work(NamedTuple):
 
 
 def room_to_work(*, units: int, rules: int, values: int, blocks: int) -> Work:
-    """Return room for programs of this many units and rules, and for this many blocks.
+    """Return working arrays for programs of this many units and rules, and for this many blocks.
 
-    ``values``: how many values a label has at most, by which a program counts.
+    ``values``: the most values that a label has by which a program counts.
     """
     return Work(
         active=np.zeros(units, np.int32),

@@ -33,11 +33,11 @@ def sources() -> bytes:
 
 
 class PackageLocator:
-    """Finds the place that Numba would take, with the stamp of the package for that of the file."""
+    """Finds Numba's usual cache directory; the code's stamp is the digest of the whole package."""
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], file: str) -> Any:
-        """Return a locator of Numba's for a function of this package, ``None`` without a place."""
+        """Return Numba's locator for a function of this package, ``None`` if no directory fits."""
         kinds: Any = CacheImpl._locator_classes
         for kind in kinds:
             locator = kind.from_function(function, file)
@@ -48,7 +48,7 @@ class PackageLocator:
 
 
 def outer(function: Function) -> Function:
-    """Compile what Python calls; the code is kept on disk, with that of all it calls."""
+    """Compile a function that Python calls; keep its code on disk, with that of all it calls."""
     config: Any = numba.config
     before = config.CACHE_LOCATOR_CLASSES
     config.CACHE_LOCATOR_CLASSES = f"{__name__}.{PackageLocator.__name__}"
@@ -64,7 +64,7 @@ def outer(function: Function) -> Function:
 
 
 def is_kept(loop: Any) -> bool:
-    """Return whether nothing is to be compiled: the code is on disk, or Numba compiles nothing."""
+    """Return whether a loop needs no compiling: its code is on disk, or Numba is switched off."""
     cache = getattr(loop, "_cache", None)  # none where Numba is told to compile nothing
     return cache is None or bool(cache._cache_file._load_index())
 
@@ -86,7 +86,7 @@ def one_at_a_time(loop: Any) -> Iterator[None]:
 
 @contextmanager
 def alone(loop: Any, name: str) -> Iterator[None]:
-    """Hold a lock of this name where a loop's code is kept; none where no file can be written."""
+    """Hold the lock file ``name`` in a loop's cache directory; no lock if it is not writable."""
     try:
         folder = Path(loop._cache.cache_path)
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,16 +105,16 @@ def inner(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """Compile a function inline, for calls on every row: passing arrays would cost more than it."""
+    """Inline a function that is called for every row: passing it arrays would cost more than it."""
     return _compiled(function, inline="always")
 
 
 def _compiled(function: Function, **options: Any) -> Function:
-    """Compile without counting who refers to an array: ``_nrt``.
+    """Compile a function without reference counts of arrays: ``_nrt``.
 
-    What loops are given stays as long as they run, and they make no array themselves. To count
-    takes two calls wherever an array or a part of one gets a name, and LLVM half of its time to
-    find out that most of them cancel out.
+    The arguments of a loop live as long as it runs, and it allocates no array. Counting would need
+    two calls wherever an array or a slice gets a name, and LLVM spends half of its time to find out
+    that most of them cancel out.
     """
     njit: Any = numba.njit  # its types do not know all options
     compiled: Function = njit(nogil=True, error_model="numpy", _nrt=False, **options)(function)

@@ -47,11 +47,11 @@ def top_of_group(totals: Int32, of: Int16, number: int) -> tuple[int, int]:
 
 
 @inlined
-def enter(
+def add_row(
     c: int, dense: int, block: int, number: int, total: int, entries: Int32, groups: Int16,
     tops: Int32, ties: Int32,
 ) -> int:  # fmt: skip
-    """Count a row with score ``total`` in its group's entry; return how many entries may be used.
+    """Add a row of score ``total`` to its group's entry; return one more than the entry's place.
 
     A block of rows keeps one entry for each group ``number``: the highest total and how many rows
     have it. With ``dense`` the entry's place is the group's number.
@@ -75,11 +75,14 @@ def enter(
 
 
 @inlined
-def leave(
+def remove_row(
     c: int, dense: int, block: int, number: int, total: int, totals: Int32, of: Int16,
     entries: Int32, groups: Int16, tops: Int32, ties: Int32,
 ) -> None:  # fmt: skip
-    """Take a row of a group out of its block's entries; in ``totals`` it is LOW already."""
+    """Remove a row of score ``total`` from its group's entry in the block.
+
+    The caller has set its place in ``totals`` to LOW already.
+    """
     at = int(np.int64(number))
     if not dense:
         for other in range(entries[c, block]):
@@ -113,7 +116,7 @@ def index(
 ) -> int:  # fmt: skip
     """Make all entries of line ``c`` anew, and count the groups' feasible rows in ``sizes``.
 
-    Return how many places are used; ``widest``: how many were.
+    Return how many places of a block are used at most; ``widest``: how many were so far.
     """
     entries[c] = 0
     groups[c, :widest] = 0
@@ -127,7 +130,7 @@ def index(
             continue
         number = int(np.int64(of[row]))
         sizes[number] += 1
-        place = enter(c, dense, row // BLOCK, number, total, entries, groups, tops, ties)
+        place = add_row(c, dense, row // BLOCK, number, total, entries, groups, tops, ties)
         used = max(used, place)
     return used
 

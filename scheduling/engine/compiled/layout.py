@@ -14,11 +14,11 @@ KEPT = 10
 KINDS = 16
 """This many rejections by NodeResourcesFit are told apart."""
 TAKEN = 2**30
-"""In place of the bits of NodeResourcesFit: rejected by a counter, before that plugin."""
+"""Stands for the bits of NodeResourcesFit on a row that a counter rejects before that plugin."""
 DYNAMIC = 4
 """This many plugins may score by group."""
 DENSE = 64
-"""Up to this many groups the entries of each have a place of their own; see ``entries``."""
+"""Up to this many groups, each group's entry has a place of its own; see ``entries``."""
 EXCEPTIONS = 192
 """This many rows of a class may differ from their group, or the class needs a line of its own."""
 

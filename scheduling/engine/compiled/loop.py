@@ -24,10 +24,10 @@ from scheduling.engine.compiled.arguments import (
 )
 from scheduling.engine.compiled.caching import inlined, inner, outer
 from scheduling.engine.compiled.entries import (
+    add_row,
     block_top,
-    enter,
-    leave,
     patch,
+    remove_row,
     survey,
     write_out,
 )
@@ -62,7 +62,7 @@ from scheduling.engine.compiled.shared import (
 from scheduling.framework.arrays import Int16, Int32, Int64
 
 _REBUILD = 12
-"""This many rows are scored anew, in vectors, in the time in which one changed row is followed."""
+"""Vectors score this many rows in the time that bringing one changed row up to date takes."""
 
 
 @inlined
@@ -111,10 +111,10 @@ def decide_as_known(
     pins: Pins,
     work: Work,
 ) -> tuple[int, int, np.uint64]:
-    """Do what ``decide`` does until the nodes of a class of pods must be scored anew: ANEW.
+    """Do what ``decide`` does, but return ANEW when a class's rows must all be scored anew.
 
-    Scoring many rows stands in a function of its own: in this one it would take the registers that
-    to follow single rows needs.
+    Scoring many rows is a function of its own, since inlined here it would take registers that
+    following single rows needs.
     """
     total, bits, highest, tied, kinds = (
         lines.total, lines.bits, lines.highest, lines.tied, lines.kinds,
@@ -241,14 +241,14 @@ def decide_as_known(
                 if keyed > 0:
                     if old != LOW:
                         totals[row] = LOW
-                        leave(
+                        remove_row(
                             p, dense, block, before, old, totals, of_group, entries, entry_group,
                             entry_top, entry_ties,
                         )  # fmt: skip
                         group_size[p, before] -= 1
                     if new != LOW:
                         totals[row] = new
-                        used = enter(
+                        used = add_row(
                             p, dense, block, after, new, entries, entry_group, entry_top,
                             entry_ties,
                         )  # fmt: skip
@@ -371,11 +371,12 @@ def decide(
     pins: Pins,
     work: Work,
 ) -> tuple[int, int, np.uint64]:
-    """Decide for pods from the ``first`` on and account for each.
+    """Decide pods from the ``first`` on, and account for each on its row.
 
-    Return how many are decided, why it ends there, and for OTHER_GROUPS the groups that have
-    feasible rows, as bits. ``run``: the pods' lines. ``high`` and ``low``: the halves of 64 random
-    bits for each pod. ``log``: the snapshot's, ``filled`` entries long.
+    Return the number of the first pod that is not decided, the reason why not, and, if that is
+    OTHER_GROUPS, the groups that have feasible rows, as bits. ``run``: the pods' lines. ``high``
+    and ``low``: the halves of 64 random bits for each pod. ``log``: the snapshot's log of touched
+    rows, which has ``filled`` entries.
     """
     done = first
     while True:

@@ -50,9 +50,10 @@ def weigh(
     terms: Terms,
     logarithms: Float64,
 ) -> tuple[int, int]:
-    """Set what each unit of a class adds to its rows' totals: groups, then excepted rows.
+    """Set ``work.offset``: what each unit of a class adds to the totals of its rows.
 
-    Return how many rows are feasible, -1 where the program is stale, and the next stamp.
+    Units are the groups, then the excepted rows. Return how many rows are feasible (-1: the program
+    is stale), and the next stamp.
     """
     size, base = terms.size, terms.base
     groups = terms.form[t, GROUPS]
@@ -117,7 +118,10 @@ def mark_row(
     t: int, row: int, watch: int, weight: int, groups: int, exceptions: Int32, room: Int32,
     rows: Int32, full: Mask, values: Int64,
 ) -> None:  # fmt: skip
-    """Add a pod's weight on a row to what a class watches there; note where it finds no room."""
+    """Add a pod's weight to a count that a class watches on a row, an exception from now on.
+
+    Set ``full`` if the class has no room for another exception.
+    """
     at = -1
     for number in range(exceptions[t]):
         if rows[t, number] == row:
@@ -136,7 +140,7 @@ def mark_row(
 
 @inlined
 def follow(who: int, row: int, programs: Programs, count_terms: Terms, counted: Counts) -> None:
-    """Let counts and exceptions follow a pod that was placed on a row."""
+    """Update counts and exceptions after a pod of class ``who`` was placed on a row."""
     for at in range(counted.first_bump[who], counted.last_bump[who]):
         bump(
             counted.bump_counter[at], row, counted.bump_weight[at], counted.counters,
@@ -155,7 +159,10 @@ def follow(who: int, row: int, programs: Programs, count_terms: Terms, counted: 
 def regroup(
     t: int, row: int, of: Int16, programs: Programs, count_terms: Terms, where: Int32
 ) -> bool:
-    """Put a row of a line that is a class's own where it belongs now; False: there is no room."""
+    """Move a row to the group that its counts put it into, in the line that one class alone uses.
+
+    Return False if there is no room for another group.
+    """
     before = int(of[row])
     alike = True
     for k in range(count_terms.form[t, WATCHES]):

@@ -11,9 +11,9 @@ from scheduling.framework.arrays import Float64, Int16, Int32, Int64, Mask
 
 # Kinds of steps, the filters of a profile in their order.
 STATIC = 0
-"""Depends on the node alone: number of the rejection by row."""
+"""Depends on the node alone; states the number of a rejection for each row."""
 FIT = 1
-"""Compares amounts and places with what is free."""
+"""Compares the requested amounts, and the number of pods, with what is free."""
 COUNT = 2
 """Rejects rows where a counter is above 0."""
 AFFINITY = 3
@@ -50,7 +50,7 @@ NO_NEED = -2
 MOST_CODES = 512
 
 ALL_ROWS = -1
-"""In place of a number of candidates: judge all rows as they are, also after one that passes."""
+"""As ``wanted`` of ``examine``: judge all rows as they are, also after one that passes."""
 
 FEASIBLE = 1
 """Why ``examine`` stopped: a row fits (diagnosis only)."""
@@ -113,8 +113,8 @@ class Terms(NamedTuple):
 
     ``columns`` int64 (terms, TERM_COLUMNS). ``domain`` int32 (terms, rows): position of the row's
     count from OFFSET on in ``counts``, -1 without the label; ``counted`` bool (terms, rows):
-    whether pods on the row count. ``seat`` and ``take`` int64 (peers, terms): what a pod weighs
-    that is nominated to a row, and one that is taken off it.
+    whether pods on the row count. ``seat`` and ``take`` int64 (peers, terms): what a pod that is
+    nominated to a row adds to the count, and what a victim that leaves it takes away.
     """
 
     columns: Int64
@@ -129,8 +129,8 @@ class Budgets(NamedTuple):
     """PodDisruptionBudgets and the pods that they guard.
 
     ``allowed`` int64 (budgets,); those of class c are ``which[first[c]:first[c + 1]]``. ``spared``
-    int64, sorted: slot times number of budgets plus budget, of pods that a budget does not count,
-    because they are being disrupted already.
+    int64, sorted: pods that a budget does not count, because they are being disrupted already, each
+    as slot times number of budgets plus budget.
     """
 
     first: Int64
@@ -140,10 +140,10 @@ class Budgets(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """Room for why rows reject.
+    """Output arrays that state why rows reject.
 
     ``verdict`` int32 (rows,): 0 where the row passes or was not looked at, else one more than the
-    position of its code in ``codes`` int64 (MOST_CODES,). ``counts``: how many rows have the code.
+    position of its code in ``codes`` int64 (MOST_CODES,). ``counts``: how many rows have each code.
     """
 
     verdict: Int32
@@ -193,8 +193,8 @@ def room_to_work(budgets: int, candidates: int, pods: int, checks: int, terms: i
 class Examination(NamedTuple):
     """The result of ``examine``.
 
-    ``why``: 0 if all rows asked for were looked at, else FEASIBLE or TOO_MANY. ``kinds``: codes in
-    use. ``candidates``: number of candidates; of each what ``room`` says. ``best``: the candidate
+    ``why``: 0 if all requested rows were looked at, else FEASIBLE or TOO_MANY. ``kinds``: number of
+    codes in use. ``candidates``: how many candidates ``room`` describes. ``best``: the candidate
     that costs least, -1 without any.
     """
 

@@ -70,7 +70,7 @@ def examine(
 ) -> tuple[int, int, int, int]:
     """Judge rows with all their pods, or look for candidates of preemption.
 
-    Return what ``Found`` has before ``room``.
+    Return the fields of ``Examination`` before ``room``.
 
     Args:
         rows: the rows, int64.

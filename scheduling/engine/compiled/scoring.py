@@ -83,7 +83,7 @@ def refresh_rows(
 
 @inlined
 def scores_at(block: int, at: int, fields: Float64, terms: Float64) -> tuple[int, int]:
-    """Return what ``row_scores`` does of a row that is not odd."""
+    """Return what ``row_scores`` returns, for a row that is not odd."""
     a = fields[block, at] - terms[2] * fields[block, 64 + at]
     b = fields[block, 128 + at] - terms[3] * fields[block, 192 + at]
     summed = np.floor(max(a, 0.0)) * terms[6] + np.floor(max(b, 0.0)) * terms[7]
@@ -111,7 +111,7 @@ def score_block(
 ) -> tuple[int, int, int]:
     """Set the totals of a block's rows that are not odd; LOW where a row is not feasible.
 
-    Return the highest, how many have it, and how many are feasible. ``terms``: see
+    Return the highest total, how many rows have it, and how many are feasible. ``terms``: see
     ``engine.fast.lines.Lines``.
     """
     top = np.int32(LOW)
@@ -150,14 +150,14 @@ def score_block(
 
 @inner
 def need(totals: Int32, amount: int, allocatable: Int64, requested: Int64) -> None:
-    """Rule out rows of a block where less than ``amount`` is free."""
+    """Set the totals of a block's rows to LOW where less than ``amount`` is free."""
     for at in range(len(allocatable)):
         totals[at] = LOW if short(amount, allocatable[at], requested[at]) else totals[at]
 
 
 @inner
 def count_feasible(totals: Int32) -> int:
-    """Return how many totals are of feasible rows."""
+    """Return how many totals are not LOW: those of feasible rows."""
     found = np.int32(0)
     for at in range(len(totals)):
         found += np.int32(totals[at] != LOW)

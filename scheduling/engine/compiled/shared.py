@@ -98,7 +98,7 @@ def evenness(deviation: float) -> int:
 
 @inlined
 def fraction(row: int, scored: Int64, at: int, with_pod: int, nodes: Nodes) -> float:
-    """Return which part of a resource is taken, at most 1; -1 where the node has none."""
+    """Return the fraction of a resource that is taken, at most 1; -1 if the node has none."""
     column = scored[at, COLUMN]
     if column < 0 or nodes.allocatable[row, column] == 0:
         return -1.0
@@ -145,7 +145,7 @@ def balance(row: int, scored: Int64, nodes: Nodes) -> int:
 
 @inlined
 def draw_below(high: int, low: int, count: int) -> int:
-    """Return ``cycle.draw_below`` of 64 random bits in two halves; ``count`` below 2**31."""
+    """Return ``cycle.draw_below`` for 64 random bits in two halves; ``count`` below 2**31."""
     return (high * count + ((low * count) >> 32)) >> 32
 
 
@@ -162,7 +162,7 @@ def summit(highest: Int32, tied: Int32) -> tuple[int, int]:
 
 
 def picker(block_of: Callable[[int, Any], Int32]) -> Callable[..., tuple[int, int, int]]:
-    """Return what picks a row, for one way to keep totals.
+    """Return a function that picks a row, for one layout of the totals.
 
     Args:
         block_of: inlined; returns the totals of a block's rows, given its number and a ``source``.

@@ -49,7 +49,10 @@ from scheduling.framework.arrays import Float64, Int32, Int64, Mask
 def watched(
     t: int, k: int, row: int, watch: Int64, counters: Int64, counts: Int64, where: Int32
 ) -> int:
-    """Return a count on a row that tells it from others of its base, 0 where it is outside."""
+    """Return a row's count in the counter of watch ``k``; 0 where the counter leaves the row out.
+
+    Some watches only ask whether it is above 0; these return 1 then.
+    """
     counter = watch[t, k, 0]
     if where[counters[counter, PLACES], row] < 0:
         return 0
@@ -63,9 +66,9 @@ def watched(
 def new_group(
     t: int, row: int, old: int, watch: Int64, where: Int32, members: Int32, terms: Terms
 ) -> int:
-    """Return the group to which a row has come, made if need be; -1 where there are too many.
+    """Return the group that a row belongs to now, a new one if there is none like it.
 
-    ``old``: the group that it has left.
+    ``old``: the group that it leaves. Return -1 if there is no room for another group.
     """
     watches = terms.form[t, WATCHES]
     vacant = -1
@@ -98,9 +101,9 @@ def new_group(
 def bump(
     counter: int, row: int, weight: int, counters: Int64, counts: Int64, present: Mask, where: Int32
 ) -> None:
-    """Add a pod's weight on a row to a counter, and keep its total and its lowest count.
+    """Add a pod's weight on a row to a counter; update the counter's total and lowest count.
 
-    A counter of LENGTH 0 has a total alone.
+    A counter of LENGTH 0 has nothing but a total.
     """
     value = where[counters[counter, PLACES], row]
     if value < 0:
@@ -128,7 +131,7 @@ def bump(
 
 @inlined
 def count_at(c: int, t: int, number: int, value: int, terms: Terms) -> int:
-    """Return what a rule counts for a group, whose nodes have a label ``value``."""
+    """Return a rule's count for group ``number``, whose nodes have its label's ``value``."""
     if terms.rules[c, t, WATCH] >= 0:
         return int(terms.values[c, number, terms.rules[c, t, WATCH]])
     return int(terms.counts[terms.counters[terms.rules[c, t, COUNTER], OFFSET] + value])
@@ -136,9 +139,9 @@ def count_at(c: int, t: int, number: int, value: int, terms: Terms) -> int:
 
 @inner
 def judge(c: int, number: int, nobody: int, terms: Terms) -> int:
-    """Return what a group is refused for, -1 where it passes.
+    """Return the number of the refusal of a group, -1 if it passes.
 
-    ``nobody``: whether (1) no pod meets the class's required affinity anywhere.
+    ``nobody``: 1 if no pod anywhere meets the class's required affinity, else 0.
     """
     of = terms.base[c, number]
     spread = -1

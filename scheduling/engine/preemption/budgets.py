@@ -20,7 +20,10 @@ from scheduling.framework.types import DisruptionBudget, PodInfo
 
 
 class BudgetArrays:
-    """The budgets of one snapshot, followed when they are asked for."""
+    """A snapshot's disruption budgets as arrays.
+
+    ``arrays()`` brings them up to date if the budgets or the classes changed.
+    """
 
     def __init__(self, snapshot: Snapshot, compatibility: Compatibility) -> None:
         self._snapshot = snapshot
@@ -65,7 +68,7 @@ class BudgetArrays:
         )
 
     def _file(self) -> None:
-        """Index each budget by its namespace and, if it asks for one, a label."""
+        """Index each budget by its namespace and, if its selector requires one, a label."""
         self._filed = {}
         for number, budget in enumerate(self._budgets):
             if budget.selector.nothing:
@@ -89,7 +92,7 @@ class BudgetArrays:
         return sorted(number for number in near if budgets[number].guards(info, version))
 
     def _spared(self) -> Int64:
-        """Return the pods that are being disrupted, as ``Budgets`` has them."""
+        """Return ``Budgets.spared``: pods that are being disrupted, sorted, int64."""
         budgets, first, which = self._budgets, self._first, self._which
         busy = {number for number, budget in enumerate(budgets) if budget.disrupted}
         classes = [

@@ -219,24 +219,27 @@ class FilterProgram:
         )
 
     def own_limits(self) -> Int64 | None:
-        """Return how many pods of the class each row takes as far as counts say, int64 (capacity,).
+        """Return how many pods of the class counts allow on each row, int64 (capacity,).
 
-        ``UNLIMITED`` where pods of the class do not count, 1 where one keeps the next away from its
-        row. ``None`` where a pod of the class matters to other rows than its own.
+        ``UNLIMITED`` where pods of the class do not count, 1 where a pod keeps the next one away
+        from its row. ``None`` where a pod of the class matters to other rows than its own.
         """
         away = self.kept_away_by(self.info)
         return None if away is None else np.where(away, 1, UNLIMITED)
 
     def counted_peers(self) -> Mask:
-        """Return of each way to look to other pods whether any count heeds it, (peers,)."""
+        """Return a mask (peers,): the peers to which at least one count gives weight.
+
+        A peer: the classes that no rule about other pods tells apart.
+        """
         weights: Int64 = np.abs(self.terms().seat).sum(axis=1)
         return weights > 0
 
     def kept_away_by(self, other: PodInfo) -> Mask | None:
-        """Return the rows that a pod of another class on them closes to this one, (capacity,).
+        """Return a mask (capacity,): the rows where a pod of another class keeps this class away.
 
-        As far as counts say, not room. ``None`` where such a pod matters to other rows than its
-        own.
+        Counts decide that; room is not looked at. ``None`` where such a pod matters to other rows
+        than its own.
         """
         away: Mask = np.zeros(self._snapshot.capacity, np.bool_)
         for number in np.flatnonzero(self.terms().seat[other.peer]).tolist():
@@ -254,7 +257,7 @@ class FilterProgram:
     # --- arrays ----------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        """Write what holds as long as the stamp does."""
+        """Write the arrays that stay valid as long as ``stamp`` returns the same."""
         snapshot, terms = self._snapshot, self._terms
         capacity = snapshot.capacity
         checks = self._checks
@@ -333,7 +336,7 @@ class FilterProgram:
         )
 
     def status(self, code: int) -> Status:
-        """Return the rejection with a code of the loop's."""
+        """Return the rejection that a code of the compiled loop stands for."""
         found = self._statuses_by_code.get(code)
         if found is not None:
             return found
@@ -354,7 +357,10 @@ class FilterProgram:
 
 
 def stamp(snapshot: Snapshot, skips: tuple[str, ...], info: PodInfo) -> Hashable:
-    """Return what a program holds for; ``skips``: the filters that PreFilter leaves out."""
+    """Return a key that changes when programs of the class must be written anew.
+
+    ``skips``: the filters that PreFilter leaves out.
+    """
     return (
         snapshot.node_version,
         snapshot.peer_version,

@@ -151,7 +151,9 @@ class RowPrograms:
         programs[program.info.index] = program
 
     def diagnose(self, state: CycleState, info: PodInfo, rows: Rows) -> Filtered | None:
-        """Return why each of the rows rejects a pod, ``None`` if one may not or none can be asked.
+        """Return why each of the rows rejects a pod.
+
+        ``None`` if a row may accept it, or if the class has no program.
 
         Args:
             state: as PreFilter left it.
@@ -189,7 +191,7 @@ class RowPrograms:
         return last
 
     def _numbers_of(self, program: FilterProgram, last: LastDiagnosis, kinds: int) -> list[int]:
-        """Return the place among the kept statuses of each code that was found, after a 0."""
+        """Return 0, and then for each code that was found its place among the kept statuses."""
         numbers = [0]
         for code in self._codes[:kinds].tolist():
             status = program.status(code)
@@ -201,7 +203,7 @@ class RowPrograms:
         return numbers
 
     def _follow(self, program: FilterProgram, last: LastDiagnosis) -> bool:
-        """Judge rows again that were touched; return whether that was worth it and none passes."""
+        """Judge the touched rows again; False if there are too many of them or one passes."""
         snapshot, rows = self._snapshot, last.rows
         touched = snapshot.touched_since(last.cursor)
         if touched is None or len(touched) > len(rows) // 16:
@@ -248,9 +250,9 @@ class RowPrograms:
         return program.last
 
     def _rows_first(self, skips: tuple[str, ...]) -> bool:
-        """Return whether a row that a filter of single rows rejects is asked nothing else.
+        """Return whether filters that look at single rows come before all other filters.
 
-        ``skips``: the filters that PreFilter leaves out. Of the others each states what it does, or
+        ``skips``: the filters that PreFilter leaves out. All others state what they do, or else
         there is no program.
         """
         found = self._are_rows_first.get(skips)

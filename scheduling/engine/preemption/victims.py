@@ -18,7 +18,7 @@ from scheduling.framework.node_table import Rows
 
 _AT_ONCE = 64
 Examine = Callable[[Rows], row_arguments.Examination]
-"""Looks for candidates among rows; all of them are wanted."""
+"""Returns all candidates among some rows."""
 
 
 class VictimsByRow:
@@ -45,7 +45,7 @@ class VictimsByRow:
         self._oldest: Float64 = np.zeros(size)
 
     def follow(self) -> None:
-        """Forget the rows that were touched, or all where what holds for all changed."""
+        """Forget the touched rows, or all rows if something changed that concerns all of them."""
         snapshot = self._snapshot
         stamp = (snapshot.start_version, snapshot.budget_version)
         touched = snapshot.touched_since(self._cursor) if self._cursor >= 0 else None
@@ -101,7 +101,7 @@ class VictimsByRow:
         return int(rows[self._snapshot.name_rank()[rows].argmin()])
 
     def _judge(self, rows: Rows, examine: Examine) -> bool:
-        """Judge rows; return whether there was room for all that is said of them."""
+        """Judge rows and keep the results; return False if there is no room for all of them."""
         if not len(rows):
             return True
         found = examine(rows)

@@ -203,11 +203,14 @@ class Entry:
 
     @property
     def failures(self) -> int:
-        """How many attempts its backoff is for: failures in a row, or else all refusals."""
+        """The number of attempts that its backoff grows with: ``errors`` if any, else refusals."""
         return self.errors or self.refusals
 
     def limit_times(self, now: float, backoff: Backoff) -> bool:
-        """Take back moments that cannot lie so far ahead; return whether there were any."""
+        """Pull ``queued_at`` and ``not_before`` back if they lie too far in the future.
+
+        That happens after a clock was set back. Return whether one of them did.
+        """
         not_before = min(self.not_before, backoff.until(now, self.failures))
         if self.queued_at <= now and self.not_before == not_before:
             return False
