@@ -572,23 +572,32 @@ class Binder:
             return self.refused.write(self._mirror, now, _REFUSALS_AT_ONCE)
 
     def _worth_carrying_out(self, refused: Sequence[Decision], now: float) -> Sequence[Decision]:
-        """Return the refusals without the preemptions, if pods came back; these are decided again.
+        """Return the refusals without preemptions that may be for nothing; these come back.
 
-        A preemption may rest on a pod that was assumed and came back, and then its victims would be
-        deleted for nothing.
+        A preemption may rest on a pod that was assumed and came back. And beside other schedulers
+        its own pod may have been bound or nominated meanwhile: by who took it for a silent one's.
         """
-        if any(decision.victims for decision in refused):
+        preempting = [decision for decision in refused if decision.victims]
+        if preempting:
             self.finish_batch(now)
         came_back, self._came_back = self._came_back, False
         if not came_back:
-            return refused
-        preempting = [decision for decision in refused if decision.victims]
+            if self.beside is None or not preempting:
+                return refused
+            rows = pods_by_id([cast(int, decision.key) for decision in preempting])
+            preempting = [
+                decision
+                for decision in preempting
+                if (row := rows.get(cast(int, decision.key))) is None
+                or row.revision > decision.snapshot_revision
+            ]
         for decision in preempting:
             pod_id = cast(int, decision.key)
             self._mirror.take_back_nomination(pod_id)
             self._mirror.queue.requeue_stale(pod_id, now)
         self._give_back(preempting)
-        return [decision for decision in refused if not decision.victims]
+        dropped = {decision.key for decision in preempting}
+        return [decision for decision in refused if decision.key not in dropped]
 
     def _release(self, what: Release, now: datetime) -> None:
         """Give a claim back; that it changes wakes the pods that it may help."""

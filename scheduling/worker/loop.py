@@ -23,6 +23,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 
 import structlog
@@ -82,6 +83,8 @@ class _Lease:
     def __enter__(self) -> "_Lease":
         if settings.ACTIVE_SCHEDULERS > 1:
             self._thread.start()
+        else:
+            leases.end(self.shard)
         return self
 
     def __exit__(
@@ -106,6 +109,8 @@ class _Lease:
             before, began = began, time.monotonic()
             before_used, used = used, time.process_time()
             self._slowness.measure(began - before, used - before_used)
+        with suppress(DatabaseError):
+            leases.end(self.shard)
         connection.close()
 
 

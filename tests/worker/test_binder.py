@@ -6,12 +6,14 @@ import msgspec
 import pytest
 
 from clusterstate.actions import objects
-from clusterstate.actions.pods.bind import Binding
+from clusterstate.actions.pods.bind import Binding, OtherSchedulers, bind_pods
 from clusterstate.actions.pods.create import create_pods
+from clusterstate.change_log import changes
 from clusterstate.queries.objects import decode_object, get_manifest
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id, pods_by_id
 from clusterstate.queries.scheduler import decisions
+from clusterstate.queries.scheduler.reaching import reach
 from tests.clock import NOW
 from tests.controllers.support import make_node, pod_manifest
 from tests.rows import load_pending
@@ -309,6 +311,37 @@ def test_a_preemption_that_is_not_carried_out_leaves_nominations_as_they_were(
     assert (nomination_of("high"), nomination_of("waits")) == ("", "n1")
     assert snapshot.nominated_node_of(waits) == "n1"
     assert "deletionTimestamp" not in get_manifest("Pod", "default", "placed")["metadata"]
+
+
+@pytest.mark.parametrize("meanwhile", ["bound", "nominated", "deleted", ""])
+def test_nobody_makes_room_for_a_pod_that_another_scheduler_decided_meanwhile(
+    worker: Worker, meanwhile: str
+) -> None:
+    """Who was silent wakes up between its decision and the deletion of the victims."""
+    offer("n1", "1")
+    (low,) = create("low")
+    submit(worker)
+    worker.binder.finish_batch(SECONDS)
+    make_priority("high", 10)
+    (high,) = create("high", priorityClassName="high")
+    worker.binder.beside = OtherSchedulers(reach())
+    (decision,) = worker.decide().unplaced()
+    assert decision.victims
+    make_node("n2")
+    if meanwhile == "bound":
+        others = [Binding(high, "n2")]
+        now = changes.watermark()
+        assert bind_pods(others, snapshot_revision=now, now=NOW, beside=worker.binder.beside).bound
+    elif meanwhile == "nominated":
+        nominate_by_client("high", "n2")
+    elif meanwhile == "deleted":
+        objects.delete("Pod", "default", "high", now=NOW)
+    worker.binder.refuse([decision], SECONDS)
+    gone = pods_by_id([low])[low].deletion_at is not None
+    assert gone is not bool(meanwhile)
+    if meanwhile == "nominated":
+        assert nomination_of("high") == "n2"
+        assert submit(worker) == 1, "it came back"
 
 
 @pytest.mark.parametrize("restarted", [False, True])

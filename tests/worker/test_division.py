@@ -286,7 +286,7 @@ def test_pods_of_a_silent_scheduler_are_anothers_but_those_of_groups() -> None:
         locks.give_back(locks.cycle(shards.FIRST))
 
 
-def test_the_lease_of_a_process_that_has_just_begun_is_no_longer_than_another(
+def test_a_lease_is_as_long_for_a_process_that_has_just_begun_and_ends_with_its_work(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ACTIVE_SCHEDULERS = 2
@@ -296,6 +296,11 @@ def test_the_lease_of_a_process_that_has_just_begun_is_no_longer_than_another(
     with loop._Lease(shards.FIRST):
         until(lambda: sql.fetch(left), seconds=20, what="the lease")
         assert float(sql.fetch(left)[0][0]) <= leases.SECONDS * 4
+    assert sql.fetch(left) == [(None,)], "whoever has no lease would be silent"
+    leases.renew(shards.FIRST, 0)
+    settings.ACTIVE_SCHEDULERS = 1
+    with loop._Lease(shards.FIRST):
+        assert sql.fetch(left) == [(None,)]
 
 
 def test_a_waiting_pod_changes_hands_with_its_place_in_the_queue() -> None:

@@ -21,6 +21,7 @@ _RENEW = """
     VALUES (%s::smallint, 0, clock_timestamp() + make_interval(secs => %s::float8))
     ON CONFLICT (id) DO UPDATE SET awake_until = excluded.awake_until
 """
+_END = "UPDATE scheduler SET awake_until = NULL WHERE id = %s::smallint"
 _AT_WORK = f"""
     SELECT c.shard, coalesce(s.awake_until < clock_timestamp(), false)
     FROM ({locks.CYCLES}) c LEFT JOIN scheduler s ON s.id = c.shard
@@ -37,6 +38,14 @@ def renew(shard: int, factor: int) -> None:
         ("SELECT set_config('synchronous_commit', 'off', true)", ()),
         (_RENEW, (shard, SECONDS * factor)),
     )
+
+
+def end(shard: int) -> None:
+    """End a scheduler's lease; whoever has its number without a lease is not silent. Queries once.
+
+    Without that the next one would be, that works alone or is of the version before.
+    """
+    sql.run(_END, (shard,))
 
 
 def at_work() -> tuple[frozenset[int], frozenset[int]]:
