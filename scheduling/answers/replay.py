@@ -207,12 +207,19 @@ def _decide_with_group(
     And the domain to which it was confined; ``None`` where an exact search had placed the group,
     whose answer is followed again. Queries some fifteen times.
     """
-    fellows = decisions.with_one_seed(record)
+    together = decisions.with_one_seed(record)
+    members = {
+        row.id
+        for row in load_classes(sorted({one.class_id for one in together}))
+        if group_key(from_stored_class(row.id, row.spec).pod) == key
+    }
+    # Where all batches have one seed, there are also pods that were decided before the group.
+    fellows = [one for one in together if one.class_id in members]
     snapshot, infos = _world_of(fellows[0], fellows)
     pods = [
         PodToPlace(one.pod_id, infos[one.class_id], snapshot.nominated_node_of(one.pod_id))
         for one in fellows
-        if one.class_id in infos and group_key(infos[one.class_id].pod) == key
+        if one.class_id in infos
     ]
     options, now = Options(seed=record.seed), record.at.timestamp()
     start, place = fellows[0].start, [pod.key for pod in pods].index(record.pod_id)

@@ -1,5 +1,7 @@
 """A recorded decision made again, in the world of then."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -8,11 +10,12 @@ from clusterstate.actions.cluster import bootstrap
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.change_log import changes
 from clusterstate.objects.values.errors import Expired
+from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.pods import find_pod_id
 from clusterstate.queries.scheduler import decisions
 from clusterstate.queries.scheduler.decisions import Record
 from scheduling.answers import replay
-from tests.clock import NOW
+from tests.clock import NOW, after
 from tests.controllers.support import make_node, pod_manifest, schedule
 from tests.worker.worker import Worker
 
@@ -161,13 +164,19 @@ def test_the_explanation_names_every_node(record: Record) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "count", "placed"),
-    [("11", 2, True), ("111", 3, False), ("1112", 3, True), ("88", 2, False)],
-)
+    ("sizes", "count", "placed", "before"),
+    [
+        ("11", 2, True, ""), ("111", 3, False, ""), ("1112", 3, True, ""), ("88", 2, False, ""),
+        ("11", 2, True, "1"), ("11", 2, False, "11"),
+    ],
+)  # fmt: skip
 def test_the_decisions_about_a_group_are_made_again_with_the_whole_group(
-    db: None, sizes: str, count: int, placed: bool
+    db: None, sizes: str, count: int, placed: bool, before: str
 ) -> None:
-    """Two racks of two nodes that a large pod fills; three pods of a rack do not fit."""
+    """Two racks of two nodes that a large pod fills; three pods of a rack do not fit.
+
+    The pods ``before`` the group are decided with the same seed, one in each rack.
+    """
     bootstrap.add_missing(now=NOW)
     for number, name in enumerate("abcd"):
         make_node(name, labels={"rack": f"r{number // 2}"})
@@ -179,15 +188,19 @@ def test_the_decisions_about_a_group_are_made_again_with_the_whole_group(
     }  # fmt: skip
     objects.create("PodGroup", "default", group, now=NOW)
     cpus = {"1": "60", "2": "1", "8": "90"}
-    pods = [
-        pod_manifest(
-            f"p{number}", schedulingGroup={"podGroupName": "g"},
-            containers=[{"name": "c", "image": "i",
-                         "resources": {"requests": {"cpu": cpus[size]}}}],
-        )
-        for number, size in enumerate(sizes)
-    ]  # fmt: skip
-    create_pods(pods, now=NOW)
+
+    def pod(name: str, size: str, **spec: Any) -> Manifest:
+        requests = {"cpu": cpus[size]}
+        containers = [{"name": "c", "image": "i", "resources": {"requests": requests}}]
+        return pod_manifest(name, containers=containers, **spec)
+
+    others = [
+        pod(f"before{number}", size, nodeSelector={"rack": f"r{number}"})
+        for number, size in enumerate(before)
+    ]
+    create_pods(others, now=after(-1))
+    mine = {"schedulingGroup": {"podGroupName": "g"}}
+    create_pods([pod(f"p{number}", size, **mine) for number, size in enumerate(sizes)], now=NOW)
     schedule(NOW)
     found = [decisions.of_pod("default", f"p{number}", limit=10) for number in range(len(sizes))]
     records = [one for (one,) in found]

@@ -137,7 +137,8 @@ def find(decision_id: int) -> Record | None:
 def with_one_seed(record: Record) -> list[Record]:
     """Return the decisions of a batch that were made with the seed of one of them, in turn.
 
-    Those about a group are all of its pods. Queries once.
+    Those about a group are all of its pods; where all batches have one seed, there are others.
+    Queries once.
     """
     return _records(
         f"SELECT {COLUMNS} FROM decision WHERE at = %s::timestamptz AND seed = %s::bigint"
