@@ -2,7 +2,7 @@
 
 ``/livez`` and ``/healthz`` say that this process answers; a supervisor restarts what does not.
 ``/readyz`` answers for the work. It is ready when the database takes writes and the loops report
-that they follow: each writes its row in the database once a second, after its work, on whatever
+that they follow: each writes its row in the database every two seconds, after its work, on whatever
 host it runs (``clusterstate.health.progress``). That a process was killed shows at once: its
 session of the database is gone. Redis only shortens waits, so its absence is reported (``[!]``) and
 does not make the service unready. The console, where it is a process of its own, is waited for

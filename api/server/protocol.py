@@ -134,6 +134,8 @@ class Protocol(HttpToolsProtocol):
         self._parses = False
         if (cycle := self._begun) is not None:
             self._begun = None
+            if self.transport.is_closing():
+                return  # what came behind it was refused, and its client takes that for the answer
             go_on = partial(super()._start_asgi_task, cycle)
             if cycle.more_body or self._begin is None:
                 go_on(self.app)

@@ -81,7 +81,7 @@ def serving() -> Iterator[Server]:
     config = uvicorn.Config(
         "api.asgi:application", interface="asgi3", http="api.server.protocol:Protocol",
         loop="api.server.protocol:loop", ws="none", host="127.0.0.1", port=0, log_level="warning",
-        access_log=False, timeout_graceful_shutdown=1,
+        access_log=False, proxy_headers=False, timeout_graceful_shutdown=1,
     )  # fmt: skip
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, name="server", daemon=True)

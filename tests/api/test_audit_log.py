@@ -13,7 +13,9 @@ import msgspec
 import pytest
 from django.core.management import CommandError
 
+from api import serving
 from api.server import audit, audit_file
+from clusterstate.access import authorizer
 from clusterstate.actions.past import audit_log
 from clusterstate.database import sql
 from clusterstate.objects.rules import audit_policy
@@ -390,3 +392,72 @@ def test_the_file_is_private_and_rotated_by_size_and_age(tmp_path: Path) -> None
     assert len(kept) == 2
     assert path.read_text().startswith("5")
     assert all(stat.S_IMODE(one.stat().st_mode) == 0o600 for one in kept)
+
+
+PLAIN: dict[str, tuple[str, str, bytes, dict[str, str]]] = {
+    "a pod": ("GET", f"{PODS}/p", b"", {}),
+    "a body that means nothing": ("GET", f"{PODS}/p", b"{}", {"content_type": "application/json"}),
+    "none": ("GET", f"{PODS}/none", b"", {}),
+    "a NUL": ("GET", f"{PODS}/p%00", b"", {}),
+    "no form": ("GET", f"{PODS}/p", b"", {"accept": "application/x-none"}),
+    "for somebody": ("GET", f"{PODS}/p", b"", {"impersonate_user": "ann"}),
+    "a deletion": ("DELETE", f"{PODS}/p", b"", {}),
+    "options": (
+        "DELETE",
+        f"{PODS}/p",
+        b'{"gracePeriodSeconds":0}',
+        {"content_type": "application/json"},
+    ),
+    "half of the options": (
+        "DELETE",
+        f"{PODS}/p",
+        b'{"kind":',
+        {"content_type": "application/json"},
+    ),
+    "a stranger's": ("DELETE", f"{PODS}/p", b"", {}),
+}
+
+
+@pytest.mark.parametrize("what", PLAIN)
+def test_without_a_task_a_request_is_answered_and_recorded_as_with_one(
+    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(audit.log, "policy", audit_policy.parse(EVERYTHING))
+    method, path, body, headers = PLAIN[what]
+    monkeypatch.setattr(authorizer, "FRESH_SECONDS", 60.0)
+    stranger = make_token("stranger", [])
+    token = stranger if what == "a stranger's" else api.token
+    plain: list[object] = []
+    own = (
+        "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "auditID",
+        "requestReceivedTimestamp", "stageTimestamp",
+    )  # fmt: skip
+
+    def bare(value: Any) -> Any:
+        if isinstance(value, list):
+            return [bare(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        return {key: key in own or bare(one) for key, one in value.items()}
+
+    def ask() -> tuple[Any, ...]:
+        server.ask("DELETE", f"{PODS}/p?gracePeriodSeconds=0", api.token)
+        server.ask("POST", PODS, api.token, pod("p"), content_type="application/json")
+        assert server.ask("GET", PODS, stranger)[0] == 403  # now it is known, and the roles are
+        plain.clear()
+        given = str(uuid.uuid4())
+        code, found, text = server.ask(method, path, token, body, audit_id=given, **headers)
+        assert found.pop("audit-id") == given
+        written = lines(audit_id=uuid.UUID(given))
+        return code, sorted(found), bare(json.loads(text)), bare(written)
+
+    real = serving._Plain.begin
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            serving._Plain, "begin", lambda self, *known: plain.append(self) or real(self, *known)
+        )
+        without = ask()
+    assert len(plain) == 1
+    assert without[3]
+    monkeypatch.setattr(serving.Application, "begin", lambda self, scope, body, go_on: go_on(self))
+    assert ask() == without

@@ -34,7 +34,7 @@ def process(tmp_path: Path) -> Iterator[tuple[Server, "subprocess.Popen[bytes]"]
             sys.executable, "-m", "uvicorn", "api.asgi:application", "--interface", "asgi3",
             "--http", "api.server.protocol:Protocol", "--loop", "api.server.protocol:loop",
             "--host", "127.0.0.1", "--port", str(port), "--log-level", "critical",
-            "--timeout-graceful-shutdown", "1",
+            "--timeout-graceful-shutdown", "1", "--no-proxy-headers",
         ],
         cwd=ROOT,
         env=os.environ | {

@@ -95,6 +95,17 @@ def test_a_refusal_is_not_taken_for_the_answer_to_the_request_before(server, api
         assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
+def test_what_was_refused_for_what_came_behind_it_is_not_done(server, api):
+    api.post(PODS, pod("one")).ok(201)
+    deletion = request("DELETE", f"{PODS}/one?gracePeriodSeconds=0", api.token)
+    with server.connect() as connection:
+        connection.sendall(deletion + b"\0\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")
+        assert connection.recv(65536) == b""
+    assert server.ask("DELETE", f"{PODS}/none", api.token)[0] == 404  # the lane has done the rest
+    api.get(f"{PODS}/one").ok()
+
+
 @contextmanager
 def _held_up(monkeypatch):
     """Hold up every answer that is to be compressed; yields that one came, and lets them go."""
