@@ -44,6 +44,8 @@ _DUTIES: Final = 2 + 4 + 12
 _ADVISOR: Final = 4
 """Threads that answer questions."""
 _BINDER: Final = 1
+_LEASE: Final = 1
+"""A thread renews the lease of a scheduler beside others."""
 
 
 def of(process: str) -> int:
@@ -53,7 +55,7 @@ def of(process: str) -> int:
         lanes = _LANES_OF_ONE_THREAD * settings.WEB_THREADS + _OTHER_LANES + pages
         return lanes + _BESIDE_LANES
     loops = {
-        "scheduler": 1 + _BINDER,
+        "scheduler": 1 + _BINDER + _LEASE,
         "timers": settings.TIMER_CONNECTIONS,
         "worker": _LOOPS_OF_WORKER + _CONTROLLERS + _DUTIES + _TASKS_OF_WORKER,
         "advisor": _LOOPS_OF_ADVISOR + _ADVISOR,
