@@ -8,16 +8,18 @@ import pytest
 
 from clusterstate.actions import objects
 from clusterstate.actions.cluster import bootstrap
-from clusterstate.actions.pods.bind import Binding, BindRefusal, bind_pods
+from clusterstate.actions.pods.bind import Binding, BindRefusal, OtherSchedulers, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.actions.scheduler.claiming import bind_in_order, release
 from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.objects.dra.attempt import ALLOCATED_HERE, Release
+from clusterstate.objects.rules.footprint import Footprint
 from clusterstate.objects.values.errors import Conflict
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id, pods_by_id
+from clusterstate.queries.scheduler.reaching import reach
 from scheduling.controllers.evictions import devices as device_taints
 from scheduling.controllers.pods import resource_claims
 from scheduling.framework.configuration.documents import default_configuration
@@ -158,6 +160,27 @@ def test_a_claim_that_was_freed_meanwhile_is_not_allocated_again(here: bool):
     assert found.refused == ({} if here else {binding.pod_id: BindRefusal.CLAIMED})
     assert nodes_of() == {"p1": "n2" if here else ""}
     assert bool(stored("ResourceClaim")["c1"].get("status")) is here
+
+
+def test_a_pod_with_claims_has_to_know_all_binds_on_its_node():
+    offer("n2", "b")
+    claim("c1")
+    create_pods([claiming("p1", "c1"), pod_manifest("other")], now=NOW)
+    snapshot, beside = changes.watermark(), OtherSchedulers(reach())
+    other = Binding(find_pod_id("default", "other"), "n2", common=False)
+    assert bind_pods(
+        [other], snapshot_revision=snapshot, now=NOW, binder="one", beside=beside
+    ).bound
+    (class_id,) = sql.fetch("SELECT class_id FROM pod WHERE name = 'p1'")[0]
+    binding = msgspec.structs.replace(
+        decided("p1", here=True), footprint=Footprint(class_id=class_id)
+    )
+    for known, why in [(snapshot, {binding.pod_id: BindRefusal.OVERTAKEN}), (None, {})]:
+        found = bind_in_order(
+            [binding], snapshot_revision=known or changes.watermark(), now=NOW, binder="two",
+            beside=beside,
+        )  # fmt: skip
+        assert found.refused == why
 
 
 def test_a_claim_that_is_gone_or_allocated_elsewhere_binds_nobody():

@@ -146,7 +146,7 @@ def _bind_claiming(
             sql.run(LOCK_PLACEMENT)
             _write_claims(bindings, now)
             plain = [
-                msgspec.structs.replace(one, claims=(), leans=len(bindings) > 1, group=one.gang)
+                msgspec.structs.replace(one, leans=len(bindings) > 1, group=one.gang)
                 for one in bindings
             ]
             found = bind_pods(
