@@ -95,7 +95,7 @@ _FULL = re.compile(
 
 
 def _storage(error: Exception) -> errors.StatusError | None:
-    """Return the refusal for an error of the database or of a file that is not the request's."""
+    """Return the refusal where database or disk failed through no fault of the request."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return InsufficientStorage(DISK_FULL, {"retryAfterSeconds": 5})
     cause = error if isinstance(error, psycopg.Error) else error.__cause__

@@ -275,7 +275,7 @@ def time_of(text: str, name: str, *, now: datetime) -> datetime:
 
 
 def require_present(query: Mapping[str, str], what: str) -> None:
-    """Check that a request that is about the present does not say ``at``.
+    """Check that a request that is only about the present has no parameter ``at``.
 
     Raises:
         BadRequest: it does.
@@ -301,10 +301,10 @@ def exact_version(query: Mapping[str, str]) -> int | None:
 
 
 def list_version(query: Mapping[str, str]) -> Version:
-    """Return the version that ``resourceVersion`` and ``resourceVersionMatch`` of a list request.
+    """Return the version of a list that ``resourceVersion`` and ``resourceVersionMatch`` ask for.
 
-    A page of a list at a revision is exactly that, as Kubernetes' first clients expected. Where a
-    list goes on, its token says the revision (``GetList``, apiserver ``storage/etcd3/store.go``).
+    With ``limit`` a revision means exactly that one, as Kubernetes' first clients expected. A
+    further page has its revision in its token (``GetList``, apiserver ``storage/etcd3/store.go``).
 
     Raises:
         BadRequest: a number is none, or a list goes on at another revision.

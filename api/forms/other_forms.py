@@ -2,9 +2,8 @@
 
 Events of ``events.k8s.io`` are the core group's under other names of fields; autoscalers of
 ``autoscaling/v1`` know less than those of ``autoscaling/v2``; PodGroups and Workloads have older
-versions. There is one store of each. What
-comes in is changed before a view sees it, and what goes out is changed after it, so that selectors,
-patches and watches work alike in both forms.
+versions. Each is stored once. A request is converted before a view sees it, and its answer after
+the view, so that selectors, patches and watches work alike in both forms.
 """
 
 from collections.abc import Callable
@@ -25,12 +24,12 @@ from clusterstate.objects.values.meta import Manifest
 
 
 class Form(msgspec.Struct, frozen=True):
-    """A form, and how objects get into it and out of it.
+    """A second form of a kind, with the conversions to and from the stored one.
 
-    ``stored`` changes bodies and, unless ``patches_shown`` says that they are about the form that
-    is shown, patches. ``kept`` returns a changed object with what this form does not know of the
-    old one. ``require`` refuses an object, new or instead of an old one, that this form does not
-    take; both are as they are stored.
+    ``stored`` converts bodies, and patches unless ``patches_shown``: then a patch is applied to the
+    object in this form. ``kept`` adds to a changed object those fields of the old one that this
+    form lacks. ``require`` raises if this form does not allow a new object, or one in place of an
+    old one; it gets both in the stored form.
     """
 
     kind: Kind
@@ -43,7 +42,7 @@ class Form(msgspec.Struct, frozen=True):
     require: Callable[[Manifest, Manifest | None], None] = lambda new, old: None
 
     def target(self, target: routes.Target) -> routes.Target:
-        """Return what the same path of the stored form names."""
+        """Return the target of the same path in the stored form."""
         return msgspec.structs.replace(target, kind=self.kind)
 
     def change_request(self, request: Request) -> None:
@@ -67,7 +66,7 @@ class Form(msgspec.Struct, frozen=True):
         return parsers.media_type(request.META.get("CONTENT_TYPE")) != parsers.APPLY
 
     def change_answer(self, request: Request, response: Response) -> None:
-        """Change an answer that holds objects, unless it is in a form without their fields."""
+        """Convert the objects in an answer to this form; a Table or metadata alone stays."""
         renderer = getattr(request, "accepted_renderer", None)
         if response.exception or renderer is None or renderer.format in (TABLE, PARTIAL):
             return

@@ -1,7 +1,7 @@
 """How answers are written: JSON, YAML, protobuf, and Kubernetes' short forms of objects.
 
 A renderer gets what a view answered with (`api.forms.replies`) and returns bytes. A Table and a
-``PartialObjectMetadata`` are JSON with other contents; what is no object stays itself in them.
+``PartialObjectMetadata`` are JSON with other contents; a value that is no object stays as it is.
 """
 
 from typing import Any, Final

@@ -99,11 +99,11 @@ def integer(text: str | None, name: str) -> int | None:
 
 
 _MOST_DIGITS: Final = 1000
-"""Digits that a number may have, most of them in front of it."""
+"""Digits that a number may have; nearly all would be zeros before it."""
 _MAX_INT64: Final = 2**63 - 1
 _MAX_UINT64: Final = 2**64 - 1
 _MOST_SHOWN: Final = 1000
-"""Letters of an object that a patch made which are shown in a refusal."""
+"""A refusal shows this many letters of the object that a patch made."""
 _MOST_TOLD: Final = 100
 """A refusal names this many mistakes of a body (sigs.k8s.io/json, ``saveStrictError``)."""
 

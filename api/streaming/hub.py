@@ -53,7 +53,7 @@ READ_LIMIT = 1000
 POLL_SECONDS = 0.2
 POLL_WITHOUT_REDIS_SECONDS = 0.02
 PAUSE_SECONDS = (0.0005, 0.010)
-"""Between two reads: the shortest when nothing new has come meanwhile, doubled while it has."""
+"""The least and the most seconds between two reads: doubled while changes come, else the least."""
 
 _decode = msgspec.json.decode
 
@@ -166,9 +166,9 @@ def events_of(items: Sequence[Change]) -> list[Event]:
 
 
 def digested(items: Sequence[Change]) -> list[Event]:
-    """Return the events of changes, but for an object that none can be made of.
+    """Return the events of changes, without those of objects of which no event can be made.
 
-    Such an object is set aside: its event is left out, and everybody else's watches go on.
+    Such an object is set aside, and the watches continue without it.
     """
     parts = aside.each(
         "watch",
@@ -257,7 +257,8 @@ class Hub:
         self._threads: list[threading.Thread] = []
         self._wake = threading.Event()
         self._position: int | None = None
-        """Up to where the log was read; None before the first read for those who watch now."""
+        """The revision up to which the log was read; None before the first read, or if nobody
+        watches."""
         self._heard = 0  # the highest revision that was announced
         self._hearing = threading.Lock()
         self._looks = True  # whatever was announced
@@ -455,9 +456,9 @@ class Hub:
         connection.close()
 
     def _read(self, kinds: frozenset[str], selecting: frozenset[str]) -> bool:
-        """Hand over what came after the position, and move it; return whether more is there.
+        """Hand the changes after the position to the loop, and move it; return whether to go on.
 
-        The first read finds where the log stands, and hands over that.
+        The first read hands over the watermark, without changes.
 
         Raises:
             Expired: the log no longer has what came after the position.
@@ -478,7 +479,7 @@ class Hub:
         return read.more
 
     def _pending(self, kinds: frozenset[str]) -> bool:
-        """Return whether a ring still waits for its first read; an answer too many is harmless."""
+        """Return whether a ring still waits for its first read; a wrong True does no harm."""
         rings = self._rings
         return any((ring := rings.get(kind)) is not None and ring.floor is None for kind in kinds)
 

@@ -1,4 +1,4 @@
-"""Answers that stay open end when their client may not have them any more.
+"""Ends open answers whose clients have lost the right to them.
 
 A watch is authorised when it begins and lasts for up to an hour. So that a revoked or expired
 token, a disabled user or a group that was taken away counts for it too, the clients of all open
@@ -40,7 +40,7 @@ class _Keeper:
         self._task: asyncio.Task[None] | None = None
 
     def hold(self, claims: Sequence[_Claim]) -> "asyncio.Future[StatusError]":
-        """Return a future of the error with which one of the claims loses its right."""
+        """Return a future that gets the error as soon as one of the claims is no longer valid."""
         lost: asyncio.Future[StatusError] = asyncio.get_running_loop().create_future()
         for claim in claims:
             self._open.setdefault(claim, set()).add(lost)
@@ -98,7 +98,7 @@ _keepers: dict[asyncio.AbstractEventLoop, _Keeper] = {}
 
 
 async def run_while_allowed(work: Coroutine[Any, Any, T], sender: Claim, *wants: Attributes) -> T:
-    """Return what ``work`` returns, and end it when its client may not have all that any more.
+    """Return what ``work`` returns; cancel it when its client loses one of the rights ``wants``.
 
     Raises:
         Unauthorized: the token is revoked or has expired, or its user was disabled.

@@ -47,8 +47,8 @@ HEADERS: Final = [
 class Message(msgspec.Struct, frozen=True, gc=False):
     """One message of a stream: ``id`` is a revision, ``data`` is one line.
 
-    ``id`` is 0 where more is told of the same revision: a client that lost its connection here
-    would go on behind what it was not told yet.
+    ``id`` is 0 if more messages of the same revision follow: a client that resumed from it would
+    miss those.
     """
 
     id: int
@@ -156,7 +156,7 @@ class Outlet:
         """Send text.
 
         Raises:
-            TooSlow: the client has not read what it was sent before for a while.
+            TooSlow: the client has read nothing for a while.
         """
         if self._connection is None or self._connection.reads:
             await self._body(text)

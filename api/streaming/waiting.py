@@ -1,4 +1,4 @@
-"""``GET .../pods/NAME?waitFor=CONDITION``: answer when that can be said of the pod.
+"""``GET .../pods/NAME?waitFor=CONDITION``: answer when the condition holds.
 
 ``PodScheduled``: the pod has been decided on. It has a node, or is known to fit nowhere, or not to
 be tried yet (its PodScheduled condition is there). That no profile of this service has the name of
@@ -230,9 +230,10 @@ async def created(
     wait_for: tuple[str, float],
     on_thread: OnThread,
 ) -> Answer:
-    """Return the answer to a POST of pods when all of them are what is waited for.
+    """Return the answer to a POST of pods once the condition holds for all, or the time is over.
 
-    Of pods that were not stored, and in forms that show no pods, it is what it was.
+    A pod that was not stored stays as the POST answered it. An answer in a form without pods, such
+    as a Table, is returned at once.
     """
     target = routes.of(scope).target
     status, headers, body = answer
@@ -272,7 +273,7 @@ async def created(
 
 
 def _value_in(headers: Headers, body: bytes) -> Manifest:
-    """Return what an answer holds, nothing of one in another form than JSON, YAML and protobuf."""
+    """Return the object or list in an answer; empty if it is not JSON, YAML or protobuf."""
     media_type = dict(headers).get(b"content-type", b"").decode()
     parser = next((one for one in _PARSERS if one.takes(media_type)), None)
     value = parser.read(body) if parser is not None else None

@@ -488,7 +488,7 @@ class Watch:
         """Send lines.
 
         Raises:
-            TooSlow: the client has not read what it was sent before for a while.
+            TooSlow: the client has read nothing for a while.
         """
         message = {"type": "http.response.body", "body": body, "more_body": True}
         if self._connection is None or self._connection.reads:

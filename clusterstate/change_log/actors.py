@@ -1,7 +1,7 @@
 """Numbers for actors: the change log refers to a row of the table ``actor``, not to a name.
 
-A process asks for a number once and remembers it for a while. The row says when somebody asked
-last; a row that nobody asked for in a long time belongs to no change that is kept, and goes
+A process asks for a number once and remembers it for a while. The row keeps the time of the last
+such question. If that is long ago, no kept change has the number, and the row is deleted
 (`actions.past.housekeeping`).
 
 Every statement that takes a revision begins with the gate (`clusterstate.change_log.changes`),
@@ -54,11 +54,11 @@ def number(actor: Actor) -> int:
 
 
 def _take(key: tuple[str, str]) -> int:
-    """Return the number of an actor's row, which is written, and committed, if need be.
+    """Return the number of an actor's row; write and commit the row first if there is none.
 
-    Inside a transaction that is done on a connection of its own: the lock on a new row would make
-    everybody wait who is the same actor, until that transaction ends, and one that is rolled back
-    would take back a number that this process remembers.
+    Inside a transaction this takes a connection of its own. Otherwise all writers of the same actor
+    would wait for the lock on the new row until the transaction ends, and a rollback would take
+    back a number that this process remembers.
     """
     if not connection.in_atomic_block:
         row = sql.fetch_one(_TAKE, key)

@@ -1,11 +1,10 @@
 """Blocks: changes of one kind, packed into two compressed columns; pure.
 
 A *block* holds changes of one kind that follow each other closely, sorted by object and revision.
-Its ``index`` has everything about the changes but the objects: who, when, what, which version was
-before, and what that one, of a pod, told of the fleet. Its ``body`` has, one behind the other, the
-versions that those changes ended, as they were given out. Versions of one object, and objects of
-one controller, differ in a few characters and lie beside each other, so they compress to a
-twentieth.
+Its ``index`` tells who changed what and when, at which revision the version before began and, for
+pods, what that version told of the fleet. Its ``body`` holds the versions that those changes ended,
+one after the other, as clients got them. Versions of one object, and objects of one controller,
+differ in a few characters and lie beside each other, so they compress to a twentieth.
 
 Whoever looks for an object decodes the index, and the body only if the object is in it.
 """
@@ -29,11 +28,11 @@ _encode = msgspec.msgpack.Encoder().encode
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """A change of an object.
 
-    ``at`` is in microseconds since the epoch, ``verb`` as in the change log. ``previous`` is the
-    revision at which the version began that this change ended, 0 where there was none, and ``body``
-    that version as JSON, ``None`` where there was none or where it is not known. ``node_name`` is a
-    pod's node after the change. ``cause`` is a UUID as text, or empty. ``glance`` is what that
-    version of a pod tells of the fleet, ``None`` where it is to be read for that.
+    ``at`` is in microseconds since the epoch, ``verb`` as in the change log. The change ended an
+    earlier version of the object, unless it created it: ``previous`` is the revision at which that
+    version began (0: none), and ``body`` the version as JSON (``None``: none, or not known).
+    ``glance`` is what that version of a pod tells of the fleet; ``None``: ``body`` has to be read
+    for it. ``node_name`` is a pod's node after the change. ``cause`` is a UUID as text, or empty.
     """
 
     revision: int
@@ -101,8 +100,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
     ``first_from`` is the lowest revision at which a version inside began, ``None`` where there are
     no versions inside; ``first_revision`` and ``last_revision`` are those of the changes.
-    ``marks`` has the ``mark_of`` each object, ``causes`` that of each pod that the scheduler made
-    room for.
+    ``marks`` holds a ``mark_of`` the key of each object, one after the other. ``causes`` holds the
+    same of the causes inside: pods that the scheduler made room for, plans, and approvals.
     """
 
     entries: int
@@ -188,9 +187,9 @@ class Index:
         return len(self._columns.revisions)
 
     def alive_at(self, revision: int, upto: int) -> list[int]:
-        """Return the places of the versions that were there at a revision, and whose bodies are.
+        """Return the places of the versions that held at a revision.
 
-        Only of changes up to the revision ``upto``.
+        Only those that ended at the revision ``upto`` or before.
         """
         columns, base = self._columns, self._columns.revision
         low, high = revision - base, upto - base
@@ -233,14 +232,14 @@ class Index:
         return self._columns.words[self._columns.node_names[place]]
 
     def may_be_on(self, place: int, node_name: str) -> bool:
-        """Return whether the version that ended may be of a pod on that node; empty: on none."""
+        """Return whether a pod may have been on a node before its change; empty: on no node."""
         glance = self.glance(place)
         if glance is not None:
             return glance.node_name == node_name
         return not node_name or self.node_name(place) == node_name
 
     def glance(self, place: int) -> Glance | None:
-        """Return what the version that a change ended tells of the fleet, if that is written."""
+        """Return the glance of the version that a change ended, ``None`` if none is stored."""
         columns = self._columns
         if not columns.uses or columns.uses[place] < 0:
             return None

@@ -83,7 +83,8 @@ BY_GATE = "(SELECT actor_id FROM gate), (SELECT cause FROM gate)"
 ATOMIC = """
     INSERT INTO atomic_span (revisions) SELECT int8range(min(revision), max(revision))
     FROM {source} HAVING count(*) > 1 AND {condition}"""
-"""A part of a statement that writes rows with revisions in ``source``, which are seen as one."""
+"""A part of a statement: lets readers see the changes with the revisions in ``source`` only
+together."""
 
 _ATOMIC_SINCE = f"""
     INSERT INTO atomic_span (revisions)
@@ -114,8 +115,8 @@ FROM (SELECT CASE WHEN pg_is_in_recovery() THEN NULL
       FROM (SELECT 1) one LEFT JOIN history h ON h.id = 1
       OFFSET 0) s
 """
-"""The watermark, the last number given out and the ceiling, for a statement that wants them among
-other things; the caller passes the last two to `lineage.reserve`. On a replica the last number is
+"""Reads the watermark, the last number given out and the ceiling; may be part of a statement that
+reads more. The caller passes the last two to `lineage.reserve`. On a replica the last number is
 NULL, since none is given out there."""
 
 _SETTLED = f"""
@@ -139,19 +140,19 @@ PODS_SINCE = (
     f"ARRAY(SELECT object_id FROM change WHERE kind = {KINDS['Pod'].code}"
     f" AND verb <> {DELETED} AND revision > %s::bigint)"
 )
-"""The ids of the pods that changed after a revision, as the statement's moment has it.
+"""The ids of the pods that changed after a revision, as the statement sees them.
 
-For a statement that reads pods by what an earlier statement found, and must not pass over one that
-changed between the two. With a watermark of before the first one, which is mostly a moment old, the
-log has few such changes, and they are found by index.
+One statement finds something out, and a second one reads pods by it. With this the second one also
+reads pods that changed between the two. The revision is a watermark that was read before the first
+statement, so the log has few such changes, and they are found by index.
 """
 
 committed = Signal()
 """Sent after a commit with ``revision`` (the highest of it), ``kinds`` (a set of kind names) and
 ``leaving`` (whether the objects were only removed, or began to end).
 
-Exactly the news a follower needs to look; what changed stands in the log. Receivers must not fail:
-what they raise is logged and swallowed, since the transaction is already durable.
+It tells a follower that there is something to read; what changed stands in the log. Receivers must
+not fail: what they raise is logged and swallowed, since the transaction is already durable.
 """
 
 
@@ -203,7 +204,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 class Placement(Change, frozen=True, gc=False):
     """A change of a node, of a namespace, or of a pod's node or nomination.
 
-    ``previous_nominated_node_name``: of a pod on no node, for which node it was nominated before.
+    ``previous_nominated_node_name``: the node for which a pod on no node was nominated before.
     """
 
     previous_nominated_node_name: str | None = None
@@ -236,8 +237,9 @@ STARTED = (
 def _read_statement(*, documents: bool, previous: bool, starts: bool) -> str:
     """Return the statement that reads changes.
 
-    ``documents``: some kinds' documents are read along; ``previous``: some kinds' earlier ones. A
-    join that finds nothing is set up all the same, which is a fifth of what a short answer costs.
+    ``documents``: some kinds' documents are read along; ``previous``: some kinds' earlier ones.
+    Without these the statement has no join for them: one that finds nothing still costs a fifth of
+    a short answer.
     """
     text, earlier = "NULL::text", "NULL::text"
     started = STARTED if starts else "NULL::timestamptz"
@@ -401,9 +403,9 @@ def keep_mark() -> bool:
 def window(cursor: int, mark: int, *, limit: int) -> int:
     """Return the end of a read: the ``limit``-th change after ``cursor``, or ``mark``.
 
-    Revisions are not dense: after a crash they go on above a block of a million, in a new history
-    above four thousand millions, and a follower that walked through such a gap in steps would never
-    arrive. Queries once where there may be more than ``limit`` changes.
+    Revisions have gaps: of up to a million after a crash, of four thousand millions before a new
+    history. A follower that went through such a gap by numbers would never arrive. Queries once if
+    there may be more than ``limit`` changes.
     """
     if mark - cursor <= limit:
         return mark
@@ -490,11 +492,12 @@ ORDER BY c.revision
 
 
 def read_placements(since: int, until: int, *, most: int) -> tuple[int, list[Placement]]:
-    """Return what happened to nodes, namespaces and pods on nodes, or to the class of a pod.
+    """Return the changes after ``since`` up to ``until``, and from which revision on that is all.
 
-    And which nominated pods were deleted, or are no longer nominated for the node of before.
-    Between two revisions, the second below the watermark, oldest first, the newest ``most`` of
-    them; before them the revision from which on that is all. Nodes have their texts. Queries once.
+    These are the changes of nodes and namespaces, of pods on nodes, of a pod's class, and of
+    nominated pods: deleted, being deleted, or no longer nominated for the same node. They come
+    oldest first; of more than ``most`` the newest ones. ``until`` lies below the watermark. Nodes
+    have their texts. Queries once.
     """
     codes = _codes(("Node", "Namespace"))
     rows = sql.fetch(_PLACEMENTS, (since, until, sql.Int4s(codes), most))
@@ -514,7 +517,7 @@ def _change(row: tuple[Any, ...]) -> Change:
 
 
 def advance_admission_epoch() -> None:
-    """Raise the number by which processes see that the objects of admission changed. Queries."""
+    """Advance the epoch, by which processes notice that objects of admission changed. Queries."""
     # To the disk at once: a crash must not give a number that others remember out again, with
     # other rules under it. No follower can read the number before this statement has ended.
     sql.run(

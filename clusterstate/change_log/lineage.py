@@ -44,7 +44,7 @@ GAP = 1 << 32
 """How far a new history starts above the old one: more than both could give out side by side."""
 
 OPEN = "revisions_are_open()"
-"""Whether numbers may be given out; not since the last crash, unless ``establish`` ran."""
+"""SQL: whether numbers may be given out. After a crash they may not until ``establish`` has run."""
 
 # A crash keeps the identifier and the time line; a promotion begins a new time line; initdb and
 # pg_upgrade make a new identifier; CREATE DATABASE ... TEMPLATE copies all but the database's oid.
@@ -205,7 +205,7 @@ def require(revision: int) -> None:
 
 
 def require_reached(revision: int, *, exact: bool = True) -> None:
-    """Check that a read can be answered with a state that is not older. Queries once.
+    """Check that the database has reached ``revision``, so that a read is as new. Queries once.
 
     Rule: ``NewTooLargeResourceVersionError``, apiserver ``storage/errors.go``, v1.36: clients that
     are told so read again without a revision.

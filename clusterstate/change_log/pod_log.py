@@ -54,9 +54,9 @@ class PodChanges(msgspec.Struct, frozen=True):
 
     ``revisions``, ``ids``, ``classes``: int64. ``gone`` (deleted or finished), ``terminating``,
     ``pending`` (by phase), ``added`` and ``placed`` (on a node): bool. ``at``, ``started``:
-    float64, seconds since the epoch, ``started`` NaN when unknown: as the pod's status says now, or
-    else since when it is bound. ``node_names``: empty where the
-    pod is on none. ``nominated``: empty where room is made on no node.
+    float64, seconds since the epoch. ``started`` is the pod's start as its status says now, else
+    when it was bound, else NaN. ``node_names``: empty if the pod is on none. ``nominated``: empty
+    if room is made on no node.
     """
 
     revisions: npt.NDArray[np.int64]
@@ -77,7 +77,7 @@ class PodChanges(msgspec.Struct, frozen=True):
         return len(self.ids)
 
     def part(self, first: int, end: int) -> "PodChanges":
-        """Return some of them that follow each other."""
+        """Return the changes from place ``first`` up to, and without, ``end``."""
         if first == 0 and end == len(self):
             return self
         return PodChanges(
@@ -131,11 +131,11 @@ class News(msgspec.Struct, frozen=True):
     def in_order(
         self, keeps_its_place: Callable[[Change], bool]
     ) -> Iterator[PodChanges | list[Change]]:
-        """Return stretches of changes of pods and, after each, the changes of other kinds in it.
+        """Yield stretches of pods' changes, each followed by the other kinds' changes within it.
 
-        One that ``keeps_its_place`` ends a stretch and comes after it, alone; it is asked when what
-        came before was taken. Of several others about one object in a stretch the last one comes,
-        as it states all that the object is then.
+        A change for which ``keeps_its_place`` is True ends a stretch, and is yielded alone after
+        it; the function is called when the stretches before were consumed. All other changes of one
+        object in a stretch are yielded as one, the last: it states all that the object is then.
         """
         first = 0
         others: dict[tuple[str, str, str], Change] = {}
@@ -161,9 +161,10 @@ class News(msgspec.Struct, frozen=True):
 
 
 def read_since(cursor: int, *, mark: int, others: Collection[str], limit: int) -> News:
-    """Return the changes after ``cursor`` up to ``mark``, a watermark: pods, and ``others`` whole.
+    """Return the changes after ``cursor`` up to ``mark``, a watermark.
 
-    At most about ``limit`` of pods. Queries twice.
+    Those of pods are columns, at most ``limit`` of them; those of the kinds ``others`` have their
+    documents. Queries twice.
 
     Raises:
         Expired: changes after ``cursor`` were trimmed already.

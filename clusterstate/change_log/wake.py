@@ -1,18 +1,18 @@
 """Wake-ups through Redis: lossy hints that something was committed.
 
-After each commit ``announce`` publishes the revision on two channels: ``CHANGES`` for the watch
-tailers of the web processes, the scheduler's (`shards.channel`) for the scheduling loop, on
-``TIMERS`` for the timer loop when the commit could start timers, and on ``WORKLOADS`` for the
-workload controllers when it wrote a Deployment or its like. A wake-up may be lost at any
-point: Redis down, frozen or wiped, a loop killed between subscribing and reading. Each loop that
-waits also looks at the database after a while, so a lost wake-up costs latency and nothing else;
-that is why failures here are logged and swallowed.
+After each commit ``announce`` publishes the revision on the channel ``CHANGES``, for the watches of
+the web processes, and on the scheduler's (`shards.channel`). It also publishes on ``TIMERS`` if the
+commit could start eviction timers, and on ``WORKLOADS``, for the workload controllers, if it wrote
+a Deployment or its like. A wake-up may be lost at any point: Redis down, frozen or wiped, a loop
+killed between subscribing and reading. Each loop that waits also looks at the database after a
+while, so a lost wake-up costs latency and nothing else; that is why failures here are logged and
+swallowed.
 
 A pod that comes or changes is announced at once. Other news (nodes, namespaces, services, pods that
 leave) change where pods may go: while much of that comes, a process leaves ``GATHER_SECONDS``,
 ``TIMERS_GATHER_SECONDS`` or ``WORKLOADS_GATHER_SECONDS`` between two wake-ups of a loop for it.
-Each look of a loop costs up to a dozen statements, which were a third of what a node costs that is
-created among many.
+Each look of a loop costs up to a dozen statements; without the pause these were a third of the cost
+of creating many nodes.
 
 No caller ever waits for Redis. A thread publishes, and sends the Celery tasks that are hints too;
 another makes the connection of a subscription and asks Redis every few seconds whether it still
@@ -328,8 +328,8 @@ class Subscription:
     def wait(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for a message; swallow all that are there; True if there was one.
 
-        A lost connection, and a new one, is answered with True once, so that the caller looks for
-        itself. While Redis does not answer nothing is waited for longer than ``POLL_SECONDS``.
+        Returns True once after a connection was lost, and once after it was made again, so that
+        the caller looks for itself. While Redis does not answer, waits at most ``POLL_SECONDS``.
         """
         seconds = max(0.0, seconds)
         if self._connected.is_set():
