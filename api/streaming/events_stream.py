@@ -173,7 +173,7 @@ class Teller:
         return self._selected(event)
 
     def _is_wanted(self, notice: Notice) -> bool:
-        """Return whether a notice about a plan or brake is wanted; it has no namespace or labels."""
+        """Return whether a notice about a plan or brake matches; it has no namespace or labels."""
         filters = self._filters
         if filters.namespace or filters.node or not filters.selector.everything:
             return False

@@ -67,7 +67,7 @@ class Brake(msgspec.Struct, frozen=True):
     approved_at: datetime | None
     until: datetime | None
     approval: int | None
-    """Number of the row that says so in the long run (`objects.values.causes`)."""
+    """The number of the row that keeps the approval (`objects.values.causes`)."""
 
     @property
     def key(self) -> str:
@@ -143,11 +143,11 @@ ORDER BY 2
 
 
 def shares(now: datetime, *, least: int) -> list[Share]:
-    """Return zones, namespaces and owners of which ``least`` pods or more leave within a minute.
+    """Return the zones, namespaces and owners that lose ``least`` pods or more.
 
-    Pods that leave for a taint, that are due, and those that were evicted, or whose eviction was
-    asked for, in the last minute.
-    Owners only where they are limited. Queries once or twice, all pods.
+    A pod counts if it is being evicted, if its timer is due within ``COUNTED_FOR``, or if its
+    eviction was asked for within that time before ``now``. Owners only where they are limited.
+    Queries once or twice; looks at all pods.
     """
     window = (now + COUNTED_FOR, now - COUNTED_FOR)
     found = [Share(*row) for row in sql.fetch(_SHARES, (*window, least))]
@@ -176,9 +176,9 @@ _ONE: Final = {
 
 
 def others_leaving(scope: str, name: str, now: datetime) -> tuple[int, int]:
-    """Return how many pods of a scope leave without a request for it, and how many it has.
+    """Return how many pods of a scope leave although nobody asked for it, and how many it has.
 
-    Queries once, the pods of the scope.
+    Queries once; looks at the pods of the scope.
     """
     names = (name,) * (3 if scope == OWNER else 2)
     row = sql.fetch_one(_ONE[scope], (now + COUNTED_FOR, now - COUNTED_FOR, *names))

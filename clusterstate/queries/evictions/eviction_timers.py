@@ -66,7 +66,7 @@ def waiting_timers(
     limit: int = 500,
     held: HeldBack = NOTHING,
 ) -> list[Timer]:
-    """Return timers by due time: all, of a namespace, a pod, a node, a zone or an owner's.
+    """Return timers by due time: all, or those of one namespace, pod, node, zone or owner.
 
     An ``owner`` is as brakes name it. Queries once.
 

@@ -65,13 +65,14 @@ UNION ALL
 SELECT NULL, trimmed_revision, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM history WHERE id = 1
 """
-"""What unfinished pods asked of each node, by extended resources; those that waited, on the node
-named by nothing, by the end of their PodScheduled condition, which is JSON with sorted members; and
-where the log begins.
+"""Sums of what unfinished pods requested, by node and extended resources; and where the log begins.
 
-A pod has one version at a revision: its row, or what the one change ended that names it as before.
-The change of a pod that went away has the time at which the pod was to end, if there was one. The
-database searches texts instead of reading JSON, since it fails at an escaped NUL.
+Pods that waited have an empty node name. They are grouped by the end of their PodScheduled
+condition, from its message on: the condition is JSON with sorted members.
+
+A pod has one version at a revision: its row, or the version before a later change. A change that
+deleted a pod has the pod's deletion time, if there was one. The database searches texts instead of
+reading JSON, since it fails at an escaped NUL.
 """
 
 
@@ -158,8 +159,8 @@ class _Sums:
     def take(self, index: Index, places: list[int]) -> list[int]:
         """Add up pod versions by a block's index; return the places of those to read in full.
 
-        The same as to ``_see`` each of them: those of pods on a node that asked for nothing but
-        what every pod asks for, which are most, are added up here.
+        It has the effect of ``_see`` for each. Most are versions of pods on a node that are not
+        being deleted and request no extended resources: these are added up here, which is faster.
         """
         lacking: list[int] = []
         amounts: dict[int, tuple[int, ...]] = {}
@@ -185,7 +186,7 @@ class _Sums:
         return lacking
 
     def _see(self, name: str, text: str, key: tuple[str, str]) -> None:
-        """Add a pod by its glance; ``key`` is its own, of which one on a node has no need."""
+        """Add a pod by its glance; ``key``: its namespace and name, which a waiting pod needs."""
         if not text:
             return
         if not name:
@@ -205,7 +206,7 @@ class _Sums:
         return use
 
     def _plain_of(self, text: str) -> tuple[int, ...]:
-        """Return what a pod on a node asked for, if that and where it was is all there is."""
+        """Return what a pod on a node requested; ``_NOTHING`` if its glance tells more."""
         if not text:
             return _NOTHING
         leaving, plain, more = self._use(text)
@@ -249,7 +250,7 @@ class _Sums:
 
 
 def _group(key: str, pods: int, condition: str | None, since: str | None) -> WaitingGroup:
-    """Return pods whose PodScheduled condition ends alike; all of it, where it has no message."""
+    """Return a group of waiting pods; ``condition``: the common end of their condition as JSON."""
     words, moment = "", None
     if condition:
         text = f"{{{condition}" if condition.startswith(_WORDS) else condition

@@ -1,4 +1,4 @@
-"""When a namespace that is there began: what was before belongs to a former one of its name."""
+"""When a namespace was created: what happened before belongs to an earlier one of its name."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -53,7 +53,8 @@ memory.when_replaced(forget)
 def beginning(namespace: str) -> Beginning | None:
     """Return when a namespace began, ``None`` where there is none.
 
-    Queries once, and when it is asked for the first time twice more, or by what is packed.
+    Queries once; for a namespace that it has not answered about yet, up to twice more, and once for
+    each block of packed changes that it reads.
     """
     row = sql.fetch_one(_PRESENT, (namespace,))
     if row is None:

@@ -15,10 +15,10 @@ _LEAST: Final = 3
 
 
 def pods_like(part: str, *, namespace: str = "", limit: int) -> list[tuple[str, str]]:
-    """Return namespace and name of pods whose name begins with a text, the exact name first.
+    """Return namespace and name of pods whose name begins with ``part``, the exact name first.
 
-    Where none does, of those that have it anywhere. Queries once, by index; where none begins with
-    it once more, which looks at all pods, and not for texts of less than three letters.
+    If there is none, return the pods with ``part`` anywhere in their name; for this it must have
+    three letters. Queries once, by index; then once more, through all pods.
     """
     rows = sql.fetch(
         "SELECT namespace, name FROM pod WHERE name >= %s AND name < %s"
@@ -38,7 +38,7 @@ def pods_like(part: str, *, namespace: str = "", limit: int) -> list[tuple[str, 
 def deleted_pods(name: str, *, namespace: str = "", limit: int) -> list[tuple[str, str]]:
     """Return namespace and name of deleted pods with exactly this name, by namespace.
 
-    As far back as the change log is not packed. Queries once, by the index of deletions.
+    Only those whose deletion still stands in the log. Queries once, by the index of deletions.
     """
     rows = sql.fetch(
         "SELECT DISTINCT namespace FROM change WHERE kind = %s AND verb = 3 AND name = %s"

@@ -31,7 +31,7 @@ _OF_EACH: Final = 16 << 10
 may be any number, and most are empty for most kinds."""
 _UNUSED_SECONDS: Final = 60.0
 _MOST_REVISIONS: Final = 4
-"""So many revisions for each object are looked through at most; more cost as much as the rows."""
+"""At most so many changes for each object of a list are read: more cost as much as its rows."""
 
 Entry = tuple[str, str, bytes]
 """Namespace, name, and the object as JSON."""

@@ -167,17 +167,16 @@ def list_page(
 ) -> Page:
     """Return objects ordered by namespace and name, as of one revision. Queries two to four times.
 
-    ``exact`` is that revision, or the next at which no atomic change is there in part; without it,
-    it is the present one. ``at`` is one that was found for
-    a moment of the past (`past.revision_at`), also of another history.
+    ``exact`` is that revision, or the next one if an atomic change is only half there; without it,
+    the list is of the present. ``at`` is a revision that was found for a moment of the past
+    (`past.revision_at`), also one of another history.
 
-    An empty ``namespace`` means all; ``part`` is in the name of those that are returned, and is for
-    kinds other than events. Without ``limit`` everything comes at once. A token goes on
-    where its page ended, in the state of the first page. ``acknowledged``: for a client, who
-    expects to find the writes that were answered to it; waits about a second at most for
-    transactions that are open meanwhile (`changes.settled`), and answers without it then. ``now``,
-    in seconds since the epoch, lets tokens grow too old after ``CONTINUE_SECONDS``; without it they
-    last as long as their state is kept.
+    An empty ``namespace`` means all. ``part``: only objects whose names contain it; not for events.
+    Without ``limit`` everything comes at once. A token continues where its page ended, in the state
+    of the first page. ``acknowledged``: the list has every write that any client was answered
+    before. For that it waits about a second at most for open transactions (`changes.settled`), and
+    then does without. ``now``, in seconds since the epoch: tokens are too old after
+    ``CONTINUE_SECONDS``; without it they last as long as their state is kept.
 
     Raises:
         BadRequest: a selector or the token does not parse, or a field is not selectable.
@@ -496,7 +495,9 @@ def _list_objects(listing: _Listing, *, keeps: bool = False) -> Page:
 def _packed(
     listing: _Listing, log: int, matches: Callable[[bytes], bool]
 ) -> list[tuple[str, str, bytes]]:
-    """Return what was there at the list's revision and ended before the log begins, at ``log``.
+    """Return the versions that held at the list's revision and ended before the log begins.
+
+    ``log``: the revision at which it begins.
 
     Raises:
         Expired: that is not known.

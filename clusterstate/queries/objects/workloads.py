@@ -64,10 +64,11 @@ def objects_saying(kind: str, text: str) -> list[bytes]:
 
 
 def namespaces_of_pods_of(kind: str, cursor: int | None, mark: int) -> set[str]:
-    """Return the namespaces in which workloads of a kind changed, or may have, and left pods.
+    """Return the namespaces in which pods may have lost their owner, a workload of this kind.
 
-    Those that the log names between two revisions; without a cursor those with scheduling classes
-    of such pods. Queries once or twice.
+    These are the namespaces in which such workloads changed between two revisions. Without a
+    cursor, or if the log does not reach back so far, all with scheduling classes of such pods.
+    Queries once or twice.
     """
     found = None if cursor is None else changed_namespaces(cursor, mark, (kind,))
     if found is not None:
@@ -204,9 +205,9 @@ def documents_with_addresses(ids: Collection[int]) -> dict[int, str | None]:
 
 
 def labels_of_classes_in(namespace: str) -> tuple[int, dict[int, str]]:
-    """Return a mark, and labels as JSON, by class, of the classes that a namespace's pods have.
+    """Return the watermark, and the labels (JSON) of a namespace's scheduling classes, by id.
 
-    Queries twice.
+    The watermark is read first. Queries twice.
     """
     mark = changes.watermark()
     rows = sql.fetch(

@@ -58,7 +58,7 @@ _NEXT: Final = "SELECT revision FROM change WHERE revision > %s::bigint ORDER BY
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """How far back is known: after ``since``, of which what is after ``log`` stands in the log.
+    """How far back the past is known: after ``since``; what came after ``log`` stands in the log.
 
     ``since_at`` is the moment of ``since``, ``None`` where only the log reaches back.
     """
@@ -274,8 +274,8 @@ Take = Callable[[Index, list[int]], list[int]]
 def bodies_at(kind: Kind, revision: int, upto: int, take: Take) -> Iterator[tuple[str, str, bytes]]:
     """Yield what ``versions_at`` returns, in no order. Queries as often.
 
-    ``take`` is given each index with the places of its versions, and returns those that are to be
-    yielded: it may have read all that it needs.
+    ``take`` gets the index of each block with the places of its versions, and returns those whose
+    bodies are to be yielded: for the others the index may be enough.
 
     Raises:
         Expired: one of them is not known.
@@ -328,11 +328,11 @@ _PRESENT: Final = """
     UNION ALL
     SELECT 2, NULL, trimmed_revision, {none} FROM history WHERE id = 1
 """
-"""An object as it is, if it was so at the revision, else the version of that time that the log has.
+"""Reads an object's row if its version held at the revision already, else that version in the log.
 
 The version of then belongs to the first object of that name that was deleted later, or else to the
-one that is there, and each change names the revision before it: so the log is read along this one
-object, by its key, whatever else happened.
+present one. Each change names the revision before it: so only this object's changes are read, by
+key, from the latest back.
 """
 _NO_OVERLAY: Final = "NULL::text, NULL::timestamptz, NULL::text, NULL::tstzrange"
 
@@ -351,7 +351,7 @@ def _present(kind_name: str) -> str:
 def find_at(kind: Kind, namespace: str, name: str, revision: int) -> bytes | None:
     """Return an object as it was at a revision, ``None`` if there was none. Queries up to 5 times.
 
-    A pod comes without its eviction to come, as in a list.
+    A pod comes without the condition of an eviction to come, as in a list.
 
     Raises:
         Expired: that is not known, or the kind has no past.
@@ -391,9 +391,9 @@ _CHANGES_OF: Final = """
 
 
 def changes_of(kind: Kind, namespace: str, name: str, before: int) -> Iterator[Entry]:
-    """Yield the changes of an object that are packed, before a revision, the newest first.
+    """Yield an object's packed changes before a revision, with the versions that they ended.
 
-    With the versions that they ended. Queries once, and once for each block that is looked into.
+    The newest comes first. Queries once, and once for each block that is read.
     """
     key = key_of(namespace, name)
     rows = sql.fetch(_CHANGES_OF, (kind.code, before, key, key, mark_of(key)))
@@ -433,9 +433,9 @@ def caused_by(kind: Kind, cause: str, after: int, until: int) -> list[Entry]:
 
 
 def revision_before(moment: datetime) -> tuple[int, datetime]:
-    """Return the last revision before a moment, and when what is kept of the log begins.
+    """Return the last revision before a moment, and the time at which the kept log begins.
 
-    Where the log does not reach back so far, that of its beginning. Queries once; looks through the
+    If the log begins later, the revision is that of its beginning. Queries once; looks through the
     log, which takes a second for some millions of changes.
     """
     row = sql.fetch_one(

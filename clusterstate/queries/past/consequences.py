@@ -92,7 +92,7 @@ def _controller(step: TrailEntry) -> str:
 def _looked_at(
     controller: str, kind: Kind, namespace: str, name: str, revision: int
 ) -> _Subject | None:
-    """Return the object because of which a controller changed another one with a revision.
+    """Return the object that made a controller make the change with this revision.
 
     Raises:
         Expired: what was changed is not known any more.

@@ -47,7 +47,7 @@ class Victim(msgspec.Struct, frozen=True):
 
 
 class Preemptor(msgspec.Struct, frozen=True):
-    """The pod that room was made for, and the id of the decision to; 0 where it is not kept."""
+    """The pod that room was made for, and the id of the decision to do so; 0: it is not kept."""
 
     namespace: str
     name: str
@@ -175,7 +175,10 @@ _GONE_FOR: Final = f"""
 
 
 def wanted_by(cause: str) -> Provenance | None:
-    """Return what the cause of a change is, if it is a plan or an approval. Queries once then."""
+    """Return the plan or approval that a change's ``cause`` stands for, ``None`` for other causes.
+
+    Queries once, but not for other causes.
+    """
     if not causes.is_own(cause):
         return None
     uid = uuid.UUID(cause)

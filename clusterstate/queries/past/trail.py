@@ -37,8 +37,8 @@ class TrailEntry(msgspec.Struct, frozen=True):
 
     ``request`` is the audit id of the request that asked for it. ``for_pod`` is the uid of the pod
     that the scheduler made room for. ``fields`` are the paths that differ, two names deep. Of pods:
-    ``node`` is the node that this change put it on, ``decision`` the id of the decision to;
-    ``is_eviction`` says that with this change a taint sends it away.
+    ``node`` is the node that this change put it on, ``decision`` the id of that decision;
+    ``is_eviction``: by this change a taint evicts it.
     """
 
     revision: int
@@ -219,7 +219,7 @@ def _packed_step(entry: Entry, after: bytes | None) -> TrailEntry:
 def _start(kind: Kind, namespace: str, name: str, until: int | None) -> int:
     """Return the revision of the newest change of an object, 0 where the log has none.
 
-    ``until``: of the changes up to that one; where the log has none of these, that itself.
+    ``until``: only of the changes up to this revision; if the log has none of these, ``until``.
     """
     key = (namespace, name) if kind.namespaced else (name,)
     space = namespace if kind.namespaced else ""

@@ -36,8 +36,8 @@ def signing_keys() -> list[SigningKey]:
 def token_user(digest: bytes, *, now: datetime) -> TokenUser | None:
     """Return the user of the token with this SHA-256; ``None`` if unknown, expired or locked.
 
-    A token that names groups belongs to these alone; one that names none belongs to those of its
-    user in the admin, but for those called ``system:...``. Queries once.
+    The user has the groups that the token names; if it names none, those that the admin gives the
+    user, without any called ``system:...``. Queries once.
     """
     row = sql.fetch_one(
         """

@@ -103,7 +103,7 @@ def _compose_now(
     eviction: Range[datetime] | None,
     timer: tuple[Any, ...] | None,
 ) -> bytes:
-    """Return a pod as it is now: with its eviction to come, which is no part of its version.
+    """Return a pod as it is now, with the condition of an eviction to come.
 
     Lists and watches are exact as of a revision and leave it out: a timer that is set or moved
     changes no pod, so that no watch could report it.
@@ -309,7 +309,7 @@ _TOGETHER: Final = f"""
 
 
 def leaving_together(pod_ids: Collection[int]) -> list[GroupToDisrupt]:
-    """Return the groups of those of these pods that run, if they leave together. Queries once."""
+    """Return the groups of those pods that run, if a group's pods leave together. Queries once."""
     return [
         GroupToDisrupt(
             namespace=namespace, name=name, uid=uid,
@@ -339,9 +339,10 @@ _GROUP_OF_POD: Final = f"""
 
 
 def group_of_pod(pod_id: int) -> tuple[int, bool, list[int]] | None:
-    """Return of a pod's PodGroup its minCount, whether it leaves together, and its running pods.
+    """Return the minCount of a pod's PodGroup, whether its pods leave together, and their ids.
 
-    These by id. ``None``: the pod is of no group that is there, or none of it runs. Queries once.
+    The ids are those of running pods. ``None``: the pod has no group, the group does not exist, or
+    none of its pods runs. Queries once.
     """
     row = sql.fetch_one(_GROUP_OF_POD, (pod_id,))
     return None if row is None else (row[0], row[1], row[2])
@@ -368,7 +369,7 @@ def pod_manifests(ids: Sequence[int]) -> dict[int, bytes]:
 
 
 def node_of_pod(namespace: str, name: str) -> str | None:
-    """Return the node that a pod is bound to, empty where to none; ``None``: no such pod.
+    """Return the node that a pod is bound to (empty: none); ``None``: there is no such pod.
 
     Queries once.
     """

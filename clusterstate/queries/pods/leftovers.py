@@ -12,7 +12,7 @@ from clusterstate.queries.pods.stays import BOUND_AT
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 POD_GC: Final = "pod-gc"
-"""The follower that collects them; what it has set aside is not among what it finds."""
+"""The follower that collects them; the queries leave out pods that it has set aside."""
 
 _NOT_ASIDE = f"""NOT EXISTS (SELECT 1 FROM set_aside s WHERE s.follower = '{POD_GC}'
     AND s.kind = 'Pod' AND s.object_id = p.id AND s.revision = p.revision)"""

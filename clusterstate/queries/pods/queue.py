@@ -69,9 +69,10 @@ def refused_counts() -> list[PluginRefusals]:
 
 
 def oldest_untried(schedulers: Sequence[str]) -> datetime | None:
-    """Return since when the oldest pod waits that none of the schedulers tried yet. Queries once.
+    """Return since when pods that name these schedulers wait and were never tried: the earliest.
 
-    ``None``: all were tried. A refusal counts from when it is written.
+    ``None``: all were tried. A pod that is refused counts as tried from when that is written.
+    Queries once.
     """
     row = sql.fetch_one(
         "SELECT min(q.since) FROM pending_pod q JOIN pod p ON p.id = q.pod_id"
@@ -92,9 +93,10 @@ class UnclaimedPod(msgspec.Struct, frozen=True):
 
 
 def unclaimed(profiles: Sequence[str], *, since: datetime, limit: int) -> list[UnclaimedPod]:
-    """Return pods that wait since before a moment for a scheduler of none of these names.
+    """Return pods that have waited since before a moment for a scheduler with another name.
 
-    Those alone that have no condition yet. Queries once; looks at all pods that were not tried.
+    Only those without a PodScheduled condition. Queries once; looks at all pods that were not
+    tried.
     """
     rows = sql.fetch(
         "SELECT q.pod_id, p.scheduler_name, q.early, q.not_before"

@@ -67,9 +67,9 @@ def stays_of(pod_ids: Sequence[int]) -> list[Stay]:
 def executing_places(
     *, node_names: Sequence[str] | None = None, pod_ids: Sequence[int] | None = None
 ) -> list[ClassOnNode]:
-    """Return where live pods are whose class has terms that hold during execution (R3).
+    """Return the places of live pods whose class has terms that hold during execution (R3).
 
-    On all nodes, on some, or of some pods. Queries once; other classes are not looked at.
+    On all nodes, on some nodes, or of some pods only. Queries once; looks at no other classes.
     """
     where, parameters = "", list[Any]()
     if node_names is not None:

@@ -8,7 +8,7 @@ from clusterstate.database import sql
 NODE_LEASES: Final = "kube-node-lease"
 
 POD_DELETION: Final = "pod-deletion"
-"""The follower that ends deletions; what it has set aside is not among what it finds."""
+"""The follower that ends deletions; the queries leave out pods that it has set aside."""
 
 WITH_AGENT = f"""
 SELECT l.name FROM lease l WHERE l.namespace = '{NODE_LEASES}'

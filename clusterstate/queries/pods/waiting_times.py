@@ -74,15 +74,15 @@ count(*) FILTER (WHERE w.seconds > %s::float)
 
 
 def waiting_now(by: str, *, now: datetime, goal: timedelta, namespace: str = "") -> list[Times]:
-    """Return how long pods have waited that wait now, those of the most pods first.
+    """Return the waiting times of the pods that wait now, in groups, the largest group first.
 
-    By ``reason`` a pod counts for each plugin that refused it last, and for the empty text where
-    none did. Queries once; looks at all that wait.
+    With ``by="reason"`` a pod is in the group of each plugin that refused it last, or in that of
+    the empty text if none did. Queries once; looks at all that wait.
 
     Args:
-        by: one of ``DIMENSIONS``.
-        now: the time to which it is counted.
-        goal: what is longer is over the goal.
+        by: what the pods of a group have in common, one of ``DIMENSIONS``.
+        now: the end of the waiting times.
+        goal: a longer wait is over the goal.
         namespace: only its pods; empty for all.
     """
     column = _WAITING_BY[by]
@@ -105,10 +105,10 @@ def waiting_now(by: str, *, now: datetime, goal: timedelta, namespace: str = "")
 def waited(
     by: str, *, now: datetime, past: timedelta, goal: timedelta, namespace: str = ""
 ) -> list[Times] | None:
-    """Return how long the pods waited that were placed within ``past``, the most pods first.
+    """Return the waiting times of the pods placed within ``past``, in groups, the largest first.
 
-    From when they were created until they were bound. ``None``: ``by`` is not known of them.
-    Queries once; looks at all pods. Arguments as of ``waiting_now``.
+    A pod waited from its creation until it was bound. ``None``: pods cannot be grouped so once they
+    are placed. Queries once; looks at all pods. For the arguments see ``waiting_now``.
     """
     column = _PLACED_BY.get(by)
     if column is None:

@@ -101,9 +101,9 @@ _NEXT: Final = """
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """What a search chooses by, with the pods that its words mean; see ``choose``.
+    """A search, with the ids of the pods that it is about (``choose``).
 
-    ``pods`` are their ids, ``None`` where any pod may be meant.
+    ``pods``: ``None`` if it may be about any pod.
     """
 
     filters: Search
@@ -127,7 +127,7 @@ def choose(filters: Search) -> Chosen:
 
 
 def search(filters: Search | Chosen, *, limit: int, before: int = 0) -> Page:
-    """Return decisions, and the id to go on before. Queries twice, once ``choose`` did.
+    """Return decisions, and the id to go on before. Queries twice, besides what ``choose`` does.
 
     Looks at ``STRETCH`` decisions, so a page may have fewer than ``limit``, or none, and yet not be
     the last one.

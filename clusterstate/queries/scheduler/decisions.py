@@ -15,13 +15,13 @@ from clusterstate.objects.values.errors import Expired
 from clusterstate.objects.values.pod import DEFAULT_SCHEDULER
 
 _LATEST = timedelta(minutes=20)
-"""How long before a decision others may have been made whose pods were still being bound.
+"""Pods of decisions at most this much earlier may still have been waiting for their binding.
 
 Permit plugins may hold a pod for 15 minutes."""
 
 
 _UNWRITTEN = timedelta(seconds=5)
-"""How long before a decision others may have been made whose nominations were being written."""
+"""Nominations of decisions at most this much earlier may not have been written yet."""
 _MOST_BEFORE = 50_000
 """More decisions than the scheduler ever has between deciding and binding."""
 
@@ -56,7 +56,7 @@ class DecisionRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """Which decision it was: of which scheduler, in which of its lives, and which one of that."""
+    """A decision's place in order: the scheduler, its life (epoch), and the number within that."""
 
     scheduler: int
     epoch: int
@@ -302,7 +302,7 @@ class AdmissionRules(msgspec.Struct, frozen=True):
 
 
 def admission_rules() -> AdmissionRules:
-    """Return what of the latest configuration concerns admission. Queries once."""
+    """Return the parts of the latest configuration that concern admission. Queries once."""
     row = sql.fetch_one(
         "SELECT document::json ->> 'compatibility',"
         " ARRAY(SELECT coalesce(nullif(p ->> 'schedulerName', ''), %s)"
@@ -341,7 +341,7 @@ def configuration_at(moment: datetime) -> StoredConfiguration | None:
     Queries twice.
 
     Raises:
-        Expired: another one may have been, which was dropped.
+        Expired: the one in force then may have been dropped.
     """
     row = sql.fetch_one(
         f"{_CONFIGURATION} WHERE at <= %s::timestamptz ORDER BY revision DESC LIMIT 1", (moment,)

@@ -19,7 +19,7 @@ PLACES: Final = "stowage-places"
 """The namespace of the placeholders that hold the places of pods which move."""
 _HOUR: Final = timedelta(hours=1)
 PREVIEW: Final = "preview-"
-"""How the names of plans begin that a preview made: no person asked to keep these."""
+"""The prefix of names of plans that previews made; nobody asked to keep these."""
 PLANNED, RUNNING, PAUSED = "Planned", "Running", "Paused"
 CANCELLED, DONE, FAILED = "Cancelled", "Done", "Failed"
 HEAD: Final = ("revision", "at", "summary", "warnings")
@@ -122,7 +122,7 @@ def full_until(plan_id: int, most: int, *, now: datetime) -> datetime | None:
 
 
 def is_there(namespace: str, name: str, uid: str) -> bool:
-    """Return whether a pod is the one of this uid, not another one of its name. Queries once."""
+    """Return whether the pod of this name still has this uid. Queries once."""
     row = sql.fetch_one(
         "SELECT uid::text FROM pod WHERE namespace = %s AND name = %s", (namespace, name)
     )
@@ -145,8 +145,8 @@ def budget_revisions(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], i
 def latest_plans(*, limit: int) -> list[StoredPlan]:
     """Return plans, the latest first, without their steps and with the heads of their outcomes.
 
-    Previews that nobody applied are left out.
-    Queries once more for each plan: an outcome may be tens of megabytes, and is held alone.
+    Previews that nobody applied are left out. Queries once more for each plan: an outcome may be
+    tens of megabytes, so that only one is in memory at a time.
     """
     columns = COLUMNS.replace("outcome", "'{}'").replace("steps", "'[]'")
     rows = sql.fetch(

@@ -14,13 +14,11 @@ def reach() -> int:
 
 
 def reaching_classes(known: Collection[int] = ()) -> tuple[int, list[tuple[int, str]]]:
-    """Return that number and the classes, some of which only look as if they had such rules.
+    """Return that number, and the classes: each one's id and reduced Pod manifest as JSON.
 
-    Of each class its id and its reduced Pod manifest as JSON; without those whose ids are
-    ``known``. A class that is deleted is not told of.
-
-    Waits for everybody who stores such a class now: they hold the placement lock, shared. Queries
-    twice in one transaction.
+    Some of these only look as if they had such rules. Classes whose ids are ``known`` and deleted
+    ones are left out. Waits for all who are storing such a class: they hold the placement lock,
+    shared. Queries twice in one transaction.
     """
     with transaction.atomic():
         sql.run(f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})")

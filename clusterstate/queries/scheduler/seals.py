@@ -95,7 +95,7 @@ class Seal(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """What the rows of some decisions come to, now; ``last_id`` is ``None`` where there is none."""
+    """A summary of some decisions' rows as they are now; ``last_id``: ``None`` if there is none."""
 
     decisions: int
     last_id: int | None
@@ -114,13 +114,13 @@ def ends() -> Ends:
 
 
 def left_behind(seal: int, before: datetime) -> tuple[bool, bool]:
-    """Return whether a seal up to one, and a decision made before a moment, are there."""
+    """Return whether a seal up to this one exists, and whether a decision before this moment."""
     ((is_seal, is_decision),) = sql.fetch(_LEFT_BEHIND, (seal, before))
     return is_seal, is_decision
 
 
 def rows(after: int, until: int, *, most: int = 1 << 40) -> Rows:
-    """Return what the decisions after one id, up to another, come to. Queries once."""
+    """Return the summary of the decisions after one id and up to another. Queries once."""
     ((count, last_id, first_at, last_at, digest),) = sql.fetch(ROWS, (after, until, most))
     return Rows(count, last_id, first_at, last_at, bytes(digest))
 
