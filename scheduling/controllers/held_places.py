@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from clusterstate import catalogue
-from clusterstate.actions import objects
+from clusterstate.actions import objects, plans
 from clusterstate.actions.pods.places import MOVES, find_places, release
 from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.objects.rules.ownership import controller_of
@@ -26,7 +26,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.pods import find_pod_id
 from clusterstate.queries.scheduler.planning import pods_named
-from clusterstate.queries.scheduler.plans import PLACES, full_until, under_way
+from clusterstate.queries.scheduler.plans import PLACES, full_until
 
 MOST: Final = 100
 """Places that are held at a time."""
@@ -73,7 +73,7 @@ def hold(step: Manifest, plan_id: int, *, now: datetime) -> None:
     Raises:
         PlaceNotHeld: the scheduler has not decided yet about all of the operation's.
         PlacesFull: there are ``MOST`` already.
-        PlaceTaken: it found that the pod does not fit there; the placeholder is deleted.
+        PlaceTaken: it, or the node, found no room for the pod there; the placeholder is deleted.
         NotFound: the pod is gone.
     """
     pod = get_manifest("Pod", step["namespace"], step["name"])
@@ -100,7 +100,7 @@ def hold(step: Manifest, plan_id: int, *, now: datetime) -> None:
             rewrite_pod(placeholder_id, _never_preempting, now=now)
         except StatusError as error:
             raise PlaceNotHeld(f"its place on node {node} cannot be held: {error}") from error
-    elif '"Unschedulable"' in place.unschedulable:
+    elif place.is_refused:
         release([name], now=now)
         raise PlaceTaken(f"there is no room for it on node {node} any more")
     elif all(one.node_name for one in places if one.plan_id == plan_id):
@@ -171,13 +171,13 @@ class Sweeper:
 def sweep(now: datetime) -> int:
     """Release places that nobody waits for; return how many. Queries once where none was ever held.
 
-    Those of pods that did not leave before their operation ended, and those of pods that are gone
-    for ``UNCLAIMED`` and were not created again.
+    Those of pods that did not leave before their operation ended or was paused, and those of pods
+    that are gone for ``UNCLAIMED`` and were not created again.
     """
     if catalogue.fresh().namespace(PLACES) is None:
         return 0
     found = find_places()
-    at_work = under_way() if found else ()
+    at_work = plans.running() if found else ()
     ended = [
         one.name
         for one in found

@@ -231,21 +231,29 @@ def test_places_are_told_from_other_pods_and_cost_a_batch_no_query_for_each_pod(
     assert len(places(cluster)) == 3
 
 
-def test_a_place_that_is_taken_meanwhile_pauses_the_plan_and_nobody_leaves(cluster):
+@pytest.mark.parametrize("by_node", [False, True])
+def test_a_place_that_is_taken_meanwhile_pauses_the_plan_and_nobody_leaves(cluster, by_node):
     plan = post(cluster, {"rebalance": {}})
     act(cluster, plan, "apply").ok(201)
     carry_out(plan["metadata"]["name"])
     refused = places(cluster)[0]["metadata"]["name"]
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    patch = {"status": {"conditions": [condition]}}
-    cluster.patch(f"/api/v1/namespaces/{PLACES}/pods/{refused}/status", patch).ok()
+    status = {"phase": "Failed"} if by_node else {"conditions": [condition]}
+    if by_node:
+        place_all(cluster)
+    cluster.patch(f"/api/v1/namespaces/{PLACES}/pods/{refused}/status", {"status": status}).ok()
     carry_out(plan["metadata"]["name"], at=after(3))
     found = operation(cluster, plan)
     assert found["state"] == "Paused"
     assert "there is no room for it on node n2 any more" in found["message"]
     assert leaving(cluster) == []
-    act(cluster, plan, "cancel").ok(201)
     held_places.sweep(after(4))
+    assert places(cluster) == []
+    act(cluster, plan, "resume").ok(201)
+    carry_out(plan["metadata"]["name"], at=after(5))
+    assert len(places(cluster)) == 40
+    act(cluster, plan, "cancel").ok(201)
+    held_places.sweep(after(6))
     assert places(cluster) == []
 
 

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from clusterstate.actions.pods.clauses import FINISHED
 from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.pods.status import nominate
 from clusterstate.actions.writing.deletion import Deletion
@@ -39,10 +40,10 @@ MOVES: Final = "stowage.dev/place-for"
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """A placeholder; ``plan_id``: of the operation that holds it; ``class_id``: of the mover.
 
-    ``owner``: the uid of the mover's controller. ``node_name`` is empty while it is not placed;
-    ``unschedulable`` is then its condition, if it was refused. ``mover``: namespace and name of the
-    pod that moves. ``left_at``: when that was gone, or the end of its grace period while it
-    terminates; ``None`` before. From then on the next pod of its controller gets the place.
+    ``owner``: the uid of the mover's controller. ``node_name`` is empty while it is not placed, and
+    once it has ended there. ``is_refused``: by the scheduler, or by the node. ``mover``: namespace
+    and name of the pod that moves. ``left_at``: when that was gone, or the end of its grace period
+    while it terminates; ``None`` before. From then on a new pod of its controller gets the place.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     plan_id: int
     class_id: int
     node_name: str
-    unschedulable: str
+    is_refused: bool
     mover: str
     left_at: datetime | None
 
@@ -63,10 +64,15 @@ def find_places(owners: Collection[str] | None = None) -> list[Place]:
     rows = [
         (parts, row)
         for row in sql.fetch(
-            "SELECT id, name, node_name, created_at, coalesce(unschedulable, '') FROM pod"
+            "SELECT id, name, CASE WHEN phase <> ALL(%s) THEN node_name ELSE '' END, created_at,"
+            " phase = ANY(%s) OR coalesce(unschedulable, '') LIKE '%%\"Unschedulable\"%%' FROM pod"
             " WHERE namespace = %s AND (%s::text[] IS NULL OR"
             " substring(name FROM '^(.*)[.][^.]*[.][^.]*[.][^.]*$') = ANY(%s)) ORDER BY name",
-            (PLACES, *[None if owners is None else sql.Texts(sorted(owners))] * 2),
+            (
+                *[sql.Texts(FINISHED)] * 2,
+                PLACES,
+                *[None if owners is None else sql.Texts(sorted(owners))] * 2,
+            ),
         )
         if len(parts := row[1].rsplit(".", 3)) == 4
     ]
@@ -88,7 +94,7 @@ def find_places(owners: Collection[str] | None = None) -> list[Place]:
     }
     found = []
     for (owner, mover_uid, plan, scheduling_class), row in rows:
-        id_, called, node_name, created_at, unschedulable = row
+        id_, called, node_name, created_at, is_refused = row
         plan_id, class_id = natural(plan), natural(scheduling_class)
         if id_ not in moves or plan_id is None or class_id is None:
             continue
@@ -100,7 +106,7 @@ def find_places(owners: Collection[str] | None = None) -> list[Place]:
                 plan_id=plan_id,
                 class_id=class_id,
                 node_name=node_name,
-                unschedulable=unschedulable,
+                is_refused=is_refused,
                 mover=moves[id_],
                 left_at=deletion_at if uid == mover_uid else gone_at or created_at,
             )

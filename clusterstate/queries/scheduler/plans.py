@@ -100,12 +100,6 @@ def undo_of(plan_id: int) -> list[Manifest]:
     return [change for row in rows for change in msgspec.json.decode(row[0], type=list[Manifest])]
 
 
-def under_way() -> frozenset[int]:
-    """Return the ids of the operations that go on or are paused. Queries once."""
-    rows = sql.fetch("SELECT id FROM plan WHERE state = ANY(%s)", (sql.Texts([RUNNING, PAUSED]),))
-    return frozenset(row[0] for row in rows)
-
-
 def full_until(plan_id: int, most: int, *, now: datetime) -> datetime | None:
     """Return until when no further pod may leave for an operation, ``None`` if one may now.
 
