@@ -116,13 +116,13 @@ class Decider:
         self._unplaced: set[int] = set()
 
     def anew(self) -> "Decider":
-        """Return one of the same snapshot and profile that knows nothing yet, for a dry run."""
+        """Return a decider of the same snapshot and profile with empty caches, for a dry run."""
         return Decider(self.snapshot, self.framework)
 
     def decide(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
     ) -> Decision:
-        """Return where the pod goes, or why nowhere, as ``cycle.schedule_pod`` does."""
+        """Return the decision about a pod: the same one as ``cycle.schedule_pod`` returns."""
         if self._lane.nowhere and pod.info.index not in self._unplaced:
             refusal = self._diagnose(pod, options, draw, start)
             if refusal is not None:
@@ -137,7 +137,7 @@ class Decider:
     ) -> Decision | None:
         """Return the decision about a pod that fits nowhere, ``None`` if it may fit somewhere.
 
-        A pod whose class was not placed last is diagnosed before anything else is tried.
+        A pod is diagnosed before anything else if the last pod of its class was not placed.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -161,7 +161,7 @@ class Decider:
     def refused(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
     ) -> Decision | None:
-        """Return the refusal that an earlier one of the class leads to, ``None`` if none does.
+        """Return a refusal that an earlier one of the pod's class implies, ``None`` without one.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -190,7 +190,7 @@ class Decider:
         draw: int = 0,
         start: int = 0,
     ) -> Sequence[Decision]:
-        """Decide for pods from the ``first`` on and assume them, as many as compiled loops can.
+        """Decide and assume pods from the ``first`` on, as many as the compiled loops can.
 
         Raises:
             PluginFailed: a plugin failed; nothing was decided.
@@ -207,7 +207,7 @@ class Decider:
         return self._lane.decide(pods, first, options, draw, start) or []
 
     def _before_refused(self, pods: Sequence[PodToPlace], first: int) -> Sequence[PodToPlace]:
-        """Return the pods without those from the next one on whose class was refused.
+        """Return the pods up to the next one whose class was refused, without that one.
 
         A loop would stop there, and look less far ahead from then on.
         """

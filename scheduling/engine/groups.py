@@ -141,7 +141,7 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class _Cycle:
-    """One group's way through its placements."""
+    """Tries one group at its placements, one after the other."""
 
     snapshot: Snapshot
     framework: Framework
@@ -157,7 +157,10 @@ class _Cycle:
     next_start: int = field(default=0, init=False)
 
     def attempt(self, pods: Sequence[PodToPlace]) -> tuple[list[Decision], Status, int]:
-        """Decide the pods and assume those that fit; say whether the group may go so."""
+        """Decide the pods and assume those that fit.
+
+        Return their decisions, the status of the group, and how many of its pods fit.
+        """
         needed, left = self.group.min_count - self.before, len(pods)
         refused = 0
 
@@ -218,7 +221,7 @@ def schedule_group(
     assigned: Mapping[Hashable, str] = MappingProxyType({}),
     now: float | None = None,
 ) -> GroupDecision:
-    """Return the fate of the waiting pods of a group; all that are placed are assumed.
+    """Decide the waiting pods of a group, and assume all that are placed.
 
     Args:
         snapshot: the cluster; it follows the decision.
@@ -294,7 +297,7 @@ def schedule_group(
 
 
 class _PlacementOutcome(msgspec.Struct):
-    """What became of a group at a placement; ``is_kept``: its pods are assumed as of there."""
+    """The outcome of a group at one placement; ``is_kept``: its pods are still assumed there."""
 
     placement: Placement
     decisions: list[Decision]
@@ -304,9 +307,11 @@ class _PlacementOutcome(msgspec.Struct):
 
 
 def _best(cycle: _Cycle, placements: Sequence[Placement]) -> _PlacementOutcome:
-    """Return the first placement that takes all pods, or the first of those that take the most.
+    """Return the outcome at the best placement.
 
-    Where none will do, the first one, which says why. An error ends the search.
+    That is the first one that takes all pods, or else the first of those that take the most; where
+    plugins score placements, the one with the highest score. If none is feasible, it is the first
+    one, which has the reasons. An error ends the search.
     """
     found: _PlacementOutcome | None = None
     scores = bool(cycle.framework.placement_score_plugins)
@@ -338,10 +343,10 @@ def _best(cycle: _Cycle, placements: Sequence[Placement]) -> _PlacementOutcome:
 def _as_assigned(cycle: _Cycle, assigned: Mapping[Hashable, str]) -> list[Decision] | None:
     """Return the decisions that follow a placement which a search found, if every filter agrees.
 
-    The filters look at the pods that are there already, so that the order counts. A pod that wants
-    others beside it comes after these; but one that is company enough for itself, because no pod
-    that it wants is anywhere yet, has to come first. So those that found no company are tried as
-    the first ones, by themselves and in pairs, up to 24 times.
+    The filters look at the pods that are there already, so the order matters. A pod with required
+    affinity to others must come after them; but if it matches its own term and no other pod does
+    yet, it must come first. So pods that a filter refused are tried as the first ones, by
+    themselves and in pairs, up to 24 times.
     """
     mine = [
         msgspec.structs.replace(pod, nominated_node=assigned[pod.key])
@@ -406,7 +411,7 @@ def _one_after_the_other(
 
 
 def _in_one(cycle: _Cycle, decisions: Sequence[Decision]) -> bool:
-    """Return whether the pods are in one domain of each level that the group names."""
+    """Return whether all pods are in the same domain of each level that the group names."""
     rows = [one.row for one in decisions if one.scheduled]
     for topology_key in cycle.group.topology_keys if rows else ():
         ids = set(cycle.snapshot.label_column(topology_key).ids[rows].tolist())
@@ -449,8 +454,8 @@ def _refused(
 ) -> GroupDecision:
     """Return the decision that no pod of the group is placed, with a message for each pod.
 
-    A pod that fits nowhere itself keeps its reasons. One that would have had a place, or was not
-    asked any more, is told what the group lacks.
+    A pod that fits nowhere itself keeps its reasons. The message of the others, which would have
+    had a place or were not tried any more, says what the group lacks.
     """
     lacking = status.message
     if fitting < needed:
@@ -498,7 +503,7 @@ class _Levels:
         self._ids = [column.ids[rows] for column in self._columns]
 
     def domains(self, depth: int, inside: Mask | None = None) -> list[tuple[float, Domain, Mask]]:
-        """Return room, labels and nodes of each domain of so many levels, by name."""
+        """Return room, labels and nodes of each domain of level ``depth``, sorted by name."""
         known: Mask = np.ones(len(self.rows), np.bool_) if inside is None else inside.copy()
         code: npt.NDArray[np.int64] = np.zeros(len(self.rows), np.int64)
         for column, ids in zip(self._columns[:depth], self._ids[:depth], strict=True):
@@ -518,7 +523,7 @@ class _Levels:
         return sorted(result, key=lambda one: one[1])
 
     def spread(self, depth: int, domain: Domain, inside: Mask, count: int) -> list[Part]:
-        """Return the narrowest domains within one for so many pods: few of each level."""
+        """Return narrow domains within ``domain``, few of each level, for ``count`` pods in all."""
         if depth == len(self.keys) or count <= 0:
             return [(domain, count)] if count > 0 else []
         within = [one for one in self.domains(depth + 1, inside) if one[0] >= 1]
@@ -597,7 +602,7 @@ def _beside(
     there: Sequence[PodRecord],
     count: int,
 ) -> tuple[Sequence[Placement], Status]:
-    """Return where late pods of a group may be: in the narrowest domain of its pods, or wider."""
+    """Return the placements for late pods: the narrowest domain of the group's pods, then wider."""
     labels = {snapshot.node_name(one.row): snapshot.node(one.row).metadata.labels for one in there}
     required = group.topology_keys
     if required:
@@ -671,7 +676,7 @@ def _room(
 def confined(
     snapshot: Snapshot, pods: Sequence[PodToPlace], placement: Placement
 ) -> Sequence[PodToPlace]:
-    """Return the waiting pods of a group as if their node selectors named their domains."""
+    """Return the waiting pods of a group with their domains added to their node selectors."""
     if not placement.parts:
         return pods
     domains = [domain for domain, count in placement.parts for _ in range(count)]
@@ -706,9 +711,9 @@ def _really(
     *,
     is_assumed: bool,
 ) -> list[Decision]:
-    """Assume the pods as what they are on the nodes that were found for them.
+    """Assume the pods, with their own node selectors, on the nodes that were found for them.
 
-    ``is_assumed``: they are assumed already, as pods of a domain.
+    ``is_assumed``: they are assumed already, as ``confined`` returned them.
     """
     found: list[Decision] = []
     for pod, decision in zip(pods, decisions, strict=False):
@@ -723,7 +728,7 @@ def _really(
 
 
 class _Preemption:
-    """Whom a group that fits nowhere may displace, so that all of it fits."""
+    """Finds victims for a group that fits nowhere, so that all of its pods fit."""
 
     def __init__(self, cycle: _Cycle, refusal: GroupDecision) -> None:
         self.cycle = cycle
@@ -794,7 +799,7 @@ class _Preemption:
             now = max((one.start_time or 0.0 for one in records), default=0.0)
 
         def started_at(one: PodRecord) -> float:
-            """Return since when the work of a pod is lost, if it leaves now."""
+            """Return the time since which a pod has worked: that work is lost if it leaves."""
             group = groups.find(group_key(one.info.pod))
             lost = None if group is None else group.lost_work
             return now - lost if lost is not None else one.start_time or float("inf")
@@ -846,7 +851,7 @@ class _Preemption:
         return False
 
     def _moves(self, concerned: Sequence[PodRecord]) -> bool:
-        """Return whether the pods of the group whose room is taken back fit elsewhere, and do so.
+        """Move those pods of the group that lose their room; return whether all fit elsewhere.
 
         1.36 decides the whole group again for each victim; so many times only a few pods are asked.
         """
@@ -932,7 +937,7 @@ class _Preemption:
         return counts
 
     def _with_victims(self, leaving: Sequence[PodRecord]) -> GroupDecision:
-        """Nominate the pods for the nodes that were found; the victims leave for the first."""
+        """Nominate the pods for the nodes that were found; the first one names the victims."""
         by_key = {key: one for key, one in self.made.items() if one.scheduled}
         found: list[Nomination | None] = []
         victims: tuple[PodRecord, ...] = tuple(leaving)
@@ -952,7 +957,7 @@ def _nominated(
     refusal: GroupDecision,
     nominations: Sequence[Nomination | None],
 ) -> GroupDecision:
-    """Return the refusal with the nominations of its pods, which the snapshot has then, too."""
+    """Return the refusal with the nominations of its pods, and add these to the snapshot."""
     found: list[Decision] = []
     for pod, decision, nomination in zip(pods, refusal.decisions, nominations, strict=True):
         if nomination is None:

@@ -34,14 +34,14 @@ AskedColumns = tuple[ColumnFilter, ColumnRequest]
 class CompiledClass:
     """The compiled form of a class. ``sheet`` ``None``: the reference path decides for its pods.
 
-    ``stamp`` and ``peer_stamp``: the snapshot's versions for which it holds.
+    ``stamp`` and ``peer_stamp``: the versions of the snapshot for which it is valid.
 
-    ``asked``: filters that look at columns, of devices or volumes, and what they ask for, which its
-    key says as well.
+    ``asked``: filters that look at columns of devices or volumes, each with its request; the key
+    has the requested amounts as well.
 
-    ``pinned``: one node alone can hold its pods, whose row then stands for the sheet's number.
+    ``pinned``: one node alone can hold its pods; the key then has its row for the sheet's number.
 
-    ``key``: what its line says, as the bytes of int64 numbers: the sheet's number, cpu and memory
+    ``key``: the content of its line as bytes of int64 numbers: the sheet's number, cpu and memory
     with defaults, amounts that must be free, their resource columns, what is accounted for by
     column, and what NodeResourcesFit and balance score.
     """
@@ -112,7 +112,9 @@ class Compiler:
         self.pin_sheet.absent = self._snapshot.node_count - 1
 
     def compile(self, info: PodInfo, stamp: tuple[int, ...]) -> CompiledClass:
-        """Return what a class comes to; ``stamp``: what it holds for if nothing becomes known.
+        """Return the compiled form of a class.
+
+        ``stamp``: the versions for which it is valid, unless compiling makes something new known.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -171,11 +173,10 @@ class Compiler:
     def compile_alike(
         self, infos: Sequence[PodInfo], stamp: tuple[int, ...]
     ) -> Iterator[tuple[PodInfo, CompiledClass]]:
-        """Compile classes of which plugins say what they said of others, all together.
+        """Compile those classes together that are like classes compiled before; yield these.
 
-        They differ from classes that were compiled before in amounts, in whose pods their terms
-        count, and in what no plugin looks at. Those of ``infos`` that do not are left out, and
-        compiled one by one.
+        They differ from the earlier ones in amounts, in whose pods their terms count, and in what
+        no plugin looks at. ``compile`` has to compile the others of ``infos``, one by one.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -259,7 +260,7 @@ class Compiler:
                 yield info, made
 
     def _asked(self, info: PodInfo, aspects: Sequence[Hashable]) -> Sequence[AskedColumns]:
-        """Return which columns filters ask for in a class, in the order in which they are asked."""
+        """Return the filters that request columns for a class, in their order, with the request."""
         found: list[AskedColumns] = []
         for at, plugin in self._profile.counting:
             if aspects[at] != () and aspects[at] is not None:
@@ -271,9 +272,9 @@ class Compiler:
     def _too_late(
         self, asked: Sequence[AskedColumns], others: Sequence[Plugin], sheet: Sheet | None = None
     ) -> bool:
-        """Return whether a filter that looks at columns would have to be told after another one.
+        """Return whether a filter that looks at columns comes after one of the ``others``.
 
-        Of that, the loop tells what looks at columns first.
+        The loop cannot keep to that order: it reports the filters that look at columns first.
         """
         names = [plugin.name for plugin in others]
         if sheet is not None:
@@ -281,14 +282,14 @@ class Compiler:
         return self._profile.counts_too_late([plugin for plugin, _ in asked], names)
 
     def _wanting(self, aspects: tuple[Hashable, ...]) -> list[Plugin]:
-        """Return the plugins that look at more than an aspect can name."""
+        """Return the plugins that state no aspect of the class: they look at more than that."""
         asked = zip(self._profile.aspected, aspects, strict=True)
         return [plugin for plugin, aspect in asked if aspect is None]
 
     def _stated_alike(
         self, info: PodInfo, aspects: tuple[Hashable, ...], wanting: list[Plugin]
     ) -> tuple[PodInfo, ClassStatements, Sheet, bool] | None:
-        """Return what ``Programs.make_alike`` asks of a class; ``None``: it is like none before.
+        """Return the arguments of ``Programs.make_alike`` for a class; ``None``: none was like it.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -333,7 +334,7 @@ class Compiler:
         return row
 
     def _judge(self, state: CycleState, info: PodInfo, rows: Rows) -> Rows:
-        """Return which of the rows filters that look at nodes alone leave."""
+        """Return the rows that pass all filters that look at nodes alone."""
         framework = self._profile.framework
         left: Rows = framework.filter_some(
             self._profile.static, state, info, self._snapshot, rows

@@ -20,19 +20,19 @@ from scheduling.framework.types import PodInfo
 
 _NO_MINIMUM = 2**31 - 1
 _SUMMED = (Kind.NEAR, Kind.UNTOUCHED, Kind.HARD)
-"""Kinds that look at all counts of a table: their sum, or the lowest one."""
+"""Kinds of terms that look at all counts of a table: at their sum, or at the lowest one."""
 _BYTES = 128 * 2**20
-"""How many bytes all copies may take; classes that find no room are decided without."""
+"""How many bytes all copies may take; the reference path decides classes that find no room."""
 
 
 class _Copy:
     """A counter's copy, from ``first`` on in the array; ``table`` ``None``: all its rows count.
 
-    Of an UNTOUCHED term only the total is kept, which is all that the loop looks at: the counts by
-    hostname of some hundred classes would fill the room for all copies on 50,000 nodes.
-    ``table`` says by which label and on which nodes, and may be of another counter. ``cursor``:
-    position of the snapshot's log up to which it follows; -1: it was never filled. ``seen``: the
-    counter's changes that it holds, -1 before.
+    The copy for an UNTOUCHED term has only the total, which is all that the loop looks at: counts
+    by hostname of some hundred classes would fill the room for all copies on 50,000 nodes.
+    ``table`` states the label and the nodes that it counts by, and may be another counter's.
+    ``cursor``: position in the snapshot's log up to which the copy is up to date, -1: it was never
+    filled. ``seen``: the counter's number of changes that it includes, -1: none.
     """
 
     __slots__ = ("by_row", "counter", "cursor", "first", "kind", "seen", "table")
@@ -93,10 +93,7 @@ class CounterColumns:
         self._filled = 0
 
     def nodes_changed(self, rows: Sequence[int]) -> bool:
-        """Take over what changed of nodes; False: some label has more values than there is room.
-
-        ``rows``: those of the nodes.
-        """
+        """Apply changes of the nodes in ``rows``; False if a label has more values than fit."""
         if any(len(column.values) > size for column, size in self._sizes.values()):
             return False
         version = self._snapshot.node_version
@@ -126,9 +123,10 @@ class CounterColumns:
         return self._number(counter, None, whole=True, by_row=True, kind=None)
 
     def of_terms_alike(self, term: Term, counters: Sequence[Counter]) -> Int64 | None:
-        """Return the numbers of copies of a term as it would be if it counted by each counter.
+        """Return the numbers of a term's copies, one for each counter in place of its own.
 
-        Int64 (counters,); ``None``: there is no room. The term is not by row, and not in _SUMMED.
+        int64 (counters,); ``None``: there is no room. The term is not by row, and its kind not in
+        ``_SUMMED``.
         """
         table, begin = term.table, len(self._copies)
         place, size, first = self._place(table, whole=term.whole), table.size, self._filled
@@ -159,7 +157,7 @@ class CounterColumns:
         return np.array(numbers, np.int64)
 
     def _shape(self, table: Table | None, *of: object) -> int:
-        """Return a number of all that a copy depends on but the counter."""
+        """Return a number for the shape of a copy: all that it depends on but the counter."""
         by = None if table is None else (table.column.key, table.eligible_key)
         return self._shapes.setdefault((by, *of), len(self._shapes))
 
@@ -236,9 +234,10 @@ class CounterColumns:
         return True
 
     def _place(self, table: Table | None, *, whole: bool) -> int:
-        """Return which line of ``where`` tells the rows' label values, -1 where they do not count.
+        """Return the line of ``where`` with the rows' label values, -1 if there is no room.
 
-        Lines are shared by tables of the same label and eligible nodes.
+        A row that does not count has -1 there. Tables of the same label and eligible nodes share a
+        line.
         """
         key: Hashable = None
         if table is not None:
@@ -271,7 +270,7 @@ class CounterColumns:
     # --- running ---------------------------------------------------------------------------------
 
     def prepare(self, used: Collection[int], infos: Sequence[PodInfo]) -> None:
-        """Follow the counters in ``used``, and note which of them each class of a run changes."""
+        """Update the counters in ``used``, and note which of them each class of a run changes."""
         self.follow(used)
         counters: list[int] = []
         weights: list[int] = []

@@ -54,7 +54,7 @@ from scheduling.framework.terms import Strategy
 
 _LONGEST = ONCE
 _MOST_CHANGED = 8
-"""Where more than one in this many rows changed, to make all anew is not dearer."""
+"""If more than one in this many rows changed, making all of them anew costs no more."""
 _TRIES = 3
 _NO_RANK: Int32 = np.zeros(0, np.int32)
 _instances = itertools.count()
@@ -140,10 +140,10 @@ class FastLane:
         return (snapshot.node_version, snapshot.capacity, width, snapshot.column_generation)
 
     def _follows_nodes(self) -> bool:
-        """Take over what changed of nodes, row by row; False where all must be made anew.
+        """Apply changes of nodes, row by row; return False if all must be made anew.
 
-        Of plugins of other packages nothing is taken over: what they look at in a pod may depend on
-        all nodes.
+        That is so with plugins of other packages: what they look at in a pod may depend on all
+        nodes.
         """
         now, snapshot = self._now(), self._snapshot
         if now == self._stamp:
@@ -175,7 +175,7 @@ class FastLane:
                 self._group_rows(number, compiled.program, sheet)
 
     def _of_sheet(self, number: int) -> OfPlan:
-        """Return what lines say of a sheet, before the loop has found which groups have room."""
+        """Return a sheet's data for lines, before the loop has found which groups have room."""
         sheet, profile = self._sheets.sheets[number], self._profile
         return OfPlan(
             mask=sheet.mask,
@@ -204,9 +204,9 @@ class FastLane:
     def decide(
         self, pods: Sequence[PodToPlace], first: int, options: Options, draw: int, start: int
     ) -> Run | None:
-        """Decide for pods from the ``first`` on and assume them, as many as can be.
+        """Decide pods from the ``first`` on and assume them, as many as possible; ``None``: none.
 
-        ``nowhere`` tells afterwards whether there are none because the first fits on no node.
+        ``nowhere`` is set then if the first pod fits on no node.
 
         Raises:
             PluginFailed: a plugin failed; nothing was decided.
@@ -221,7 +221,7 @@ class FastLane:
     def _decide(
         self, pods: Sequence[PodToPlace], first: int, options: Options, draw: int, start: int
     ) -> Run | None:
-        """Decide as ``decide``; ``_learned``: it may be worth while to try once more."""
+        """Decide as ``decide`` does; ``_learned`` is set if a second try may succeed."""
         assert _loops is not None
         self.nowhere = False
         snapshot = self._snapshot
@@ -277,7 +277,10 @@ class FastLane:
         return found
 
     def _versions(self) -> tuple[int, ...]:
-        """Return what a compiled class holds for: that of nodes first, which it may follow."""
+        """Return the versions for which a compiled class is valid, ``node_version`` first.
+
+        A class can follow changes of nodes; any other change makes it invalid.
+        """
         snapshot = self._snapshot
         return (snapshot.node_version, snapshot.peer_version, self._generation)
 
@@ -332,7 +335,7 @@ class FastLane:
         return int(done)
 
     def _prepared(self, ahead: Ahead, who: Int32) -> tuple[Any, Any, Any]:
-        """Return programs, terms and counts, up to date, as the loop takes them."""
+        """Return the loop's arguments ``programs``, ``count_terms`` and ``counted``, up to date."""
         self._running = [program for program in ahead.programs if program is not None]
         numbers = [-1 if program is None else program.number for program in ahead.programs]
         of_pod = np.array(numbers or [-1], np.int32)[who]
@@ -342,7 +345,7 @@ class FastLane:
         return self._programs.prepare(infos, self._running, of_pod, who)
 
     def _pins(self, ahead: Ahead, who: Int32) -> Any:
-        """Return what the loop reads of pods that one node alone can hold."""
+        """Return the loop's argument ``pins``: the pods that one node alone can hold."""
         assert _loops is not None
         of_class = np.full(max(len(ahead.lines), 1), -1, np.int32)
         pinned = [at for at, line in enumerate(ahead.lines) if line < 0]
@@ -355,7 +358,7 @@ class FastLane:
         return arguments.Pins(of_pod, *[np.array(part, np.int64, order="C") for part in parts])
 
     def _sync(self) -> None:
-        """Copy what scores need of the rows that changed."""
+        """Update the score columns of the rows that changed."""
         assert _loops is not None
         snapshot = self._snapshot
         touched = None if self._cursor < 0 else snapshot.touched_since(self._cursor)
@@ -366,7 +369,7 @@ class FastLane:
             _scoring.refresh_rows(touched, *self._nodes())
 
     def _nodes(self) -> tuple[Any, Any, Any]:
-        """Return what scores need of nodes, the nodes, and what is nominated to them."""
+        """Return the loop's arguments ``score_columns``, ``nodes`` and ``nominated``."""
         assert _loops is not None
         nominations = self._snapshot.nominations
         return (
@@ -385,7 +388,7 @@ class FastLane:
 
 
 def _columns(of: object, kind: Any) -> Any:
-    """Return the arrays that are called as the fields of a tuple of the loops'."""
+    """Return a tuple of the class ``kind``: each field is the attribute of ``of`` of that name."""
     return kind(*[getattr(of, name) for name in kind._fields])
 
 

@@ -147,9 +147,9 @@ class Profile:
             self.more_scored = max(len(by_allocation), len(by_balance), 1)
 
     def shuts_first(self, shut: Sequence[Status], termed: list[Plugin]) -> bool | None:
-        """Return whether what shuts groups of a sheet is asked before filters with terms.
+        """Return whether the filters that shut groups of a sheet come before those with terms.
 
-        ``shut``: what those filters say. ``None``: some of it before and some after, so that either
+        ``shut``: their rejections. ``None``: some come before and some after, so that either sort
         may be the first to reject.
         """
         shutting = [self._order[status.plugin] for status in shut]
@@ -159,16 +159,16 @@ class Profile:
         return True if max(shutting) < min(asked) else None
 
     def counts_too_soon(self, aspects: Sequence[Hashable]) -> bool:
-        """Return whether a class asks for columns before NodeResourcesFit is asked, or after none.
+        """Return whether a filter that requests columns for the class precedes NodeResourcesFit.
 
-        ``aspects``: of the class, by plugin.
+        Also true in a profile without NodeResourcesFit. ``aspects``: of the class, by plugin.
         """
         return any(aspects[at] != () for at in self._count_too_soon)
 
     def counts_too_late(self, filters: Sequence[ColumnFilter], others: Iterable[str]) -> bool:
-        """Return whether one of the filters that look at columns is asked after one of the others.
+        """Return whether one of the ``filters`` comes after one of the ``others``.
 
-        Of those, what is asked before NodeResourcesFit does not matter.
+        Those of the ``others`` that come before NodeResourcesFit do not matter.
         """
         if not filters:
             return False
@@ -176,7 +176,7 @@ class Profile:
         return any(name in self.after_fit and self._order.get(name, last) < last for name in others)
 
     def in_order(self, plugins: list[Plugin]) -> list[Plugin]:
-        """Return plugins as their filters are asked."""
+        """Return the plugins in the order of their filters."""
         return sorted(plugins, key=lambda plugin: self._order.get(plugin.name, -1))
 
 

@@ -25,7 +25,7 @@ CHECKS = 8
 """This many amounts are compared at most."""
 SHORTEST = 16
 _FIRST_LINES = 512
-"""For this many lines there is room at first: memory that is not touched costs nothing."""
+"""The number of lines allocated at first: memory that is not touched costs nothing."""
 PARTS = (1, 3, 3 + CHECKS, 3 + 2 * CHECKS)
 """Where parts of a line's key begin: sheet, amounts with defaults, checks, their columns, vector.
 
@@ -58,20 +58,21 @@ class OfPlan(NamedTuple):
 
 
 class Lines:
-    """The totals of each distinct request under a sheet, the least recently used given away.
+    """A cache of lines: the totals of all rows for each distinct request under a sheet.
 
-    Once all lines are given away, a request that is met for the first time gets none of them: it
-    may never come again. It gets one of the first ``ONCE`` lines, for one pod: their totals share
-    few places, which stay in the processor's cache. ``kept``: for how many lines that are kept
-    there is room, from ``ONCE`` on.
-    What has a dimension of rows, blocks or groups, ``widest`` and ``dense`` are by place
-    (``compiled.anew.place_of``), all else by line.
+    When all lines are in use, a known request replaces the least recently used one. A request that
+    comes for the first time may never come again: it gets one of the first ``ONCE`` lines, for one
+    pod. The totals of these share few places, which stay in the processor's cache. ``kept``: the
+    capacity for lines that stay, which are numbered from ``ONCE`` on.
+    Arrays with a dimension of rows, blocks or groups, and ``widest`` and ``dense``, are indexed by
+    place (``compiled.anew.place_of``), all others by line.
 
-    ``total`` int32 (places, rows): ``_LOW`` where not feasible. ``bits``: of those, why; see
-    ``shared.fit_bits``. ``highest`` and ``tied`` (places, blocks): of each 64 rows the
-    highest total and how many have it. ``cursor``: what of the log is worked off, -1: all anew, as
-    with ``anew``, where only ``group`` is as new as the cursor. ``group`` int16 (places, rows): of
-    lines for classes with programs, the group of each row; the sheet's, or the program's own.
+    ``total`` int32 (places, rows): ``_LOW`` where not feasible. ``bits``: why those rows are not;
+    see ``shared.fit_bits``. ``highest`` and ``tied`` (places, blocks): the highest total of 64 rows
+    and how many have it. ``cursor``: position in the log up to which the line is up to date, -1:
+    score all rows anew, as with ``anew``, where only ``group`` is as new as the cursor. ``group``
+    int16 (places, rows), for classes with programs: the group of each row, of the sheet or of the
+    program itself.
     ``scored`` int64 (lines, 2, resources, SCORED_COLUMNS): what NodeResourcesFit and balance score.
     ``terms`` float64 (lines, 9): cpu and memory that must be free, that are scored, and that are
     balanced, the weights of scored ones and one over their sum; for rows that are not odd.
@@ -121,10 +122,10 @@ class Lines:
         self.entry_ties: Int32 = np.zeros((0, 0, 0), np.int32)
 
     def keeps(self, key: bytes) -> bool:
-        """Return whether a request gets a line that is kept: there is room, or it came before.
+        """Return whether a request gets a line that stays: there is room, or it came before.
 
-        A request is noted when it is asked about. Whether it is forgotten after very many others,
-        or taken for another one, changes nothing but which kind of line its pod gets.
+        Each call notes the request. It may be forgotten after very many others, or taken for
+        another one; that only changes which sort of line its pod gets.
         """
         if key in self.of_key or len(self.of_key) < self.most:
             return True
@@ -137,9 +138,9 @@ class Lines:
         return False
 
     def give(self, key: bytes, held: Container[int]) -> tuple[int, bool]:
-        """Return the line that is kept for a key, and whether it is a new one, yet to be written.
+        """Return the line of a key, and whether it is a new one that must be written.
 
-        -1 when all lines are among those ``held``: else the one that was least recently used goes.
+        A new key replaces the least recently used line that is not ``held``; -1 if all are held.
         """
         number = self.of_key.get(key)
         if number is not None:
@@ -197,7 +198,7 @@ class Lines:
         self.anew[numbers] = False
 
     def move_rows(self, sheet: Sheet, rows: Rows) -> None:
-        """Have the lines of a sheet scored anew, as it says something else of these rows now."""
+        """Mark the lines of a sheet to be scored anew, since the sheet's ``rows`` changed."""
         kept = np.fromiter(self.of_key.values(), np.intp, len(self.of_key))
         kept = kept[self.sheet_of[kept] == sheet.number]
         self.cursor[kept] = -1
@@ -235,7 +236,7 @@ class Lines:
 
 
 def _terms(amounts: Int64, columns: Int64, resources: Int64, weights: Int32) -> Float64:
-    """Return what lines say of cpu and memory, for vectors; float64 (lines, 9), see ``Lines``."""
+    """Return ``Lines.terms``, cpu and memory of each line for vectors; float64 (lines, 9)."""
     terms = np.zeros((len(amounts), 9))
     for column in range(2):
         terms[:, column] = np.where(columns == column, amounts, -np.inf).max(axis=1)

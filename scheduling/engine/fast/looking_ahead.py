@@ -22,13 +22,13 @@ from scheduling.framework.types import PodInfo
 class Ahead:
     """The pods of a run, and their classes.
 
-    ``keys`` and ``who`` are by pod: its key, and the place of its class in what follows: ``infos``,
-    ``lines`` (-1: pinned) and ``programs``. ``pins``: the keys of pinned classes, in order.
-    ``columns`` and ``taken``: of devices and volumes, which columns classes ask for, and what they
-    ask for once. ``counting``: by class the filters that look at columns, one for each amount.
-    ``made``: lines that must be written before the run. ``once``: how many are for one pod only.
-    ``compiled``: those new classes that are like others were compiled. ``stamp``: the versions at
-    which the look began.
+    By pod: ``keys``, and ``who``, the place of its class in the lists by class. By class:
+    ``infos``, ``lines`` (-1: pinned), ``programs``, and ``counting``, the filters that look at
+    columns, one for each amount. ``pins``: the keys of pinned classes, in order. ``columns``: the
+    columns of devices and volumes that classes request; ``taken``: what they request that only one
+    pod can have (``ColumnRequest.once``). ``made``: lines that must be written before the run.
+    ``once``: how many of them are for one pod only. ``compiled``: whether the new classes that are
+    like known ones were compiled together. ``stamp``: the versions when looking ahead began.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class LookAhead:
         lines: the profile's.
         compiler: of classes.
         memo_key: under which a class keeps what it came to.
-        versions: what a compiled class holds for: that of nodes first, which it may follow.
+        versions: returns the versions for which a compiled class is valid, that of nodes first.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class LookAhead:
         self._nominated: list[PodInfo] = []
 
     def look(self, pods: Sequence[PodToPlace], first: int, most: int, ahead: Ahead) -> None:
-        """Note up to ``most`` pods from the ``first`` on that a run can take in, and their classes.
+        """Fill ``ahead`` with up to ``most`` pods from the ``first`` on that one run can decide.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -130,7 +130,7 @@ class LookAhead:
             who.append(place)
 
     def _takes(self, info: PodInfo) -> bool:
-        """Return whether pods of a class of the run get devices, or bring volumes."""
+        """Return whether pods of a class get devices or bring volumes."""
         kept = info.memo[self._memo_key]
         assert isinstance(kept, CompiledClass)
         return bool(kept.asked)
@@ -155,7 +155,7 @@ class LookAhead:
         return True
 
     def _compiled(self, info: PodInfo, stamp: tuple[int, ...]) -> CompiledClass | None:
-        """Return what a class came to, ``None`` where it must be compiled.
+        """Return the compiled form of a class, ``None`` if there is none that is still valid.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -170,7 +170,7 @@ class LookAhead:
         return compiled
 
     def _follows(self, compiled: CompiledClass, stamp: tuple[int, ...]) -> bool:
-        """Bring what a class came to up to date if it is out of date because of nodes alone."""
+        """Bring a compiled class up to date; return False if more than nodes changed."""
         if compiled.sheet is None or compiled.pinned or compiled.stamp[1:] != stamp[1:]:
             return False
         program = compiled.program
@@ -181,7 +181,7 @@ class LookAhead:
         return True
 
     def _compile_alike(self, infos: Sequence[PodInfo], stamp: tuple[int, ...]) -> None:
-        """Compile together the classes of a run that are not, as far as they are like others.
+        """Compile together those classes of a run that are like others and not compiled yet.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -205,9 +205,9 @@ class LookAhead:
         held: set[int],
         ahead: Ahead,
     ) -> bool:
-        """Note a class that is new to a run; False: the run ends before its pods.
+        """Add a class that is new to a run; return False if the run must end before its pods.
 
-        ``compiled``: what ``_compiled`` says of it.
+        ``compiled``: the result of ``_compiled``.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -269,7 +269,7 @@ class LookAhead:
         )
 
     def _nominated_pods(self) -> Sequence[PodInfo]:
-        """Return a class of each way that nominated pods look to others."""
+        """Return one class for each peer (``ClassColumns.peers``) that has nominated pods."""
         snapshot = self._snapshot
         if snapshot.nominations.lowest_priority == NO_PRIORITY:
             return ()
@@ -286,9 +286,9 @@ class LookAhead:
         held: set[int],
         made: list[tuple[int, CompiledClass]],
     ) -> int:
-        """Return the line of a class, -1 when the run holds all.
+        """Return the line of a class, -1 if the run uses all lines already.
 
-        ``held``: the lines that are kept and that the run holds. Noted in ``made`` if it is new.
+        ``held``: the lines that the run uses, of those that stay. A new line is added to ``made``.
         """
         number, is_new = self._lines.give(compiled.line_key, held)
         if number < 0:

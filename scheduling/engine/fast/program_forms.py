@@ -37,9 +37,10 @@ class LabelAssumptions(msgspec.Struct, frozen=True):
 
 
 class Form(msgspec.Struct, kw_only=True, eq=False):
-    """The numbers, by rule, group and plugin; ``scored``: how many plugins score by group.
+    """The part of a program that classes of alike terms share: numbers by rule, group and plugin.
 
-    ``number``: of the sheet. ``holds``: what is ``supposed`` still is so.
+    ``scored``: how many plugins score by group. ``number``: the sheet's. ``holds``: whether the
+    assumptions in ``supposed`` are still true.
     """
 
     number: int
@@ -59,7 +60,7 @@ class Form(msgspec.Struct, kw_only=True, eq=False):
 
 
 class Forms:
-    """The forms of one profile over one snapshot, as long as what they suppose of nodes is so."""
+    """The forms of one profile over one snapshot whose assumptions about nodes are true."""
 
     def __init__(
         self, snapshot: Snapshot, framework: Framework | None, statements: Statements
@@ -83,7 +84,7 @@ class Forms:
         *,
         shut_first: bool,
     ) -> Form | None:
-        """Return what the program shares with those of alike terms, ``None``: no room."""
+        """Return the form for a class, shared with classes of alike terms; ``None``: no room."""
         rules = [
             (
                 term.kind, 0, watch, term.matches_self, term.max_skew, term.from_zero,
@@ -169,14 +170,14 @@ class Forms:
                 del self._forms[key]
 
     def _supposed(self, term: Term) -> LabelAssumptions:
-        """Return what is so of the nodes now."""
+        """Return the assumptions about nodes that are true now for a term."""
         snapshot, column = self._snapshot, term.table.column
         version = snapshot.node_version
         everywhere = column.everywhere(snapshot.rows(), version)
         return LabelAssumptions(term, column.single(version), everywhere, term.from_zero)
 
     def _source(self, plugin: Plugin) -> int:
-        """Return where a plugin's scores come from."""
+        """Return the code of the source of a plugin's scores (``compiled.layout``)."""
         if plugin.name in self._scaled:
             return layout.REVERSED if self._scaled[plugin.name] else layout.SCALED
         return layout.AFFINITY if self._statements.is_affinity(plugin.name) else layout.SPREAD
@@ -194,7 +195,7 @@ class Forms:
 
 
 def _looked_at(term: Term) -> Hashable:
-    """Return what of nodes decides how a term counts, beside what their labels are now."""
+    """Return a key of the label that a term counts by; of HARD also the nodes and domains."""
     if term.kind is Kind.HARD:
         return term.table.column.key, term.table.eligible_key, term.min_domains
     return term.table.column.key

@@ -46,18 +46,18 @@ from scheduling.framework.types import PodInfo
 
 _FEW: Final = 48
 _FEW_PRIVATE: Final = 64
-"""While so few classes have lines of their own, others have room for ``_FEW`` exceptions."""
+"""Up to this many classes with lines of their own, other classes have only ``_FEW`` exceptions."""
 _MOST_WATCHES: Final = 8
 _MOST_GROUPS: Final = 1024
 _SPARE: Final = 32
-"""This many groups more than there are now a run must have room for."""
+"""A run must have room for this many more groups than there are now."""
 _MOST: Final = 32_768
 _FIRST: Final = 1024
-"""For this many programs there is room at first: memory that is not touched costs nothing."""
+"""The number of programs allocated at first: memory that is not touched costs nothing."""
 _BYTES: Final = 256 * 2**20
 _NOWHERE: Final = np.zeros(0, np.intp)
 _CLIPPED: Final = (Kind.NEAR, Kind.ANTI, Kind.EXISTING)
-"""Kinds that ask of a count only whether it is above 0."""
+"""Kinds of terms that only ask whether a count is above 0."""
 _SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
     "exceptions": (np.int32, ()),
     "row": (np.int32, (EXCEPTIONS,)),
@@ -83,12 +83,12 @@ _SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
 class Program(msgspec.Struct, kw_only=True, eq=False):
     """A class's place in the arrays, and what is needed beside numbers.
 
-    ``sources``: by plugin that scores, as ``Sheet.lines``, but -1, -2 ... for the first, second ...
-    plugin that scores by group. ``seen``: changes of the watched counters that the exceptions hold,
-    -1 when they must be made again. ``private``: it has a line of its own, whose rows move between
-    groups as counts by row change. ``grouped``: the groups that stand in the line are those of this
-    program; ``groups`` int16 (rows,): those that are to be written there. ``taken``: what is said
-    of rows that a counter rules out before NodeResourcesFit is asked.
+    ``sources``: for each plugin that scores as in ``Sheet.lines``, but -1, -2 ... for the first,
+    second ... plugin that scores by group. ``seen``: the number of changes of the watched counters
+    that the exceptions include, -1 if they must be made again. ``private``: it has a line of its
+    own, whose rows move between groups as counts by row change. ``grouped``: whether the line has
+    this program's groups already; else ``groups`` int16 (rows,) must be written to it. ``taken``:
+    the rejection of rows that a counter rules out before NodeResourcesFit is asked.
     """
 
     number: int
@@ -148,18 +148,18 @@ class Programs:
 
     @property
     def groups(self) -> int:
-        """How many groups, excepted rows among them, there is room for in each program."""
+        """The capacity of each program for groups, excepted rows included."""
         return self._sizes["groups"]
 
     def room_to_work(self, blocks: int) -> arguments.Work:
-        """Return what the loop needs to judge and score units; ``blocks``: of rows."""
+        """Return the working arrays of the loop for these programs and ``blocks`` of rows."""
         return arguments.room_to_work(
             units=self._sizes["groups"], rules=self._sizes["rules"],
             values=self.counters.most_values, blocks=blocks,
         )  # fmt: skip
 
     def _allocate(self, count: int) -> None:
-        """Make room for ``count`` programs of the present sizes, keeping those there are."""
+        """Allocate arrays for ``count`` programs of the present sizes, and copy the old content."""
         made = {}
         for name, (kind, shape) in _SHAPES.items():
             lengths = [self._sizes[of] if isinstance(of, str) else of for of in shape]
@@ -171,7 +171,7 @@ class Programs:
         self._arrays = made
 
     def _reserve(self, **sizes: int) -> None:
-        """Make dimensions at least so large."""
+        """Make the named dimensions at least as large as given."""
         wider = {name: size for name, size in sizes.items() if size > self._sizes[name]}
         if wider:
             self._sizes.update({n: max(s, 2 * self._sizes[n]) for n, s in wider.items()})
@@ -192,7 +192,7 @@ class Programs:
     ) -> Program | None:
         """Write a class's program; ``None`` where there is no room.
 
-        ``shut_first``: what shuts groups of the sheet is asked before the terms.
+        ``shut_first``: whether the filters that shut groups of the sheet come before the terms.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -207,10 +207,10 @@ class Programs:
     def make_alike(
         self, classes: Sequence[tuple[PodInfo, ClassStatements, Sheet, bool]]
     ) -> list[Program | None]:
-        """Write the programs of classes of which none needs a line of its own, together.
+        """Write the programs of several classes together; none of them needs a line of its own.
 
-        Classes are as ``make`` takes them. ``None``: of such a one ``make`` has to say whether it
-        has a program.
+        Each class is given as the arguments of ``make``. ``None`` in the result: call ``make`` for
+        this class; it may have a program all the same.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -238,8 +238,8 @@ class Programs:
     ) -> list[Program | None]:
         """Write the programs of classes that state the same but for their counters.
 
-        Sheet and ``shut_first`` are theirs as ``make`` takes them, and ``make`` has to say of which
-        ones that are ``None`` whether they have a program.
+        ``sheet`` and ``shut_first``: as for ``make``, the same for all. ``None`` in the result:
+        call ``make`` for this class; it may have a program all the same.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -290,7 +290,7 @@ class Programs:
         return made
 
     def _exceptions_kept(self) -> int:
-        """Return for how many exceptions there is room in a program without a line of its own."""
+        """Return how many exceptions a program without a line of its own may have."""
         return _FEW if self._private_count < _FEW_PRIVATE else EXCEPTIONS
 
     def _follow_versions(self) -> None:
@@ -322,7 +322,7 @@ class Programs:
         private: bool,
         shut_first: bool,
     ) -> "_Written | None":
-        """Return what the arrays are to say of a class, ``None``: there is no room."""
+        """Return the array entries for a class, ``None`` if there is no room."""
         counters = [
             self.counters.of_term(term) if watch < 0 or private else 0
             for term, watch in zip(stated.terms, stated.watch_of, strict=True)
@@ -472,7 +472,7 @@ class Programs:
     # --- following -------------------------------------------------------------------------------
 
     def nodes_changed(self, rows: Sequence[int], sheets: Sequence[Sheet]) -> bool:
-        """Take over what changed of nodes; False: all programs must be made again.
+        """Apply changes of nodes; return False if all programs must be made again.
 
         A program whose ``form`` does not hold any more must be made again in any case.
 
@@ -565,7 +565,11 @@ class Programs:
     def _marks(
         self, infos: Sequence[PodInfo], programs: Sequence[Program]
     ) -> tuple[Int64, Int64, Int32, Int32, Int64]:
-        """Return which programs mark which watches of which others."""
+        """Return the marks: the watches of programs in which a pod of a class has a weight.
+
+        First and last mark of each class, int64 (classes,); program and watch of each mark, int32
+        (marks,), and its weight, int64 (marks,).
+        """
         watchers: dict[int, list[tuple[int, int]]] = {}
         for program in programs:
             for watch, counter in enumerate(program.watches):
@@ -587,7 +591,7 @@ class Programs:
         )  # fmt: skip
 
     def ran(self, programs: Sequence[Program]) -> None:
-        """Note that the loop followed what it placed, and the snapshot's counters as well."""
+        """Note that the loop counted the pods that it placed, as the snapshot's counters do."""
         self.counters.ran({counter for program in programs for counter in program.counters})
         full: Mask = self._arrays["full"]
         for program in programs:

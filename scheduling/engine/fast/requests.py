@@ -29,9 +29,9 @@ _PADDING: Final = (-1,) * CHECKS
 class _Form:
     """Classes that ask for the same resources, each for more than 0.
 
-    ``fill``: the numbers of a request, given what ``_amounts_of`` returns and ``more``; ``None``:
-    they do not follow from the amounts. ``places`` int64: which of those each number is. ``known``:
-    requests by their amounts.
+    ``fill``: returns the numbers of a request, given the result of ``_amounts_of`` followed by
+    ``more``; ``None``: they do not follow from the amounts. ``places`` int64: the index of each
+    number among those given. ``known``: requests by their amounts.
     """
 
     __slots__ = ("fill", "known", "more", "places")
@@ -48,8 +48,8 @@ class Requests:
 
     Args:
         snapshot: names the columns of resources.
-        profile: its plugins say what is compared and scored.
-        lines: what the requests are for.
+        profile: its plugins state what is compared and scored.
+        lines: the lines whose keys have the requests.
     """
 
     def __init__(self, snapshot: Snapshot, profile: Profile, lines: Lines) -> None:
@@ -88,9 +88,9 @@ class Requests:
         return found
 
     def with_columns(self, request: bytes, asked: Sequence[ColumnRequest]) -> bytes | None:
-        """Return a request that asks for more columns, ``None``: there is no room for them.
+        """Return a request with the amounts of more columns, ``None`` if there is no room for them.
 
-        Empty: a column became known, what is found now is made again.
+        Empty if a column has just become known: the caller must begin again.
         """
         amounts = tuple([amount for one in asked for amount in one.amounts])
         if not request or any(column >= self._lines.width for column, _ in amounts):
@@ -112,10 +112,10 @@ class Requests:
     def of_many(
         self, infos: Sequence[PodInfo], aspects: Sequence[Sequence[Hashable]]
     ) -> Iterator[tuple[list[int], Int64]]:
-        """Yield places of classes, and what ``of`` would pack for each, int64 (places, numbers).
+        """Yield places of classes, and the numbers that ``of`` would pack, int64 (places, numbers).
 
-        Left out are classes that ask for resources which no class before asked for, and amounts
-        that do not simply stand in their places.
+        It leaves out classes with resources that no earlier class asked for, and classes whose
+        numbers are not just their amounts.
         """
         by = self._profile.by_request
         if by is None:
@@ -137,10 +137,10 @@ class Requests:
             yield places, np.concatenate((np.array(given, np.int64), more), axis=1)[:, form.places]
 
     def _form(self, info: PodInfo, given: tuple[int, ...]) -> _Form:
-        """Return how the numbers of classes that ask for the resources of this one are filled in.
+        """Return the form of classes that ask for the same resources as this one.
 
-        Where an amount stands is what the plugins said of columns; each must be just what the class
-        asks for of that column.
+        The plugins state the column of each amount; each amount must be what the class requests of
+        that column, or else the form has no ``fill``.
         """
         form = _Form()
         numbers = self._line_of(info)
@@ -196,10 +196,10 @@ class Requests:
         return self._numbers.pack(*numbers)
 
     def _line_of(self, info: PodInfo) -> list[int] | None:
-        """Return what the plugins say of a class, as ``Lines`` has it after the sheet's number.
+        """Return the numbers of a class's key in ``Lines`` after the sheet's number.
 
-        ``None``: too many or too much. Empty: resources became known, what is found now is made
-        again.
+        ``None``: too many resources, or too large amounts. Empty if a resource has just become
+        known: the caller must begin again.
         """
         fit = self._profile.fit
         assert fit is not None
@@ -224,7 +224,7 @@ class Requests:
         ]  # fmt: skip
 
     def _scored(self, info: PodInfo) -> list[int]:
-        """Return what NodeResourcesFit and balance look at, as ``Lines.scored``."""
+        """Return ``Lines.scored`` for a class, flat: what NodeResourcesFit and balance score."""
         profile, snapshot = self._profile, self._snapshot
         found = [] if profile.least is None else profile.least[0].scored(info, snapshot)
         half = self._lines.scored_count * SCORED_COLUMNS

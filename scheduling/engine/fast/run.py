@@ -32,7 +32,7 @@ from scheduling.framework.terms import ColumnFilter, RequestFilter
 from scheduling.framework.types import PodInfo
 
 Scores = list[int | list[int]]
-"""By plugin: what it gave the best nodes, or one number where it gave them all the same."""
+"""By plugin: its scores of the best nodes, or one number if all of them have the same score."""
 
 
 class Run(decision.Run):
@@ -41,8 +41,8 @@ class Run(decision.Run):
     ``figures`` int32 (pods, 7): row, total, ties, margin (-1: nothing was compared), chosen rows,
     feasible rows, and how many of ``kinds`` (pods, kinds, 2) are in use: rejections by
     NodeResourcesFit, as bits and number of nodes. ``chosen`` int32 (pods, 10): rows of the best
-    nodes; ``chosen_scores`` int32 (pods, 2, 10): what NodeResourcesFit and balance gave them,
-    weighted; ``term_scores`` int32 (pods, plugins, 10): what plugins gave them that score by group.
+    nodes; ``chosen_scores`` int32 (pods, 2, 10): their weighted scores of NodeResourcesFit and
+    balance; ``term_scores`` int32 (pods, plugins, 10): those of the plugins that score by group.
     ``masks``: the groups that had feasible rows. ``refused`` int32 (pods, reasons): nodes that
     rules about pods rejected. ``keys`` and ``infos``: the pods and their classes. ``counting``: by
     pod the filters that look at columns, one for each amount; empty where no pod has one.
@@ -146,14 +146,14 @@ class Run(decision.Run):
         return of
 
     def _fixed_columns(self) -> dict[int, list[list[list[int]]]]:
-        """Return what plugins that score nodes alone gave the chosen rows, by sheet."""
+        """Return, by sheet, the scores of the chosen rows by plugins that look at nodes alone."""
         return {
             identity: [column[self.chosen].tolist() for column in sheet.fixed]
             for identity, sheet in {id(sheet): sheet for sheet in self.sheets}.items()
         }
 
     def _by_group(self, number: int, sheet: Sheet, rows: list[int]) -> Scores:
-        """Return what the normalised scores are on rows: one number where it is the same."""
+        """Return the normalised scores of rows: one number if all rows have the same."""
         _, grouped, active = sheet.by_groups[int(self.masks[number])]
         if len(active) == 1:
             return [int(scores[0]) for scores in grouped]
@@ -213,7 +213,7 @@ class Run(decision.Run):
         return known
 
     def _refusal(self, number: int, bits: int) -> Status:
-        """Return what the first filter says that compares amounts and rejects a node."""
+        """Return the rejection by the first filter that compares amounts and rejects the node."""
         assert self._fit is not None
         info = self.infos[number]
         counting = self.counting[number] if self.counting else ()
@@ -234,13 +234,13 @@ class Run(decision.Run):
 
     @cached_property
     def next_starts(self) -> Int64:
-        """Where the search of each pod's successor begins, int64 (pods,)."""
+        """The node index at which the search for the pod after each begins, int64 (pods,)."""
         found: Int64 = (self._start + np.cumsum(self.evaluated)) % self.node_count
         return found
 
     @property
     def next_start(self) -> int:
-        """Where the search of the pod after these begins."""
+        """The node index at which the search for the first pod after the run begins."""
         return int(self.next_starts[-1])
 
     def node_names(self) -> list[str]:
@@ -254,7 +254,7 @@ class Run(decision.Run):
         return self
 
     def bodies(self) -> list[bytes]:
-        """Return what ``record.pack`` makes of each decision."""
+        """Return each decision as ``record.pack`` would pack it."""
         found = []
         names, chosen = self._names, self.chosen.tolist()
         scores = self._scores()

@@ -25,9 +25,9 @@ from scheduling.framework.status import Code, Status
 from scheduling.framework.types import PodInfo
 
 MOST_GROUPS: Final = 64
-"""Of a sheet whose scores are normalised over the groups with feasible rows, which bits tell."""
+"""Limit for sheets whose scores are normalised: bits tell which groups have feasible rows."""
 MOST_KEYED: Final = 960
-"""Of a sheet for classes with programs."""
+"""Limit for sheets of classes with programs."""
 _SHEET_BYTES = 64 * 2**20
 _CLOSED: Final = -1
 
@@ -43,19 +43,19 @@ class Sheet:
     of groups with feasible rows its number in ``Sheets.bases`` and the groups' weighted scores.
     ``lines``: for each of the plugins ``names`` 0 for NodeResourcesFit, 1 for balance, from 2 on
     the place in ``fixed`` (weighted scores by row, of the plugins ``scored``), -1 for the
-    ``normalised``. ``keyed``: of a sheet for classes with programs how many groups there are, which
-    labels tell apart as well; ``raw``: there the scores of its ``normalised`` plugins by group;
-    ``shut``: what filters of nodes alone say that are asked after NodeResourcesFit; ``shut_groups``
-    int32 (groups,): for each group which of these rejects its rows, counted from 1, 0 for none.
-    ``group_rows`` (groups,): a row of each group, -1 where it has none any more.
+    ``normalised``. In a sheet for classes with programs labels tell groups apart as well:
+    ``keyed`` is their number, ``raw`` the scores of its ``normalised`` plugins by group. ``shut``:
+    rejections by filters that look at nodes alone and come after NodeResourcesFit; ``shut_groups``
+    int32 (groups,): the one that rejects the rows of each group, counted from 1, 0 for none.
+    ``group_rows`` (groups,): a row of each group, -1 if it has none any more.
 
-    ``verdict`` int16 (rows,): what those filters say, as a place in ``statuses``; -1 where there is
-    no node, or PreFilter leaves it out. ``shut_by`` int64: for each place which of ``shut`` it is,
-    0 for none, ``_CLOSED`` where the row is rejected at once; then ``_CLOSED`` once more, for -1.
+    ``verdict`` int16 (rows,): the index into ``statuses`` of the verdict of those filters; -1 where
+    there is no node, or PreFilter leaves it out. ``shut_by`` int64: for each status its number in
+    ``shut``, 0 for none, ``_CLOSED`` if it rejects a row at once; at last ``_CLOSED``, for -1.
 
-    ``version`` and ``image_version``: of the nodes that it holds for. A sheet does not change once
-    it was decided by, as decisions are written out by it later: to follow nodes a copy is made.
-    ``holds``: of the latest copy whether it can follow.
+    ``version`` and ``image_version``: of the nodes for which it is valid. A sheet that was used for
+    decisions does not change, as they are written out with it later: a copy follows the nodes.
+    ``holds``: whether the latest copy can follow.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Sheet:
 
     @property
     def mask(self) -> int:
-        """All groups that have rows, as bits; 0 where groups are not told by bits."""
+        """All groups that have rows, as bits; 0 if the sheet has no bits for groups."""
         if self.keyed:
             return 0
         return sum([1 << group for group, row in enumerate(self.group_rows.tolist()) if row >= 0])
@@ -101,7 +101,7 @@ class Sheets:
     Args:
         snapshot: the nodes.
         profile: the profile.
-        moved: told of each sheet that says something else of some rows, and of which.
+        moved: called with each sheet that changed, and the rows that changed in it.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Sheets:
         return sheet
 
     def known(self, aspects: tuple[Hashable, ...], labels: Labels | None = None) -> Sheet | None:
-        """Return the sheet of pods with these aspects as ``of`` does, ``None``: none was made.
+        """Return the sheet that ``of`` made for these aspects, ``None`` if it made none yet.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -171,7 +171,7 @@ class Sheets:
         return latest if latest.holds else None
 
     def nodes_changed(self) -> None:
-        """Forget for which pods no sheet could be made: with the changed nodes one may be."""
+        """Forget which pods can have no sheet: with the changed nodes they may have one."""
         self._by_aspects = {k: sheet for k, sheet in self._by_aspects.items() if sheet is not None}
 
     # --- making ----------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Sheets:
         return sheet
 
     def _sum_up(self, sheet: Sheet, rows: Rows) -> None:
-        """Note what verdicts mean, and how many of the ``rows`` that PreFilter left have which."""
+        """Set ``shut_by``, and count for each status the ``rows`` that have it."""
         after_fit = self._profile.after_fit
         means = [
             sheet.shut.index(status) + 1 if status.plugin in after_fit else _CLOSED
@@ -222,7 +222,7 @@ class Sheets:
         sheet.absent = self._snapshot.node_count - len(rows)
 
     def _score(self, sheet: Sheet, state: CycleState, rows: Rows, shut: Int64) -> bool:
-        """Score the rows that filters of nodes leave; False where the reference path must say more.
+        """Score the rows that pass filters of nodes; False if the reference path must decide.
 
         ``shut``: by row which of ``sheet.shut`` rejects it after all, 0 for none.
         """
@@ -273,7 +273,7 @@ class Sheets:
         return labels is None or groups > 0
 
     def _begin_scores(self, sheet: Sheet, state: CycleState) -> set[str] | None:
-        """Run PreScore; return which plugins do not score, ``None`` where one cannot."""
+        """Run PreScore; return the names of plugins that skip Score, ``None`` if one rejects."""
         profile = self._profile
         skipped: set[str] = set()
         rows, none = self._snapshot.rows()[:0], np.zeros(0, np.int64)
@@ -294,7 +294,7 @@ class Sheets:
         return scores * int(framework.weights[plugin.name])
 
     def _alike(self, sheet: Sheet, rows: Rows, shut: Int64) -> tuple[Int64, int]:
-        """Number rows that are alike in all that tells groups apart, and return how many are not.
+        """Return the group of each row, int64 (rows,), and how many groups there are.
 
         ``shut``: by row which of ``sheet.shut`` rejects it, 0 for none.
         """
@@ -316,9 +316,9 @@ class Sheets:
     # --- following -------------------------------------------------------------------------------
 
     def _follow(self, before: Sheet) -> Sheet | None:
-        """Return what a sheet comes to after some nodes changed, ``None`` if it must be made anew.
+        """Return a copy of a sheet with the changed nodes, ``None`` if it must be made anew.
 
-        Plugins that look at nodes alone say of all others what they said before.
+        The answers of plugins that look at nodes alone stay valid for all other nodes.
         """
         snapshot, profile = self._snapshot, self._profile
         changed = snapshot.changed_since(before.version)
@@ -353,7 +353,7 @@ class Sheets:
         return sheet
 
     def _score_again(self, sheet: Sheet, before: Sheet, state: CycleState, rows: Rows) -> bool:
-        """Score the ``rows`` that changed; False where one of them is like those of no group."""
+        """Score the changed ``rows``; return False if one of them belongs to no known group."""
         shut = sheet.shut_by[sheet.verdict[rows]]
         some, shut = rows[shut >= 0], shut[shut >= 0]
         sheet.base, sheet.group = before.base.copy(), before.group.copy()

@@ -35,12 +35,12 @@ _NOT_BY_ROW: Final = (Kind.NEAR, Kind.HARD)
 
 
 class ClassStatements(msgspec.Struct, kw_only=True):
-    """The statements about a class of the plugins with terms.
+    """The statements that plugins with terms make about a class.
 
     ``keys``: label keys whose values tell groups apart; with ``True`` only whether there is one.
     ``watches``: counters of terms by row; ``watch_of``: which of them each term looks at, -1 for
-    none. ``scoring``: plugins that score by terms. ``refusals``: what they say, by number of the
-    loop's. ``private``: to list the rows that differ from their group is not enough.
+    none. ``scoring``: plugins that score by terms. ``refusals``: their rejections, by the loop's
+    number. ``private``: the class needs a line of its own; a list of excepted rows is not enough.
     """
 
     terms: list[Term]
@@ -52,14 +52,14 @@ class ClassStatements(msgspec.Struct, kw_only=True):
     affinity_first: bool
     private: bool
     counter: Counter | None
-    """Rules a row out where it is above 0, before NodeResourcesFit is asked."""
+    """It rules out the rows where it is above 0, before NodeResourcesFit is asked."""
     taken: Status
 
 
 class Alike(msgspec.Struct, kw_only=True):
     """Scheduling classes that plugins treat alike, except that each class has its own counter.
 
-    ``stated``: of a class like them. ``infos``: the classes, ``counters``: of each.
+    ``stated``: the statements about one of them. ``infos``: the classes; ``counters``: of each.
     """
 
     stated: ClassStatements
@@ -101,9 +101,9 @@ class Statements:
             self._prepares = {plugin.name: plugin for plugin in framework.pre_score_plugins}
 
     def alike(self, info: PodInfo, wanting: Sequence[Plugin]) -> tuple[Hashable, Counter] | None:
-        """Return what the class's terms are alike in with those of others, and its counter.
+        """Return a key that classes with alike terms share, and the class's own counter.
 
-        ``None``: nobody says. See ``AlikeSpreadTerms``.
+        ``None`` if no plugin states that. See ``AlikeSpreadTerms``.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -132,7 +132,7 @@ class Statements:
         return found
 
     def state(self, info: PodInfo, wanting: Sequence[Plugin]) -> ClassStatements | None:
-        """Return what plugins with terms say of a class, ``None`` where that is not covered.
+        """Return the statements about a class, ``None`` if the fast path does not cover them.
 
         Raises:
             PluginFailed: a plugin failed.

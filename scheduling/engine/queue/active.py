@@ -25,11 +25,11 @@ _PROBES = 16
 """This many classes send their first pod with a batch; each that is placed allows one more."""
 _MOST_PROBES = 1024
 _BESIDE_A_PROBE = 64
-"""So many fresh pods at most come in a batch with a first pod that stands before them."""
+"""At most this many fresh pods share a batch with the probe of a class that precedes them."""
 _SHARE = 16
-"""One place in this number of a batch is for pods of shut classes, although others wait."""
+"""One in this many places of a batch is for pods of shut classes, even if other pods wait."""
 _SHUT_ALONE = 4
-"""Where no other pod waits, a batch of them is as long as a batch divided by this."""
+"""If only pods of shut classes wait, a batch of them is this many times shorter than others."""
 
 
 class _Trial(IntEnum):
@@ -42,7 +42,7 @@ class _Trial(IntEnum):
 
 
 class Refusal(NamedTuple):
-    """Which pod plugins refused last of a class, which ones, and which answered Pending."""
+    """The last refusal of a class: its pod, the plugins that refused, those that said Pending."""
 
     spec: Pod
     rejected_by: frozenset[str]
@@ -71,7 +71,7 @@ class ActivePods:
     """Pods of one stage: those in ACTIVE, or those in BACKOFF that may be tried before its end.
 
     ``fresh``: those never refused. ``retried``: the others, by class. ``entries``: all pods of the
-    queue, shared with it. ``shut_wait``: of a class that is shut no pod comes before ``reopen``.
+    queue, shared with it. ``shut_wait``: the pods of a shut class wait until ``reopen``.
     """
 
     def __init__(self, entries: Entries, *, shut_wait: bool = False) -> None:
@@ -93,7 +93,7 @@ class ActivePods:
         return bool(self.fresh or self.retried)
 
     def add(self, entry: Entry, key: tuple[float, ...]) -> None:
-        """Take a pod in that may be tried now."""
+        """Add a pod that may be tried now."""
         pod = entry.pod
         item = (key, pod.pod_id, entry.token)
         self._added += 1
@@ -122,7 +122,7 @@ class ActivePods:
 
     @property
     def gives(self) -> bool:
-        """Whether ``take_batch`` has a pod to give, where shut classes wait."""
+        """Whether ``take_batch`` returns any pod, given that shut classes wait."""
         return (
             first_live(self.fresh, self._entries) is not None
             or self._first_class(self._open) is not None
@@ -130,13 +130,13 @@ class ActivePods:
         )
 
     def placed(self, entry: Entry) -> None:
-        """Note that a pod got a node: its sisters come in the order of the key, as fresh ones."""
+        """Note that a pod got a node: other pods of its class are then ordered like fresh ones."""
         if entry.refused:
             self._probes = min(self._probes + 1, _MOST_PROBES)
         self._note(entry, _Trial.OPEN)
 
     def refused(self, entry: Entry, by: Refusal) -> None:
-        """Note that a pod was refused as the cluster is now, so that others of its class wait."""
+        """Note that a pod was refused in the present cluster: others of its class then wait."""
         if entry.refused:
             self._probes = _PROBES
         self._note(entry, _Trial.SHUT)
@@ -145,7 +145,7 @@ class ActivePods:
             self._closed.add(entry.pod.class_id)
 
     def reopen(self, helps: Callable[[Refusal], bool]) -> None:
-        """Let the shut classes be tried again whose last refusal something ``helps`` against."""
+        """Open those shut classes again for whose last refusal ``helps`` returns true."""
         for class_id in list(self._closed):
             retried = self.retried.get(class_id)
             if retried is None or retried.trial is not _Trial.SHUT:
@@ -163,7 +163,7 @@ class ActivePods:
             self._note(entry, _Trial.UNTRIED)
 
     def drop_dead(self) -> None:
-        """Drop items of pods that left the queue from its head, so that the first one is a pod."""
+        """Drop items from the head whose pods left the queue, so that the first item has a pod."""
         first_live(self.fresh, self._entries)
         for heap in (self._untried, self._open, self._shut):
             self._first_class(heap)

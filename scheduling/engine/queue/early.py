@@ -16,17 +16,17 @@ from scheduling.engine.queue.allowance import Allowance
 from scheduling.engine.queue.pending import Entries, Entry, Heap, Item, drop_dead, first_live
 
 A_SECOND = 100.0
-"""This many attempts a second may come early and to nothing, on average.
+"""On average this many attempts a second may come early and fail.
 
-A pod that is refused alone costs about a millisecond at 500 nodes, what makes room included.
+A pod that is refused alone costs about a millisecond at 500 nodes, preemption included.
 """
 AT_ONCE = 500
-"""This many may, after a time in which there were none."""
+"""This many early attempts may fail at once, after a time without any."""
 IN_A_ROW = 5
-"""After this many early attempts a pod waits for its backoff: two that drive each other out, again
-and again, do not keep the scheduler busy."""
+"""After this many early attempts in a row a pod waits for its backoff: two pods that preempt each
+other again and again do not keep the scheduler busy."""
 _AT_LEAST = 16
-"""Fewer are not worth a batch."""
+"""Fewer pods than this are not worth a batch."""
 
 
 class EarlyAttempts:
@@ -58,7 +58,7 @@ class EarlyAttempts:
             self._others.add(entry, (entry.not_before, *key))
 
     def next(self, now: float) -> float:
-        """Return when the first of them may come, infinity if none may."""
+        """Return the time at which the first of these pods may come, infinity if none may."""
         moment = math.inf
         if first_live(self._nominated, self._entries) is not None:
             moment = self._allowance.until(1, now)
@@ -107,7 +107,7 @@ class EarlyAttempts:
         self._others.placed(entry)
 
     def refused(self, entry: Entry, by: Refusal, *, nominated: bool) -> None:
-        """Note that a pod was refused. Where it makes room for itself, its sisters may, too."""
+        """Note that a pod was refused. If it preempts others, its class may still come early."""
         if nominated:
             self._others.untold(entry)
         else:

@@ -72,7 +72,7 @@ class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a pod waits after failures, and after how long it is tried in any case; seconds."""
+    """The waits of a pod in seconds: after failures, and until it is tried in any case."""
 
     initial: float = 1.0
     longest: float = 10.0
@@ -80,7 +80,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, configuration: KubeSchedulerConfiguration) -> "Backoff":
-        """Return what a configuration says."""
+        """Return the waits that a configuration states."""
         return cls(
             initial=configuration.pod_initial_backoff_seconds,
             longest=configuration.pod_max_backoff_seconds,
@@ -95,10 +95,10 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.initial * 2.0 ** min(attempts - 1, 32), self.longest)
 
     def until(self, now: float, attempts: int) -> float:
-        """Return when a backoff is over that begins now, after this many failed attempts.
+        """Return the end of a backoff that begins now, after this many failed attempts.
 
-        That is the end of the second of the clock in which the wait ends: pods whose waits end in
-        the same second come back together, the most urgent first. Without a wait it is now. Rule:
+        It is rounded up to a full second of the clock: pods whose waits end in the same second
+        come back together, the most urgent first. Without a wait it is now. Rule:
         backend/queue/backoff_queue.go (``isPodBackingoff``, ``alignToWindow``), v1.36.
         """
         wait = self.after(attempts)
@@ -116,7 +116,7 @@ IsNominated = Callable[[int], bool]
 
 
 def never_nominated(pod_id: int) -> bool:
-    """Return that no pod is nominated."""
+    """Return False: no pod is nominated."""
     return False
 
 
@@ -228,7 +228,7 @@ Item = tuple[tuple[float, ...], int, int]
 Heap = list[Item]
 
 LAST: Item = ((math.inf,), 0, 0)
-"""Stands behind every item."""
+"""An item that sorts after every other one."""
 
 
 def is_live(item: Item, entries: Entries) -> bool:
@@ -254,6 +254,6 @@ def drop_dead(heap: Heap, entries: Entries) -> None:
 
 
 def by_profile(batch: Sequence[PendingPod]) -> Iterator[tuple[str, list[PendingPod]]]:
-    """Return neighbours with the same scheduler name together; the order stays as it is."""
+    """Yield scheduler names, each with the adjacent pods that have it; the order stays."""
     for name, run in groupby(batch, key=lambda pod: pod.spec.spec.scheduler_name):
         yield name, list(run)

@@ -20,7 +20,7 @@ from scheduling.framework.types import PodInfo
 
 
 def ignore(failure: PluginFailed) -> None:
-    """Take no notice of a plugin's failure."""
+    """Do nothing about a plugin's failure."""
 
 
 class QueuePlugins:
@@ -29,7 +29,7 @@ class QueuePlugins:
     Args:
         frameworks: the profiles in force, by scheduler name; may be replaced later.
         info: returns a class's requirements by its id.
-        failed: told of a plugin that failed.
+        failed: called with the failure of a plugin.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ from scheduling.framework.types import group_key
 _AT_ONCE = 2000
 """This many pods move in one call; each takes some microseconds."""
 _SPARE = 4096
-"""A heap is rebuilt when it has this many items more than twice the number of pods."""
+"""A heap is rebuilt when its items exceed twice the number of pods by this many."""
 
 
 class PriorityQueue:
@@ -77,12 +77,12 @@ class PriorityQueue:
         return pod_id in self._entries
 
     def present(self, pod_ids: Iterable[int]) -> list[int]:
-        """Return those of some pods that are in the queue."""
+        """Return the given pods that are in the queue."""
         entries = self._entries
         return [pod_id for pod_id in pod_ids if pod_id in entries]
 
     def place(self, pod_id: int) -> QueuePlace:
-        """Return where a pod is.
+        """Return the place of a pod in the queue.
 
         Raises:
             KeyError: it is not in the queue.
@@ -100,7 +100,7 @@ class PriorityQueue:
         )
 
     def places(self) -> Iterator[QueuePlace]:
-        """Return where every pod is, in no order that means anything."""
+        """Return the places of all pods, in arbitrary order."""
         return (self.place(pod_id) for pod_id in self._entries)
 
     def counts(self) -> dict[Stage, int]:
@@ -144,7 +144,7 @@ class PriorityQueue:
         return bool(self._changed)
 
     def next_due(self, now: float) -> float | None:
-        """Return when ``pop_batch`` has something to give if nothing happens; None if never."""
+        """Return when ``pop_batch`` has pods again if nothing happens; None if never."""
         self._active.drop_dead()
         if self._active or self._waiting.next_woken() is not None:
             return now
@@ -154,7 +154,7 @@ class PriorityQueue:
     # --- coming in -------------------------------------------------------------------------------
 
     def add(self, pod: PendingPod, now: float) -> None:
-        """Take a pod in, or its new version: then it keeps its place as ``update`` has it."""
+        """Add a pod, or its new version, which keeps its place as with ``update``."""
         if pod.pod_id in self._entries:
             self.update(pod, now)
             return
@@ -166,10 +166,10 @@ class PriorityQueue:
             self.release_group(group_key(pod.spec), now)
 
     def restore(self, pod: PendingPod, place: QueuePlace, now: float) -> None:
-        """Take a pod in at the place that its row tells, after a restart.
+        """Add a pod at the place that its row states, after a restart.
 
-        What happened since the row was written is not known here, so a pod that a plugin rejected
-        is woken by the first event that its plugins care about, or by the flush.
+        Events since the row was written are not known here. So a pod that a plugin rejected waits
+        for the next event that may help it, or for the flush.
         """
         self.delete(pod.pod_id)
         entry = Entry(pod, place.queued_at or now)
@@ -259,7 +259,7 @@ class PriorityQueue:
             self._enqueue(entry, now)
 
     def delete(self, pod_id: int) -> None:
-        """Forget a pod, wherever it is; an unknown one is fine."""
+        """Forget a pod in any stage; nothing happens if it is unknown."""
         entry = self._entries.pop(pod_id, None)
         if entry is None:
             return
@@ -341,7 +341,7 @@ class PriorityQueue:
     # --- groups ----------------------------------------------------------------------------------
 
     def members(self, key: GroupKey) -> int:
-        """Return how many pods of a group are in the queue, whatever holds them."""
+        """Return how many pods of a group are in the queue, in any stage."""
         return len(self._members.get(key, ()))
 
     def group_keys(self) -> list[GroupKey]:
@@ -353,11 +353,11 @@ class PriorityQueue:
         return list(self._members.get(key, ()))
 
     def pop_members(self, key: GroupKey) -> list[PendingPod]:
-        """Take the other pods of a group out that may be tried, to be decided with those popped.
+        """Take out the other pods of a group that may be tried, to be decided with those popped.
 
-        Wherever they wait: a group is tried as one. Pods that a PreEnqueue plugin holds stay. They
-        come in the order in which they are decided. Rule: ``podGroupInfoForPod``,
-        schedule_one_podgroup.go, v1.36.
+        They may wait in any stage, since a group is tried as one; only pods that a PreEnqueue
+        plugin holds stay. They are returned in the order in which they are decided. Rule:
+        ``podGroupInfoForPod``, schedule_one_podgroup.go, v1.36.
         """
         members: list[Entry] = []
         for pod_id in self._members.get(key, ()):
@@ -386,7 +386,7 @@ class PriorityQueue:
                 self._changed[pod_id] = None
 
     def release_groups(self, now: float) -> None:
-        """Ask PreEnqueue again about the pods of all groups, once all of them are here."""
+        """Ask PreEnqueue again about the pods of all groups, after all of them were added."""
         for key in list(self._held):
             self.release_group(key, now)
 
@@ -396,10 +396,10 @@ class PriorityQueue:
             self._members.setdefault(key, {})[entry.pod.pod_id] = None
 
     def park(self, pod_id: int) -> None:
-        """Note that a pod in flight waits, on Permit or PreBind, for as long as it may take.
+        """Note that a pod in flight waits on Permit or PreBind, for a time that is not known.
 
-        What happens meanwhile is counted and not kept: when it comes back rejected and there was
-        something, it is tried again after its backoff.
+        Events are only counted meanwhile, not kept: if there were any when it comes back rejected,
+        it is tried again after its backoff.
         """
         entry = self._entries[pod_id]
         if pod_id in self._in_flight:
@@ -412,7 +412,7 @@ class PriorityQueue:
             self._changed[pod_id] = None
 
     def restore_parked(self, pod: PendingPod, place: QueuePlace) -> None:
-        """Take a pod in that waits, after a restart; what happened before is not known."""
+        """Add a parked pod after a restart; events before that are not known."""
         self.delete(pod.pod_id)
         entry = Entry(pod, place.queued_at)
         self._keep(entry)
@@ -650,9 +650,9 @@ class PriorityQueue:
             self._changed[entry.pod.pod_id] = None
 
     def _follow_clock_back(self, now: float) -> None:
-        """Let no pod wait for the time that the clock was set back by.
+        """Correct waits after the clock was set back, so that no pod waits longer by that time.
 
-        Moments that lie further ahead than a backoff were noted before the clock was set.
+        Times that lie further ahead than a backoff were noted before the clock was set back.
         """
         for entry in self._entries.values():
             if not entry.limit_times(now, self._backoff) or entry.stage is Stage.IN_FLIGHT:

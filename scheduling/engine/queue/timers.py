@@ -9,9 +9,9 @@ from scheduling.engine.queue.pending import Entries, Entry, Heap, first_live
 
 
 class Timers:
-    """A moment for each pod in BACKOFF or UNSCHEDULABLE, in seconds since the epoch.
+    """A time for each pod in BACKOFF or UNSCHEDULABLE, in seconds since the epoch.
 
-    Setting a moment belongs to the entry's token of now: a pod that moves has no moment any more.
+    A time is bound to the token that the entry has when it is set: a pod that moves loses its time.
     ``entries``: all pods of the queue, shared with it.
     """
 
@@ -25,7 +25,7 @@ class Timers:
         heapq.heappush(self.backoff, ((entry.not_before,), entry.pod.pod_id, entry.token))
 
     def set_flush(self, entry: Entry, at: float) -> None:
-        """Note that the pod is tried at that moment although no event helped it."""
+        """Note that the pod is tried at that time even if no event helps it."""
         heapq.heappush(self.flush, ((at,), entry.pod.pod_id, entry.token))
 
     def take_over(self, now: float, most: int) -> list[Entry]:
@@ -33,11 +33,11 @@ class Timers:
         return self._take(self.backoff, now, most)
 
     def take_flushed(self, now: float, most: int) -> list[Entry]:
-        """Return up to ``most`` pods that waited long enough, and forget that moment."""
+        """Return up to ``most`` pods whose flush time has come, and forget that time."""
         return self._take(self.flush, now, most)
 
     def next(self) -> float | None:
-        """Return the next moment; None if there is none."""
+        """Return the earliest time; None if there is none."""
         firsts = [first_live(heap, self._entries) for heap in (self.backoff, self.flush)]
         return min((first[0][0] for first in firsts if first is not None), default=None)
 

@@ -15,7 +15,7 @@ from scheduling.framework.events import EVERY_EVENT, ClusterEvent, Registration
 from scheduling.framework.types import group_key
 
 Registrations = Mapping[str, Mapping[str, Sequence[Registration]]]
-"""Events by scheduler name and plugin; a plugin that is not named hears of every event."""
+"""Events by scheduler name and plugin; every event may help against a plugin not named here."""
 
 _Key = tuple[int, str, frozenset[str], frozenset[str]]
 """Class, scheduler name, plugins that rejected, plugins that keep pending."""
@@ -30,9 +30,9 @@ class Worth(IntEnum):
 
 
 class Group:
-    """Waiting pods that an event helps alike.
+    """Waiting pods on which each event has the same effect.
 
-    ``worth``: what the event that woke them meant for them. ``woken_by``: its label.
+    ``worth``: the effect of the event that woke them. ``woken_by``: its label.
     """
 
     __slots__ = ("key", "pod_group", "pod_ids", "spec", "woken_by", "worth")
@@ -64,7 +64,7 @@ class WaitingPods:
         return pod_id in self._group_of
 
     def add(self, entry: Entry) -> None:
-        """Let a pod wait for what may help it against the plugins that rejected it."""
+        """Let a pod wait for events that may help against the plugins that rejected it."""
         pod = entry.pod
         scheduler = pod.spec.spec.scheduler_name
         key = pod.class_id, scheduler, entry.rejected_by, entry.pending_by
@@ -75,7 +75,7 @@ class WaitingPods:
         self._group_of[pod.pod_id] = group
 
     def remove(self, pod_id: int) -> None:
-        """Take a pod out that waits.
+        """Take out a pod that waits.
 
         Raises:
             KeyError: it does not wait.
@@ -107,7 +107,7 @@ class WaitingPods:
         return woken
 
     def next_woken(self) -> tuple[int, Group] | None:
-        """Return a pod that was woken and did not leave yet, and its group; None: there is none."""
+        """Return a woken pod that did not leave yet, and its group; None if there is none."""
         while self._woken:
             group = self._woken[0]
             if group.pod_ids:
@@ -122,7 +122,10 @@ class WaitingPods:
         pending_by: frozenset[str],
         event: ClusterEvent,
     ) -> Worth:
-        """Ask the plugins that rejected the pod (isPodWorthRequeuing)."""
+        """Return the effect of an event, from hints of the plugins that rejected the pod.
+
+        Rule: ``isPodWorthRequeuing``.
+        """
         highest = event.at_most_priority
         if highest is not None and (spec.spec.priority or 0) > highest:
             return Worth.NOTHING
@@ -143,9 +146,9 @@ class WaitingPods:
         return self.worth(group.spec, rejected_by, pending_by, event)
 
     def _hears(self, key: _Key, event: ClusterEvent) -> tuple[bool, bool]:
-        """Return whether a plugin of the group wants to hear of such events, whatever its hint.
+        """Return whether a plugin of the group registered such events, whatever its hint says.
 
-        Second, whether one does if they are about the PodGroup of the pods.
+        The second value: whether one registered them if they are about the PodGroup of the pods.
         """
         _, name, rejected_by, pending_by = key
         key_of_event = name, rejected_by, pending_by, event.resource, event.action

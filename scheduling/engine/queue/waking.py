@@ -102,11 +102,11 @@ class Waking:
             self._wake(event, now)
 
     def set_device(self, kind: str, new: Manifest) -> ClusterEvent:
-        """Take over a claim, class, slice or rule of devices; return what it means."""
+        """Store a claim, class, slice or rule of devices; return the event for waiting pods."""
         return self._device_changed(kind, self.snapshot.devices.set(kind, new), new)
 
     def remove_device(self, kind: str, namespace: str, name: str) -> ClusterEvent:
-        """Forget a claim, class, slice or rule of devices; return what it means."""
+        """Forget a claim, class, slice or rule of devices; return the event for waiting pods."""
         old = self.snapshot.devices.remove(kind, namespace, name)
         return self._device_changed(kind, old, None)
 
@@ -139,7 +139,7 @@ class Waking:
     # --- what it means ---------------------------------------------------------------------------
 
     def event_of_node(self, old: Node | None, new: Node | None) -> ClusterEvent | None:
-        """Return what it means that a node came, changed or went; ``None``: nothing."""
+        """Return the event of a node that came, changed or went; ``None`` if it helps no pod."""
         if new is None:
             action = Action.DELETE
         else:
@@ -152,7 +152,7 @@ class Waking:
         )  # fmt: skip
 
     def _repelling(self, old: Node | None, new: Node | None) -> tuple[AffinityTerm, ...]:
-        """Return the anti-affinity of placed pods by keys whose value a node has no longer."""
+        """Return anti-affinity terms of placed pods whose topology value a node has lost."""
         if old is None or new is None:
             return ()
         labels = new.metadata.labels
@@ -160,7 +160,7 @@ class Waking:
         return tuple(self.snapshot.anti_affinity_by(keys))
 
     def event_of_pod(self, before: PodState | None, after: PodState | None) -> ClusterEvent | None:
-        """Return what it means to others that a pod came, changed or went; ``None``: nothing."""
+        """Return the event, for other pods, of a pod that came, changed or went; ``None``: none."""
         was_on = before is not None and before.on_node
         is_on = after is not None and after.on_node
         old = None if before is None else before.pod
@@ -193,7 +193,7 @@ class Waking:
         )
 
     def event_of_itself(self, old: PendingPod, new: PendingPod) -> ClusterEvent | None:
-        """Return what changed about a waiting pod; ``None``: nothing that plugins are asked of."""
+        """Return the event of a change of a waiting pod; ``None``: plugins do not look at it."""
         if old.class_id == new.class_id:
             return None
         action = diff_pod(old.spec, new.spec)
@@ -208,7 +208,7 @@ class Waking:
         )
 
     def standing(self, key: Hashable) -> PodState | None:
-        """Return the node that a pod is on or nominated for; ``None`` without one."""
+        """Return the state of a pod that is on a node or nominated for one, else ``None``."""
         record = self.snapshot.pod(key)
         if record is not None:
             return PodState(pod=record.info.pod, on_node=True, terminating=record.terminating)
@@ -220,5 +220,8 @@ class Waking:
 
 
 def _ends(nominated: str, after: PodState | None) -> bool:
-    """Return whether a pod that waited is no longer nominated for this node, empty for none."""
+    """Return whether a pod that waited for a ``nominated`` node does so no longer.
+
+    ``nominated``: empty if it was nominated for none.
+    """
     return bool(nominated) and (after is None or after.nominated != nominated)
