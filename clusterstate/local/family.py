@@ -108,9 +108,10 @@ def _unmap_files() -> None:
 
 
 def _unchanged_files(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield where files are mapped of which nothing was changed in memory, as linking does.
+    """Yield the ranges of addresses at which files are mapped and unchanged in memory.
 
-    ``smaps``: the lines of that file of ``/proc``. What was changed may be in the swap space.
+    Linking changes pages, which may be in the swap space by now. ``smaps``: the lines of that file
+    of ``/proc``.
     """
     begin = end = 0
     for line in smaps:

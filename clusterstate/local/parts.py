@@ -22,7 +22,7 @@ _UVICORN = (
     *("--timeout-graceful-shutdown", "3"),
 )
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""What TLS 1.2 is spoken with: no CBC, which is open to padding attacks. TLS 1.3 has its own."""
+"""Ciphers of TLS 1.2: none with CBC, which is open to padding attacks. TLS 1.3 has its own."""
 _APPLICATION = "api.asgi:application"
 SHARED = (
     *("uvicorn.main", "uvicorn.protocols.http.httptools_impl", "api.serving", "api.urls"),

@@ -31,7 +31,7 @@ from clusterstate.queries.loops.controllers import stored_state
 
 _MOST: Final = 500
 _LANDINGS: Final = 100
-"""Of this many pods, the next to leave, it is asked where each would land."""
+"""For this many pods, the next to leave, the page asks where each would land."""
 _next = SharedQuestion("landings", deadline=10.0)
 
 
@@ -55,7 +55,10 @@ def page(request: HttpRequest) -> HttpResponse:
 def _leaving(
     timers: Sequence[Timer], ask: Callable[[list[tuple[str, str]]], Answer]
 ) -> dict[str, Any]:
-    """Return the timers with where each pod would land: as was foreseen, or as an advisor says."""
+    """Return the timers, each with the place where its pod would land.
+
+    The place was predicted before, or an advisor predicts it now.
+    """
     unknown = [(one.namespace, one.name) for one in timers if not one.landing][:_LANDINGS]
     found: dict[tuple[str, str], str] = {}
     context: dict[str, Any] = {}

@@ -38,7 +38,7 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """A pool with the devices that are shown; ``missing``: of how many slices how many there are.
+    """A pool with the devices that are shown; ``missing``: how many of how many slices exist.
 
     ``node``: the only one that has access to all of it, empty if others may.
     """

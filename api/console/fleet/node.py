@@ -36,7 +36,7 @@ class Use(msgspec.Struct, frozen=True):
 @layout.shown_then
 @layout.alike()
 def page(request: HttpRequest, name: str) -> HttpResponse:
-    """Return a node's page; as a part what changes by itself."""
+    """Return a node's page, or the part of it that changes by itself."""
     layout.require(request, "get", "nodes", name=name)
     past = time_travel.of(request)
     if past is None:
@@ -94,7 +94,7 @@ def _pods_at(name: str, past: PastMoment) -> list[bytes]:
 
 
 def _overhead(name: str, past: PastMoment | None) -> dict[str, int]:
-    """Return what of the requests is overhead; of the past that is not told."""
+    """Return how much of the requests is overhead; for a past moment that is not known."""
     return overview.overhead_on(name) if past is None else {}
 
 

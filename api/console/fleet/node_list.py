@@ -69,7 +69,7 @@ class NodeRow(msgspec.Struct, frozen=True):
 @layout.shown_then
 @layout.alike()
 def page(request: HttpRequest) -> HttpResponse:
-    """Return the page with the list; where a page asks for a part of it, the rows alone."""
+    """Return the page with the list, or the rows alone if a page asks for a part."""
     layout.require(request, "list", "nodes")
     every = time_travel.nodes(request)
     layout.filters(request, "q")
@@ -225,7 +225,7 @@ def _key(name: str) -> Callable[[FleetNode], Any]:
 
 
 def ordered(nodes: list[FleetNode], order: str) -> list[FleetNode]:
-    """Return nodes sorted by a column, ``-`` before it: from the highest; resources by share."""
+    """Return nodes sorted by a column, resources by share; ``-`` before it: the highest first."""
     name = order.removeprefix("-")
     if name == "name" and name == order:
         return nodes
@@ -251,7 +251,7 @@ def _head(column: Column, order: str, query: QueryDict) -> Head:
 
 
 def _choices(nodes: Sequence[FleetNode], chosen: Sequence[str]) -> list[tuple[str, str, bool]]:
-    """Return what columns can be chosen: name, title, whether it is."""
+    """Return the columns that can be chosen: name, title, and whether each is chosen."""
     resources = sorted({name for one in nodes for name in one.offered})
     labels = sorted({f"label:{key}" for one in nodes[:2000] for key in one.labels})
     names = dict.fromkeys([*_DEFAULT, "fullness", "leaving", "labels", *resources, *labels[:60]])

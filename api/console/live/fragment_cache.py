@@ -79,7 +79,7 @@ _TIME: Final = re.compile(rb"(<time\b[^>]*>)[^<]*")
 
 Make = Callable[[], HttpResponse]
 Scope = tuple[str, str]
-"""Who may be given an answer: those with some rights, or a session with these."""
+"""Who may get a cached answer: all people with these rights, or one session with them."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -265,7 +265,7 @@ def is_enough(heard: int | None, pause: float, mark: int, age: float) -> bool:
 
 
 def tag_of(body: bytes) -> str:
-    """Return what tells answers apart: all of it but how long ago something was, which ages."""
+    """Return the tag of an answer; answers that differ only in ages have the same tag."""
     return hashlib.sha256(_TIME.sub(rb"\1", body)).hexdigest()[:16]
 
 
@@ -298,9 +298,9 @@ def heard(request: HttpRequest) -> int | None:
 
 
 def of(request: HttpRequest, *, is_alike: bool, lasts: float) -> Look | None:
-    """Return what a page looks at, ``None`` where it does not follow changes.
+    """Return the look that a request is, ``None`` if its page does not follow changes.
 
-    ``is_alike``: it tells of the cluster alone. Queries at times, for the rights.
+    ``is_alike``: the answer shows nothing but the cluster. Queries at times, for the rights.
     """
     found = heard(request)
     if request.method != "GET" or "at" in request.GET or (found is None and not lasts):

@@ -24,7 +24,7 @@ KINDS: Final = ("Node", "Pod")
 IsEnough = Callable[[int, float], bool]
 _AT_ONCE: Final = 5000
 _FEW: Final = 1000
-"""Of more nodes than this all are read again."""
+"""If more nodes than this changed, all are read again."""
 _GONE_KEPT: Final = 5000
 
 
@@ -71,9 +71,9 @@ class _Keeper:
             self._cursor = -1
 
     def now(self, is_enough: IsEnough | None) -> Nodes:
-        """Return the nodes of now. Queries twice, or more after many changes.
+        """Return the present nodes. Queries twice, or more after many changes.
 
-        Those that were read last, where their revision and age in seconds are enough.
+        If ``is_enough`` accepts the revision and age of those read last, returns these.
         """
         with self._lock:
             found, age = self._current, time.monotonic() - self._read_at

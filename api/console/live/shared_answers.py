@@ -22,7 +22,7 @@ from scheduling.answers import advisor
 EVERY_SECONDS: Final = 3.0
 """For this many seconds an answer is used although something has changed since."""
 _LONGEST_SECONDS: Final = 15.0
-"""One that nothing has changed since, too: waiting pods come to the end of their backoff."""
+"""The longest, also if nothing has changed: waiting pods come to the end of their backoff."""
 
 
 class Ask(Protocol):
@@ -45,7 +45,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class _CachedAnswer(msgspec.Struct, frozen=True):
-    """An answer, or the error instead, with the revision before it was asked for and the moment."""
+    """An answer, or the error instead; ``mark``: the watermark from before it was asked for."""
 
     mark: int
     at: float

@@ -66,8 +66,8 @@ PATH: Final = "/console/stream"
 EVERY_SECONDS: Final = 0.25
 MOST_NAMES: Final = 200
 _RIGHTS_SECONDS: Final = 0.7
-"""How old what is known of a session may be: with the policy's own second, a stream ends within two
-seconds when its session ends or the person loses a right."""
+"""How old the user and rights of a session may be: with the policy's own second, a stream ends
+within two seconds when its session ends or the person loses a right."""
 _LOOKED_UP_SECONDS: Final = 10.0
 """A session is looked up again after this time even if its rows are the same: it may be idle."""
 _SIGN_SECONDS: Final = 5.0
@@ -77,7 +77,7 @@ _MOST_SHOWN: Final = 100
 _SHOWN: Final = re.compile(r"([^:@]*)([:@]?)(.*)")
 _READ: Final = 2000
 _READ_SECONDS: Final = 0.2
-"""Between two looks at the log: pages are told of less anyway."""
+"""Between two reads of the log: pages hear of changes less often anyway."""
 _POLL_SECONDS: Final = 0.5
 MOST_OPEN: Final = 1000
 MOST_OF_ONE: Final = 100
@@ -201,10 +201,10 @@ class _Follower:
         self._anew = threading.Event()
 
     def about(self, cursor: int, person: str) -> dict[str, Any]:
-        """Return what each event says: up to where changes were told, the pause of pages, the time.
+        """Return the fields of every event but the changes, which are told up to ``revision``.
 
-        ``now``: seconds since 1970, for browsers whose clock is another. ``troubles``: the parts of
-        the service that do not work.
+        ``pause``: how long the page waits between two looks. ``now``: seconds since 1970, as the
+        browser's clock may differ. ``troubles``: the parts of the service that do not work.
         """
         now = round(clock.now().timestamp(), 3)
         pause = round(self.pause(person), 1)
@@ -322,7 +322,7 @@ memory.when_replaced(_follower.forget)
 class Person(msgspec.Struct, frozen=True):
     """The user of an open page, and the kinds that they may list.
 
-    ``within``: of these of the kinds, what lies in some namespaces alone.
+    ``within``: the namespaces to which the right to list a kind is limited, by kind.
     """
 
     name: str
@@ -361,8 +361,8 @@ def person_of(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> Person
 class SessionUser(msgspec.Struct, frozen=True):
     """The user of a session, or None, and the loop's time at which that was so.
 
-    ``looked_at``: when all of it was looked up; from then on ``stamp`` and ``policy``, which it
-    follows from, were the same.
+    ``looked_at``: when it was looked up in full. It follows from ``stamp`` and ``policy``, which
+    have not changed since.
     """
 
     person: Person | None
@@ -384,7 +384,7 @@ class _OpenSession(msgspec.Struct, frozen=True):
 
 
 class _Sessions:
-    """Whom the cookies of open pages stand for.
+    """The users of open pages, by their cookies.
 
     All sessions of a process are looked at together, in one statement: what a person may do
     follows from rows that are compared, and is looked up once more when one of them changed.
@@ -560,9 +560,10 @@ async def _tell(
 
 
 def rest_of(pause: float) -> float:
-    """Return the seconds without events after one, by the pause between two requests of the page.
+    """Return how many seconds a stream is silent after an event.
 
-    While few pages are open each hears at once of what it has not looked at yet.
+    ``pause``: between two requests of the page; it makes no use of earlier news. While few pages
+    are open, the silence is ``EVERY_SECONDS``.
     """
     return EVERY_SECONDS if pause <= fragment_cache.LEAST_PAUSE else pause
 
@@ -579,7 +580,7 @@ async def _event(send: Send, name: str, revision: int, data: dict[str, Any]) -> 
 
 
 async def _gone(receive: Receive) -> None:
-    """Return when the browser has closed the page."""
+    """Wait until the browser has closed the page."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

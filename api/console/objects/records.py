@@ -53,9 +53,9 @@ _BY_RESOURCE: Final = {(kind.group, kind.plural): kind for kind in ALL_KINDS}
 def audit(request: HttpRequest) -> HttpResponse:
     """Return the audit log: by who, what, object, answer, address, time or request.
 
-    A request leads to its object's page, whose history tells what each change made of it. The log
-    tells nobody of its lines: an open page asks for the newest ones every few seconds, unless what
-    it looks for has no index, which reads up to the whole log.
+    Each line links to its object's page, whose history shows what a change made of it. New lines
+    are not announced: an open page asks for them every few seconds, unless its search has no index
+    and may read the whole log.
     """
     layout.require(request, "list", "events", group="audit.k8s.io")
     layout.filters(request, *_AUDIT_FILTERS)
@@ -142,7 +142,7 @@ def _named(kind: Kind, namespace: str, name: str) -> tuple[str, str]:
 
 
 def _reads_all(filters: Search) -> bool:
-    """Return whether a search may read the whole log: lines are found by user and request alone."""
+    """Return whether a search may read the whole log: only user and request have an index."""
     if filters.audit_id is not None:
         return False
     words = (filters.verb, filters.resource, filters.namespace, filters.name, filters.address)
@@ -178,8 +178,8 @@ def _place(kind_name: str, namespace: str, name: str) -> tuple[Kind, str]:
     """Return the kind and the namespace that an address names, empty where it says ``-``.
 
     Raises:
-        NotFound: an object that lies in no namespace is asked for in one, where a role in that
-            namespace would give the right to it.
+        NotFound: the address names a namespace although the kind has none; otherwise a role in
+            that namespace would give the right to the object.
     """
     kind = _kind(kind_name)
     namespace = "" if namespace == "-" else namespace
@@ -442,7 +442,7 @@ def difference(
 def _rolls_back(request: HttpRequest, kind: Kind, namespace: str, name: str, revision: int) -> str:
     """Return where an object is edited back to what it was before a change, if the person may.
 
-    A pod's spec is not changed by anybody, and of a node its form previews what an edit does.
+    Not for pods, whose spec nobody changes, and not for nodes: their form previews an edit.
     """
     about = {"group": kind.group, "namespace": namespace, "name": name}
     if kind.name in ("Pod", "Node") or not layout.may(request, "update", kind.plural, **about):
@@ -452,7 +452,7 @@ def _rolls_back(request: HttpRequest, kind: Kind, namespace: str, name: str, rev
 
 
 def _yaml(text: bytes | None) -> str:
-    """Return an object as YAML, without what changes along with everything; nothing for none."""
+    """Return an object as YAML, without metadata that every change touches; empty for ``None``."""
     if text is None:
         return ""
     manifest = decode_object(text)

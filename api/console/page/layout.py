@@ -45,11 +45,11 @@ POLICY: Final = (
     " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _AS_OF: Final = "stowage.as-of"
-"""Where a request's META holds the revision of before its page was read."""
+"""Key of ``request.META``: a watermark from before the page was read."""
 _MINE: Final = "stowage.mine"
-"""Where a request's META holds the namespaces that a person may choose from (``scope``)."""
+"""Key of ``request.META``: the namespaces that a person may choose from (``scope``)."""
 _HAS_PAST: Final = "stowage.has-past"
-"""Where a request's META holds whether its page can show how it was."""
+"""Key of ``request.META``: whether the page can show a past moment."""
 Parameters = ParamSpec("Parameters")
 View = Callable[Concatenate[HttpRequest, Parameters], HttpResponse]
 
@@ -103,9 +103,9 @@ _ALIKE: Final[dict[View[...], float]] = {}
 
 
 def alike(*, lasts: float = 0.0) -> Callable[[View[Parameters]], View[Parameters]]:
-    """Mark a view whose parts tell of the cluster alone: who may do the same is shown the same.
+    """Mark a view whose parts show only the cluster: people with equal rights share answers.
 
-    ``lasts``: for this many seconds an answer serves whatever has changed.
+    ``lasts``: an answer is used for this many seconds, whatever has changed.
     """
 
     def mark(view: View[Parameters]) -> View[Parameters]:
@@ -280,9 +280,9 @@ def scope(request: HttpRequest, verb: str, resource: str, **about: str) -> str:
 
 
 def since(request: HttpRequest, resource: str, **about: str) -> int:
-    """Return the revision from which on the person's right to get something tells of its past.
+    """Return the revision from which on the person may see the past of something.
 
-    0: all of it; beyond all: nothing, as of a Secret. May query.
+    0: all of it. Above all revisions: nothing of it, as for a Secret. May query.
     """
     wants = Attributes("get", resource=resource, **about)
     try:
@@ -325,7 +325,7 @@ def ask(name: str, document: object, *, seconds: float | None = None) -> Any:
 
 
 def progress_of(request: HttpRequest, name: str, question: object) -> HttpResponse:
-    """Return as a part of a page how far the advisors are with a question that takes long."""
+    """Return the part of a page that shows how far the advisors are with a long question."""
     found = advisor.progress(name, question)
     share = 0 if found is None else round(100 * min(max(found.share, 0.0), 1.0))
     return part(request, "_progress.html", {"progress": found, "percent": share})

@@ -28,7 +28,7 @@ _BETWEEN: Final = re.compile(r", (?=\d+ )")
 
 
 class Hindrance(msgspec.Struct, frozen=True):
-    """A reason, and on how many of ``every`` node it is given."""
+    """A reason, and for how many nodes it was given; ``every``: the number of all nodes."""
 
     nodes: int
     text: str
@@ -71,9 +71,9 @@ class Cause(msgspec.Struct):
 def by_cause(groups: Iterable[WaitingGroup], nodes: Sequence[FleetNode]) -> list[Cause]:
     """Return groups of waiting pods by their reasons, those of the most pods first.
 
-    Whatever the numbers of nodes are, classes with the same reasons are one cause, where these are
-    about the same taints and terms. ``nodes`` are looked through for taints that are not tolerated:
-    which they are now; the sentence counted nodes when the pod was tried.
+    Classes with the same reasons, about the same taints and terms, are one cause, whatever the
+    numbers of nodes. The taints that are not tolerated are those that ``nodes`` have now; the
+    sentence counted nodes when the pod was tried.
     """
     found: dict[tuple[tuple[str, ...], ...], Cause] = {}
     sets = Counter(node.taints for node in nodes)

@@ -1,8 +1,9 @@
-"""The past of pages: which moment an address asks for, and how a page of that time leads on.
+"""The past of pages: which moment an address asks for, and how links stay at that moment.
 
-An address with ``at`` shows objects as they were then: written as RFC 3339, or as how long ago
-(``10m``), which is led to the time itself, so that an address always shows the same. What a page of
-the past links to is of the past, too, as far as the target has one; nothing can be changed there.
+An address with ``at`` shows objects as they were then. The moment is written as RFC 3339. An
+address that says how long ago it was (``10m``) redirects to one with the time, so that an address
+always shows the same. Links of a page of the past lead to the past, too, if the target has one;
+nothing can be changed there.
 """
 
 import re
@@ -92,7 +93,9 @@ def of(request: HttpRequest) -> PastMoment | None:
 
 
 def settled(request: HttpRequest) -> HttpResponseRedirect | None:
-    """Return where a page is that says how long ago, or from before now: the time itself, or now.
+    """Return a redirect to the address with the exact time, or without one if it is not past.
+
+    ``None``: the address has the exact time, or no ``at``.
 
     Raises:
         BadRequest: something would be changed, or the moment cannot be read.
@@ -127,9 +130,9 @@ def nodes(request: HttpRequest) -> list[FleetNode]:
 def steps(
     kind: Kind, namespace: str, name: str, past: PastMoment | None, *, limit: int, since: int = 0
 ) -> list[TrailEntry]:
-    """Return the latest changes of an object from a revision on, in the past those until then.
+    """Return the latest changes of an object, of those from the revision ``since`` on.
 
-    Of an object that has changed since, those of its last ``_LOOK_BACK`` changes are looked at.
+    On a page of the past, those until then, as far as they are among the last ``_LOOK_BACK``.
     """
     if past is None:
         found = trail.trail_of(kind, namespace, name, limit=limit)
@@ -139,7 +142,7 @@ def steps(
 
 
 def forbids(request: HttpRequest, verb: str) -> bool:
-    """Return whether an action is none of this page's: in the past nothing is changed."""
+    """Return whether a page does not allow an action: on a page of the past nothing is changed."""
     return is_requested(request) and verb not in READS
 
 

@@ -1,4 +1,4 @@
-"""One's own account: whom the cluster sees in one, and one-time codes as a second factor."""
+"""One's own account: name and groups as the cluster sees them, and one-time codes."""
 
 from typing import Any, Final
 

@@ -52,7 +52,7 @@ _SECONDS: Final = 5.0
 _LEEWAY: Final = 30
 _KEPT_SECONDS: Final = 600.0
 _AWAY_SECONDS: Final = 2.0
-"""So long a provider that did not answer is not asked again: each question may hold a thread."""
+"""A provider that did not answer is not asked again for so long: a question may hold a thread."""
 _PATIENCE: Final = 600
 """Seconds that a person may take to sign in at the provider."""
 _BACKEND: Final = "django.contrib.auth.backends.ModelBackend"
@@ -299,7 +299,11 @@ def _token(request: HttpRequest, provider: Mapping[str, Any], verifier: str) -> 
 
 
 def _claims(provider: Mapping[str, Any], token: str, nonce: str) -> Mapping[str, Any]:
-    """Return what a token says, once it is known to be for us, from the provider and of now."""
+    """Return the claims of a token.
+
+    Raises:
+        SignInRefused: signature, issuer, audience, times or nonce are wrong.
+    """
     audience = settings.OIDC_CLIENT_ID
     key = _key(provider["jwks_uri"], token)
     try:

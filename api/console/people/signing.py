@@ -1,7 +1,7 @@
 """Signing in and out: the same people, sessions and lock-out as the admin's.
 
-Who has set up one-time codes goes on to a second page after the password, and is signed in by the
-code. Wrong codes count as wrong passwords do, and lock out.
+People who have set up one-time codes are asked for one on a second page, after the password. Wrong
+codes count as wrong passwords do, and lock out.
 """
 
 import time
@@ -29,14 +29,14 @@ from clusterstate.actions.people import codes
 _WAITS: Final = "stowage.waits-for-code"
 """Where a session holds who gave the right password, and until when a code is taken.
 
-With a hash of the password: with another one since then, a code is not enough.
+It holds a hash of the password, too: if the password was changed since, the code does not sign in.
 """
 _PATIENCE: Final = 300
 WRONG: Final = "This is not the code of now, or it was used before."
 
 
 class SignIn(LoginView):
-    """The sign-in; who is signed in already goes on at once."""
+    """The sign-in page; people who are signed in already are redirected."""
 
     template_name = "console/sign_in.html"
     redirect_authenticated_user = True
@@ -48,11 +48,11 @@ class SignIn(LoginView):
         return super().get_context_data(**kwargs) | more
 
     def get_default_redirect_url(self) -> str:
-        """Return where one goes who asked for no page."""
+        """Return the address for people who asked for no page."""
         return reverse("console:fleet")
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        """Sign in whose password is right; who has codes is asked for one first."""
+        """Sign in a person whose password is right, or ask for the code first if they have one."""
         person = form.get_user()
         if codes.since(person) is None:
             return super().form_valid(form)

@@ -2,9 +2,9 @@
 
 ``GET`` asks an advisor for a plan, as ``POST /apis/stowage.dev/v1/plans`` does, and shows it; what
 is asked stands in the address, so that a preview can be sent to a colleague. Confirming carries out
-just that plan (``plans.act``), which is why what was shown is kept: as a *preview*, that no list
-shows and for which only older previews of the user go, so whoever makes somebody's browser open
-pages changes nothing that anybody asked for. ``POST`` makes a plan of a text: nodes, pods, a
+just that plan (``plans.act``), so what was shown is kept as a *preview*. No list shows it, and only
+older previews of the same user are deleted for it: a stranger who makes a browser open such pages
+changes nothing that anybody asked for. ``POST`` makes a plan of a text: nodes, pods, a
 configuration, plans.
 """
 
@@ -84,9 +84,9 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def _late_preview(request: HttpRequest, document: Manifest, user: User) -> HttpResponse:
-    """Lead an open page to its preview once that was made, which may take a minute.
+    """Redirect an open page to its preview once that is made, which may take a minute.
 
-    With ``progress`` in the address how far it is.
+    With ``progress`` in the address: return how far it is.
 
     Raises:
         StatusError: there is none.
@@ -150,7 +150,7 @@ def _may_do_plain(request: HttpRequest, changes: Sequence[Manifest]) -> bool:
 def _plain(request: HttpRequest, changes: Sequence[Manifest]) -> HttpResponse:
     """Change nodes without a preview, where none can be had (``POST``, ``plain``).
 
-    Of a drain that is the cordon: no new pods come, and the evictions follow by a preview later.
+    Of a drain only the cordon is done: no new pods come, and a later preview evicts the others.
     """
     if not plan_forms.plain(changes):
         raise BadRequest("plain: this change needs a preview")

@@ -144,7 +144,7 @@ def _shown(request: HttpRequest, question: Manifest, status: Manifest) -> dict[s
 
 
 def _wins(one: Manifest, frontier: Sequence[Manifest]) -> bool:
-    """Return whether a choice is the answer where no more pods may move than it moves."""
+    """Return whether a choice costs the least of all that move at most as many pods."""
     sums = [
         other["after"] + other["movesCost"] for other in frontier if other["moves"] <= one["moves"]
     ]

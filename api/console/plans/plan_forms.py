@@ -341,7 +341,7 @@ def _listed(names: Sequence[Any]) -> str:
 
 
 def plain(changes: Sequence[Manifest]) -> str:
-    """Return what can be done of changes without a preview, in words, empty for nothing."""
+    """Return in words what can be done of some changes without a preview; empty: nothing."""
     kinds = {what for change in changes for what in change}
     if kinds == {DRAIN}:
         return "Cordon now, evict later"

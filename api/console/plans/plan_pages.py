@@ -50,7 +50,7 @@ class Option(msgspec.Struct, frozen=True):
 
 @layout.shown
 def page(request: HttpRequest, name: str) -> HttpResponse:
-    """Return a plan's page; as a part how far its operation is."""
+    """Return a plan's page, or the part of it that shows how far its operation is."""
     plan = _readable_plan(request, name)
     if layout.is_part(request):
         return layout.part(request, "plan_progress.html", _progress(request, plan))
@@ -179,10 +179,11 @@ def show(
     overtaken: Sequence[plan_forms.Overtaken] = (),
     unchecked: str = "",
 ) -> HttpResponse:
-    """Return the page of a plan; with ``differs`` as an answer that the outcome is another one.
+    """Return the page of a plan.
 
-    ``overtaken``: what others changed since the form was shown that asks for the plan.
-    ``unchecked``: why nothing was done: it could not be predicted anew.
+    ``differs``: *Apply* changed nothing, since the outcome would be a different one now.
+    ``overtaken``: what others changed since the form that asks for the plan was shown.
+    ``unchecked``: why nothing was done: the plan could not be predicted anew.
     """
     changes, status = changes_of(request, plan), plan.prediction()
     leaving, zones = plan_preview.leaving(plan, status), _places(request, status)
@@ -234,7 +235,7 @@ def _places(request: HttpRequest, status: Manifest) -> Sequence[outcomes.ZoneCou
 
 
 def _progress(request: HttpRequest, plan: StoredPlan) -> dict[str, Any]:
-    """Return what the part of a page shows that follows the operation."""
+    """Return what that part of the page shows which follows the operation."""
     about = {"group": own.GROUP, "name": plan.name}
     may = {
         what
@@ -282,7 +283,7 @@ def _options(request: HttpRequest, changes: Sequence[Manifest]) -> list[Option]:
 
 
 def _back(changes: Sequence[Manifest]) -> str:
-    """Return where one goes who does not want the change."""
+    """Return the address to return to without making the change."""
     bodies = [body for change in changes for body in change.values() if isinstance(body, dict)]
     nodes = [name for body in bodies for name in body.get("nodes") or ()]
     pods = [pod for body in bodies for pod in body.get("pods") or ()]

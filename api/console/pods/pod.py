@@ -36,7 +36,7 @@ _PERMIT: Final = {"group": own.GROUP, "subresource": "permit"}
 
 @layout.shown_then
 def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """Return a pod's page; as a part what changes by itself."""
+    """Return a pod's page, or the part of it that changes by itself."""
     from scheduling.answers import questions
 
     layout.require(request, "get", "pods", namespace=namespace, name=name)
@@ -176,7 +176,7 @@ def timeline(
     timers: Sequence[Timer],
     causes: Mapping[int, str],
 ) -> list[TimelineEntry]:
-    """Return what happened to a pod, the latest first, what is to come before it.
+    """Return what will happen to a pod and what happened, the latest first.
 
     ``causes``: why it was evicted, by revision of the change.
     """

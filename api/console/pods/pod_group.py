@@ -36,7 +36,7 @@ class Level(msgspec.Struct, frozen=True):
 
 @layout.shown
 def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """Return a PodGroup's page; as a part what changes by itself. It shows the present only."""
+    """Return a PodGroup's page, or the part of it that changes by itself. It has no past."""
     about = {"namespace": namespace, "name": name}
     layout.require(request, "get", "podgroups", group=_GROUP, **about)
     manifest = decode_object(get_object("PodGroup", namespace, name))

@@ -125,7 +125,7 @@ def _remedies(found: Sequence[Manifest]) -> list[Help]:
 
 
 def _blockers(found: Sequence[Manifest]) -> list[Manifest]:
-    """Return the four that reject most nodes; once where several filters give the same reason."""
+    """Return the four reasons that reject most nodes; one that several filters give comes once."""
     by_text: dict[str, Manifest] = {}
     for one in map(_blocker, found):
         by_text.setdefault(one["text"], one)
@@ -267,7 +267,7 @@ def why_helps(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
 
 
 def _question(request: HttpRequest, namespace: str, name: str) -> dict[str, Any]:
-    """Return what the question ``why`` is asked, in so far as a page and its table ask the same.
+    """Return the part of the question ``why`` that a page and its table have in common.
 
     Raises:
         AccessDenied: the person may not ask. BadRequest: there is no such world.

@@ -166,7 +166,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def _start(request: HttpRequest) -> str:
-    """Return the text to start from: an example, a pod that is there without its fate, or little.
+    """Return the text to start from: an example, or a copy of a pod without node and status.
 
     Raises:
         BadRequest: there is no such example. NotFound: there is no such pod.
@@ -229,7 +229,7 @@ def _words(text: str) -> list[str]:
 
 
 def _try(request: HttpRequest, manifest: Manifest, *, dry_run: bool) -> tuple[str, str, Manifest]:
-    """Create the pod, or say what would become of it; return its namespace, name and that."""
+    """Create the pod, or only predict; return its namespace, name, and what would become of it."""
     metadata = bodies.metadata_of(manifest)
     namespace = str(metadata.get("namespace") or "default")
     layout.require(request, "create", "pods", namespace=namespace)
@@ -262,7 +262,7 @@ def _try(request: HttpRequest, manifest: Manifest, *, dry_run: bool) -> tuple[st
 def _filled(
     form: QueryDict, problems: list[tuple[str, str]], *, start: bool
 ) -> tuple[list[Input], list[tuple[str, str]]]:
-    """Return the form's fields with what was given and is wrong, and the problems of no field."""
+    """Return the form's fields with values and problems, and the problems that have no field."""
     errors: dict[str, list[str]] = {}
     others = []
     for path, message in problems:

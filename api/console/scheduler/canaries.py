@@ -1,4 +1,4 @@
-"""Canaries: configurations on trial; what they would have made of it, and putting one in force."""
+"""Canaries: configurations on trial, what they would have decided, and putting one in force."""
 
 from collections.abc import Callable
 from typing import Any, Final

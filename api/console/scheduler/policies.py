@@ -24,8 +24,9 @@ from clusterstate.queries.objects.lists import list_page
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _MOST_SHOWN: Final = 200
-"""Of each kind that the page lists, by what matters of it; so many are read for that:"""
+"""The page shows at most this many objects of a kind, the most important ones."""
 _MOST_READ: Final = 5000
+"""At most so many objects of a kind are read to find these."""
 _REVISIONS: Final = 50
 _MOST_LINES: Final = 5000
 _MOST_COMPARED: Final = 1000
@@ -33,7 +34,7 @@ _MOST_COMPARED: Final = 1000
 the worst."""
 _MOST_ALIKE: Final = 12
 _MOST_OF_ONE: Final = 2000
-"""Lines in a row of which the middle is not left out: of both texts, and of one of them."""
+"""The longest runs of lines that are shown in full: of both texts alike, and of one of them."""
 _MEANS: Final = {" ": "that are alike", "-": "that were removed", "+": "that were added"}
 _POLICIES: Final = (
     ("RuntimeClass", "where pods of a runtime run, and their overhead"),
@@ -125,7 +126,7 @@ class Runtime(msgspec.Struct, frozen=True):
     """A RuntimeClass and the nodes that its pods may use.
 
     ``query``: these nodes in the query language of lists, empty for all; ``nodes``: how many,
-    ``None`` for who may not list nodes.
+    ``None`` for people who may not list nodes.
     """
 
     name: str

@@ -119,7 +119,10 @@ def _of_image(container: Container) -> shell.Outcome | None:
 
 
 def host_mounts(pod: Pod, container: Container) -> list[tuple[str, str]]:
-    """Return where a container has directories of its node: its path and the node's, with ``/``."""
+    """Return the directories of its node that a container mounts: its path and the node's path.
+
+    Both end in ``/``.
+    """
     paths = {
         one["name"]: one["hostPath"]["path"]
         for one in pod["spec"].get("volumes") or ()
@@ -158,8 +161,9 @@ def on_host(pod: Pod, container: Container, files: Mapping[str, str]) -> dict[st
 def last_words(container: Container, found: shell.Outcome | None, exit_code: int) -> str:
     """Return the message of a container that ended by itself.
 
-    It is what the container wrote into its termination log. If that is empty, the container failed
-    and it says so, it is the end of the output. Rule: pkg/kubelet/kuberuntime, v1.36.
+    It is the content of its termination log. If that is empty, the container failed, and its
+    ``terminationMessagePolicy`` is ``FallbackToLogsOnError``, it is the end of its output. Rule:
+    pkg/kubelet/kuberuntime, v1.36.
     """
     if found is None:
         return ""

@@ -1,8 +1,8 @@
 """Content of a hollow node's directories that pods mount (``hostPath``).
 
-A pod that begins finds what others have written there by then. What a run finds is kept until the
-pod is gone, since what comes of it is asked again and again (`commands.outcome`). All of it is in
-memory: the agents of another process know nothing of it.
+A container finds the files that others have written there before it starts. What each run of a pod
+found is kept until the pod is gone, since its outcome is computed again and again
+(`commands.outcome`). All of it is in memory: the agents of another process know nothing of it.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Directories:
 
     def __init__(self) -> None:
         self._changes: list[tuple[datetime, dict[str, str | None]]] = []
-        """When which files were written, or removed (``None``), in order; some will be."""
+        """Times, in order, and the files written or removed (``None``) then; some are to come."""
         self._files: dict[str, str] = {}
         self._found: dict[str, dict[int, Files]] = {}
         """What the runs of a pod found, by its uid and the number of the run."""

@@ -38,7 +38,7 @@ MERGE = "application/merge-patch+json"
 _CONFLICT, _NOT_FOUND = 409, 404
 _AGAIN = (0, _CONFLICT, 429)
 _STRICT = "?fieldValidation=Strict"
-"""What a file of devices says and a slice does not have is refused."""
+"""The API refuses a slice with fields that no ResourceSlice has: they come from a file."""
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -113,9 +113,9 @@ class Fleet:
         self._networks = {name: PodNetwork(number, most) for number, name in enumerate(self.names)}
         self._hosts = {name: addresses.of_node(number) for number, name in enumerate(self.names)}
         self._wakes: dict[str, tuple[float, asyncio.TimerHandle]] = {}
-        """When something changes for a pod by the time alone: the loop's time, by uid."""
+        """The loop's time at which a pod next changes by itself, by uid."""
         self._uids: dict[str, str] = {}
-        """Of our nodes that are there, by name: their leases name them as owners."""
+        """The uids of our nodes that exist, by name: their leases name them as owners."""
         self._offered: dict[str, dict[str, Any]] = {}
         """What our nodes offer, as far as they were seen."""
         self._pods: dict[tuple[str, str], dict[str, Any]] = {}
@@ -504,7 +504,7 @@ class Fleet:
         await self._ask("POST", path, event)
 
     async def _finish(self, pod: dict[str, Any]) -> None:
-        """End a deletion; of a pod that something keeps, say first how it ended."""
+        """End a deletion; if something keeps the pod, report first how it ended."""
         if pod["metadata"].get("finalizers"):
             if pod["status"].get("phase") not in pods.FINISHED:
                 status = pods.ended_status(pod, 143, _moment())

@@ -79,10 +79,10 @@ def _rest(restarts: int) -> float:
 
 
 def stopped_status(pod: Pod, now: datetime) -> dict[str, Any] | None:
-    """Return the last status of a pod that is deleted while it runs, if it would have ended.
+    """Return the last status of a pod that is deleted while it runs: how its containers ended.
 
-    Who watches it sees how it ended: as its commands do, also on SIGTERM, or killed before.
-    ``None``: nobody expects an end of it, or it said already that it ended.
+    They end as their commands say, also on SIGTERM, or are killed before. ``None``: their commands
+    never end, or the pod is not running.
     """
     status = pod.get("status") or {}
     run = run_of(pod)

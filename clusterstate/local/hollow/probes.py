@@ -25,8 +25,8 @@ _FAILURES: Final = 3
 _MOST_PROBES: Final = 200
 """What a probe finds after this many times is not looked at."""
 _LONGEST_COMMAND: Final = 500
-"""A longer one is not played, and succeeds: it would be for each time that the probe runs, and the
-agents of all nodes wait meanwhile."""
+"""A longer command is not played, and succeeds: it would be played each time that the probe runs,
+and the agents of all nodes would wait."""
 _HEALTHY_SECONDS: Final = 10.0
 _PROBES: Final = ("startupProbe", "livenessProbe", "readinessProbe")
 

@@ -29,8 +29,8 @@ class Room(msgspec.Struct, frozen=True):
 def reported_resources(container: dict[str, Any], previous: dict[str, Any]) -> dict[str, Any]:
     """Return what the status of a running container tells of its resources.
 
-    That is what its status reported before (``previous``) until the container is resized; of a new
-    container, what it asks for.
+    Until the container is resized, they are those that its status reported before (``previous``);
+    for a new container, those that it requests.
     """
     if previous.get("resources") is not None:
         fields = ("allocatedResources", "resources")
