@@ -64,10 +64,10 @@ def code_of(answer: object) -> Code:
 
 
 def status_of(plugin: Plugin, point: str, answer: object) -> Status:
-    """Return an answer that must be a Status.
+    """Return an answer if it is a Status.
 
     Raises:
-        PluginFailed: it is none.
+        PluginFailed: it is not a Status.
     """
     if not isinstance(answer, Status):
         raise wrong(plugin, point, f"returned {type(answer).__name__}, wanted Status")
@@ -75,10 +75,10 @@ def status_of(plugin: Plugin, point: str, answer: object) -> Status:
 
 
 def pair_of(plugin: Plugin, point: str, answer: object) -> tuple[object, object]:
-    """Return an answer that must be a pair.
+    """Return an answer if it is a tuple of two.
 
     Raises:
-        PluginFailed: it is none.
+        PluginFailed: it is not a tuple of two.
     """
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise wrong(plugin, point, f"returned {type(answer).__name__}, wanted a pair")
@@ -86,7 +86,7 @@ def pair_of(plugin: Plugin, point: str, answer: object) -> tuple[object, object]
 
 
 def check_filter_result(plugin: Plugin, result: object, count: int) -> None:
-    """Check types and shapes of what Filter answered for ``count`` rows.
+    """Check types and shapes of the arrays that Filter returned for ``count`` rows.
 
     Raises:
         PluginFailed: they are wrong.
@@ -103,7 +103,7 @@ def check_filter_result(plugin: Plugin, result: object, count: int) -> None:
 
 
 def rejection_of(plugin: Plugin, result: FilterResult, code: int, reason: int) -> Status:
-    """Return the status of a node that Filter rejected; ``reason`` is an index into ``reasons``."""
+    """Return a rejected node's status; ``reason`` is an index into the result's ``reasons``."""
     try:
         reasons = result.reasons[reason]
         status_code = Code(code)

@@ -28,13 +28,13 @@ from scheduling.framework.volume_table import ClaimKey, VolumeTable
 Rows = npt.NDArray[np.intp]
 _Key = TypeVar("_Key", bound=Hashable)
 _UNBOUND: Final = "\0unbound "
-"""Begins the handle of a volume that is not made yet."""
+"""Prefix of the handle of a volume that does not exist yet."""
 Handles = dict[str, str]
 """Drivers by ``driver/handle``."""
 _ANY: Final = 2**40
 """A limit that nobody reaches."""
 _MOST: Final = 16
-"""So many drivers have a column; pods with volumes of others take the reference path."""
+"""This many drivers have a column; pods with volumes of others take the reference path."""
 _BROUGHT: Final = "AttachedVolumes/brought"
 _OF_NODES: Final = frozenset({"CSINode", "VolumeAttachment"})
 _NONE: Final[Handles] = {}
@@ -53,7 +53,7 @@ class MissingClaim(ValueError):
 
 
 def attached_by(table: VolumeTable, pod: PodInfo, node: CSINode | None, *, is_new: bool) -> Handles:
-    """Return the volumes that a pod has attached to its node.
+    """Return the volumes that are attached to a pod's node because of the pod.
 
     Raises:
         LimitError: an ephemeral volume's claim is another pod's.
@@ -89,7 +89,7 @@ def attached_by(table: VolumeTable, pod: PodInfo, node: CSINode | None, *, is_ne
 def _served_by(
     table: VolumeTable, claim: PersistentVolumeClaim, node: CSINode | None
 ) -> tuple[str, str]:
-    """Return the CSI driver and the handle of a claim's volume on a node, empty for none."""
+    """Return the CSI driver of a claim's volume on a node, and its handle; both empty without."""
     volume = table.volume(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is not None:
         source = csi_source(volume, node)
@@ -101,7 +101,7 @@ def _served_by(
 
 
 def known_of(table: VolumeTable, pod: PodInfo) -> Handles | None:
-    """Return what ``brought_by`` found for a class, ``None`` where it did not or things changed."""
+    """Return the last result of ``brought_by`` for a class, ``None`` if it is out of date."""
     known = pod.memo.get(_BROUGHT)
     if not isinstance(known, tuple) or known[0] != table.version:
         return None
@@ -110,7 +110,7 @@ def known_of(table: VolumeTable, pod: PodInfo) -> Handles | None:
 
 
 def brought_by(table: VolumeTable, pod: PodInfo) -> Handles | None:
-    """Return the volumes that a new pod has attached, ``None`` where nodes differ in that.
+    """Return the volumes that a new pod has attached, ``None`` if they differ from node to node.
 
     Raises:
         LimitError: an ephemeral volume's claim is another pod's.
@@ -126,7 +126,7 @@ def brought_by(table: VolumeTable, pod: PodInfo) -> Handles | None:
 
 
 def _has_in_tree(table: VolumeTable, pod: PodInfo) -> bool:
-    """Return whether which driver serves a volume of the pod differs from node to node."""
+    """Return whether nodes may differ in the driver that serves a volume of the pod."""
     if any(map(is_migratable, pod.volumes)):
         return True
     for name in pod.claims:
@@ -145,9 +145,9 @@ def _has_in_tree(table: VolumeTable, pod: PodInfo) -> bool:
 
 
 def attached_to(table: VolumeTable, name: str) -> tuple[set[str], Handles]:
-    """Return the volumes of a node's VolumeAttachments, and those of them that CSI drivers serve.
+    """Return the volume names in a node's VolumeAttachments, and those volumes that CSI serves.
 
-    One that no pod on the node uses counts against the pod that brings it, too.
+    A volume that no pod on the node uses also counts against a pod that comes with it.
     """
     names: set[str] = set()
     found: Handles = {}
@@ -162,7 +162,7 @@ def attached_to(table: VolumeTable, name: str) -> tuple[set[str], Handles]:
 
 
 def on_node(table: VolumeTable, pods: Iterable[PodInfo], name: str) -> tuple[Handles, Handles]:
-    """Return what the pods of a node have attached, and that with VolumeAttachments beside."""
+    """Return the volumes that a node's pods have attached, and these with its VolumeAttachments."""
     node, by_pods = table.csi_node(name), Handles()
     for pod in pods:
         by_pods |= attached_by(table, pod, node, is_new=False)
@@ -287,7 +287,7 @@ class AttachedVolumes:
         rows: Rows,
         touch: Callable[[int], None],
     ) -> None:
-        """Write what rows have of a driver's volumes, and how many they take."""
+        """Write how many volumes of a driver rows have, and how many they may have."""
         rows = rows[snapshot.alive[rows]]
         limits, used = self.limits.get(driver), self.used.get(driver)
         most = np.full(len(rows), _ANY, np.int64) if limits is None else limits[rows]
@@ -304,7 +304,7 @@ class AttachedVolumes:
     # --- following -------------------------------------------------------------------------------
 
     def _object_changed(self, snapshot: _Nodes, change: tuple[str, ClaimKey]) -> Iterator[int]:
-        """Forget what an object says of pods and rows; yield the rows."""
+        """Forget all that was derived from an object; yield the rows concerned."""
         kind, key = change
         rows: Iterable[int | None] = ()
         if kind in _OF_NODES:
@@ -320,10 +320,10 @@ class AttachedVolumes:
             self._drop(pod)
 
     def _follow_rows(self, snapshot: _Nodes, rows: Rows) -> None:
-        """Take in which pods are on rows, and what their nodes say if that is not known.
+        """Update the pods on rows, and read limits and attachments of nodes that are new here.
 
-        Who left is dropped from all rows before anybody is added: a slot that became free on one
-        row may be that of a pod of the same class on another row now.
+        Pods that left are dropped from all rows before any is added: a slot that became free on one
+        row may belong to a pod of the same class on another row now.
         """
         there = self._pods_on(snapshot, rows)
         came: list[tuple[int, set[int]]] = []
@@ -363,7 +363,7 @@ class AttachedVolumes:
         return found
 
     def _begin_row(self, table: VolumeTable, row: int, name: str) -> None:
-        """Note what a node takes, and which volumes are attached to it, whoever uses them."""
+        """Note a node's limits, and the volumes attached to it, used by pods or not."""
         self._names[row] = name
         node = table.csi_node(name)
         for one in node.spec.drivers if node is not None else ():
@@ -390,7 +390,7 @@ class AttachedVolumes:
         self._names.pop(row, None)
 
     def _add(self, snapshot: _Nodes, row: int, pod: int) -> None:
-        """Count what a pod has attached to its row."""
+        """Count the volumes that a pod has attached to its row."""
         table, info = snapshot.volumes, snapshot.classes[pod & _CLASS]
         handles = known_of(table, info)
         if handles is None:
@@ -413,7 +413,7 @@ class AttachedVolumes:
                     self._of(self.used, driver, 0)[row] += 1
 
     def _drop(self, pod: int) -> None:
-        """Count what a pod has attached to its row no more."""
+        """Stop counting the volumes that a pod has attached to its row."""
         row, handles, watched = self._uses.pop(pod)
         self.failures.pop(pod, None)
         _discard(self._pods, row, pod)
@@ -438,7 +438,10 @@ class AttachedVolumes:
 
 
 def _looked_at(table: VolumeTable, pod: PodInfo) -> Iterator[tuple[str, ClaimKey]]:
-    """Yield the objects that decide what a placed pod has attached, beside those of its node."""
+    """Yield kind and key of the objects that decide which volumes a placed pod has attached.
+
+    Objects of its node are not among them.
+    """
     for name in pod.claims:
         yield "PersistentVolumeClaim", (pod.namespace, name)
         claim = table.claim(pod.namespace, name)
@@ -449,7 +452,7 @@ def _looked_at(table: VolumeTable, pod: PodInfo) -> Iterator[tuple[str, ClaimKey
 
 
 def _discard(sets: dict[_Key, set[int]], key: _Key, number: int) -> None:
-    """Take a number out of the set of a key, and forget a set that is empty."""
+    """Remove a number from the set of a key, and the set if it becomes empty."""
     found = sets.get(key)
     if found is not None:
         found.discard(number)

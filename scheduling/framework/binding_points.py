@@ -31,7 +31,7 @@ LONGEST_PERMIT_SECONDS = 15 * 60.0
 
 
 class Meter(Protocol):
-    """Told how long plugins take; the feeder owns the clock."""
+    """Measures how long plugins take; its owner supplies the clock."""
 
     def clock(self) -> float:
         """Return seconds from any start."""

@@ -36,11 +36,11 @@ from clusterstate.objects.values.quantity import Quantity
 from scheduling.framework.types import PodInfo
 
 TAKEN: Final = "DynamicResources/claims"
-"""The note with the claims that a pod was given: plain data, written with its binding."""
+"""The note with the claims allocated for a pod: plain data, written with its binding."""
 RELEASED: Final = "DynamicResources/released"
 """The note with the claim that PostFilter gives back (``Release``)."""
 GATES: Final = Gates(allocator=Features(list_attributes=True, unready_on_node=True))
-"""What acts here: the defaults of 1.36, lists of attributes, and what v1.38 mended."""
+"""The gates in force here: the defaults of 1.36, lists of attributes, and fixes of v1.38."""
 _MOST_STEPS: Final = 50_000
 """Steps of the search for devices on one node, some 0.2 s; kube-scheduler ends it after 10 s. A
 number, and no time: equal inputs give equal decisions."""
@@ -70,7 +70,7 @@ class DeviceTable(DeviceWorld):
     def __init__(self) -> None:
         super().__init__()
         self.memo: dict[Hashable, object] = {}
-        """What plugins derive from the table, by their names; a copy begins without."""
+        """A cache of what plugins derive from the table, by plugin; a copy begins with none."""
 
     def copy(self) -> "DeviceTable":
         """Return an equal table; neither sees what happens to the other afterwards."""
@@ -83,7 +83,7 @@ class DeviceTable(DeviceWorld):
         self.__dict__.update(other.__dict__)
 
     def judge(self, attempt: Attempt, node: Node) -> Verdict:
-        """Return what an attempt finds on a node; a search of too many steps times out."""
+        """Return the verdict of an attempt on a node; a search of too many steps times out."""
         offered = node.status.allocatable
         view = NodeView(node.metadata.name, node.metadata.labels)
         steps = itertools.count()
@@ -101,9 +101,9 @@ class DeviceTable(DeviceWorld):
     def take(
         self, key: Hashable, info: PodInfo, node: Node, counted: CountedClaims | None = None
     ) -> None:
-        """Take what a pod that was just decided gets on its node.
+        """Allocate devices of its node to a pod that was just decided.
 
-        ``counted``: of its claims, where it is known and still holds.
+        ``counted``: the result of ``counted_claims`` for its class, if it is known and still valid.
         """
         if counted is not None or (counted := counted_claims(info, self)) is not None:
             view = NodeView(node.metadata.name, node.metadata.labels)
@@ -132,7 +132,7 @@ class DeviceTable(DeviceWorld):
 
     @staticmethod
     def _allocated(claim: Manifest, allocation: Manifest) -> Manifest:
-        """Return a claim as it will be, marked as one whose devices were found for this pod."""
+        """Return a claim with its allocation, marked as made for this pod (ALLOCATED_HERE)."""
         made = allocated_claim(claim, allocation)
         made[ALLOCATED_HERE] = True
         return made
@@ -158,9 +158,9 @@ def _is_served(info: PodInfo, devices: DeviceWorld) -> bool:
 
 
 def counted_claims(info: PodInfo, devices: DeviceTable) -> CountedClaims | None:
-    """Return what the claims of a class ask for, ``None`` where more than a number decides.
+    """Return the claims of a class as a number of devices, ``None`` if more than that matters.
 
-    Such as claims that are allocated, are on their way, or do not exist.
+    That is so with claims that are allocated, are being allocated, or do not exist.
     """
     known = info.memo.get(_COUNTED)
     if not isinstance(known, tuple) or known[0] != devices.version:
@@ -178,7 +178,7 @@ def _counted_claims(info: PodInfo, devices: DeviceTable) -> CountedClaims | None
 
 
 def _unallocated(info: PodInfo, devices: DeviceTable) -> list[Manifest]:
-    """Return the claims of a class, none where one is not there, not its own, or given devices."""
+    """Return the claims of a class; empty if one is missing, another pod's, or has devices."""
     found: list[Manifest] = []
     made = {one.name: one.resource_claim_name for one in info.pod.status.resource_claim_statuses}
     for entry in info.pod.spec.resource_claims:
@@ -215,7 +215,7 @@ def new_attempt(info: PodInfo, devices: DeviceTable) -> Attempt:
 
 
 def manifest_of(info: PodInfo) -> Manifest:
-    """Return the pod of a class as a manifest, as far as claims look at it."""
+    """Return the parts of a class's pod that claims look at, as a manifest."""
     made: Any = msgspec.to_builtins(info.pod)
     meta = {**made["metadata"], "namespace": info.namespace}
     containers = [*made["spec"].get("initContainers", ()), *made["spec"].get("containers", ())]

@@ -37,7 +37,7 @@ def _names(pod: Pod, devices: DeviceWorld | None) -> set[str] | None:
 
 
 def _claim_changed(pod: Pod, event: ClusterEvent) -> bool:
-    """A claim of the pod came or has another status, or any claim gave its devices back."""
+    """Return whether a claim of the pod came or has another status, or any claim freed devices."""
     old, new = event.old, event.new
     names = _names(pod, event.devices)
     if names is None:
@@ -54,7 +54,7 @@ def _claim_changed(pod: Pod, event: ClusterEvent) -> bool:
 
 
 def _claims_made(pod: Pod, event: ClusterEvent) -> bool:
-    """All claims of the pod are there, after one was made for it."""
+    """Return whether all claims of the pod exist, after one was made for it."""
     new = event.new
     if not isinstance(new, Pod):
         return True

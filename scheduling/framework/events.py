@@ -40,7 +40,7 @@ class Resource(StrEnum):
     PENDING_POD = "PendingPod"
     """The waiting pod itself; such an event concerns this one pod."""
     UNASSIGNED_POD = "UnassignedPod"
-    """Another pod that is on no node; it holds nothing, so the service tells nobody of it."""
+    """Another pod that is on no node; it has no room, so the service sends no such event."""
     NAMESPACE = "Namespace"
     PERSISTENT_VOLUME = "PersistentVolume"
     PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
@@ -104,7 +104,7 @@ Looked = (
     | PodGroup
     | Manifest
 )
-"""What an event may be about: lenses, and manifests of kinds that have none."""
+"""The objects that an event may be about: lenses, and manifests of kinds that have no lens."""
 
 
 class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +148,7 @@ Hint = Callable[[Pod, ClusterEvent], bool]
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """An event a plugin wants to hear of; without a hint every such event wakes the pod.
 
-    ``in_group``: its hint says yes to pods of one PodGroup alone, the one that ``new`` is or is of.
+    ``in_group``: its hint says yes only to pods of one PodGroup: ``new`` is the group or its pod.
     """
 
     resource: Resource
@@ -190,7 +190,7 @@ EVERY_EVENT = (Registration(resource=Resource.ANY, actions=ANYTHING),)
 
 
 def diff_node(old: Node, new: Node) -> Action:
-    """Return what about a node changed that scheduling may care about; ``NOTHING`` if nothing.
+    """Return which parts of a node changed that matter to scheduling; ``NOTHING`` if none did.
 
     Rule: NodeSchedulingPropertiesChange, v1.36; a changed image list is a flag of its own. Only
     the status of conditions counts, not their heartbeats.
@@ -218,7 +218,7 @@ def _conditions(node: Node) -> dict[str, str]:
 
 
 def diff_pod(old: Pod, new: Pod) -> Action:
-    """Return what about a pod changed that scheduling may care about.
+    """Return which parts of a pod changed that matter to scheduling; ``NOTHING`` if none did.
 
     Any change of container resources counts as scaling down: it may free something, and a hint
     looks closer. Rule: PodSchedulingPropertiesChange, v1.36.

@@ -166,7 +166,7 @@ def batch_body(nodes: Mapping[str, Any], pods: Sequence[tuple[Any, int]]) -> byt
 
 
 def batch_of(answer: Any, names: Sequence[str], count: int) -> "list[Judgement | ExtenderFailed]":
-    """Return what a batched answer says of each item, in the order of the question.
+    """Return the judgement of each item in a batched answer, in the order of the question.
 
     An item may report an error of its own. ``NodeNames`` that is absent lets all nodes through that
     are not named as failed.

@@ -33,7 +33,7 @@ class FilterPoint(BindingPoints):
     _beyond_rows: list[str]
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Filtered:
-        """Run Filter in order, then ask extenders about what is left (R154).
+        """Run Filter in order, then ask extenders about the rows that pass (R154).
 
         Raises:
             PluginFailed: a plugin failed.
@@ -104,7 +104,7 @@ class FilterPoint(BindingPoints):
         rows: Rows,
         nominated: Mapping[int, Sequence[PodInfo]],
     ) -> list[Status]:
-        """Return what Filter says of rows while the pods nominated to them are counted there.
+        """Return the status of each row while the pods nominated to it are counted there.
 
         Args:
             state: as PreFilter left it.
@@ -194,7 +194,7 @@ class FilterPoint(BindingPoints):
         snapshot: NodeTable,
         nominated: Mapping[int, Sequence[PodInfo]],
     ) -> Filtered:
-        """Judge rows while the pods that are nominated to them are counted there."""
+        """Return the outcome of Filter while the pods nominated to rows are counted there."""
         # Plugins that skip go on skipping, whatever the nominated pods bring, as upstream.
         own = state.clone()
         with snapshot.counting_nominated(nominated):

@@ -14,7 +14,7 @@ class Counting(Protocol):
     """A plugin whose hard rules look at counters of pods."""
 
     def counters_read(self, pod: PodInfo, snapshot: NodeTable) -> frozenset[Counter]:
-        """Return the names of the counters that the class's own hard rules look at."""
+        """Return the ids of the counters that the class's own hard rules look at."""
         ...
 
 
@@ -22,7 +22,7 @@ _counting: WeakKeyDictionary[Framework, list[Counting]] = WeakKeyDictionary()
 
 
 def term_counter(term: AffinityTerm, *, bearers: bool = False) -> Counter:
-    """Return the name of the counter of pods that a term means, or of those that bear it."""
+    """Return the counter's id for pods that a term selects, or with ``bearers`` that have it."""
     about = None if term.namespace_selector.nothing else term.namespace_selector
     return counter_id(term.selector, term.namespaces, about, bearers=bearers)
 

@@ -75,7 +75,7 @@ class GroupPoints(BindingPoints):
     def score_placements(
         self, group: PodGroup, placements: Sequence[Placed], snapshot: NodeTable
     ) -> list[int]:
-        """Return the weighted sum of all scores of each placement, with 100 for the most pods.
+        """Return the weighted sum of each placement's scores; the most pods score 100.
 
         Raises:
             PluginFailed: a plugin failed, or its score is no number from 0 on.

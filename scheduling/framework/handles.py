@@ -117,7 +117,7 @@ class VolumeStore(Protocol):
             timeout: seconds after which an unbound claim is an error.
 
         Raises:
-            BinderError: it cannot come to pass any more.
+            BinderError: the claims can no longer be bound in this way.
         """
         ...
 
@@ -142,7 +142,7 @@ class DeviceStore(Protocol):
         """Write the device allocations of the decision, once; return whether all devices are ready.
 
         Raises:
-            NotReady: it cannot come to pass any more.
+            NotReady: the devices failed or took too long.
         """
         ...
 

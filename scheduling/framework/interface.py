@@ -254,16 +254,16 @@ class PreFilter(Plugin, Protocol):
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Return what remains; Skip leaves out this plugin's Filter."""
+        """Return the nodes that remain, and a status; Skip leaves out this plugin's Filter."""
         ...
 
 
 @runtime_checkable
 class PreFilterExtensions(Plugin, Protocol):
-    """Told when preemption or nomination tries pods on a node.
+    """Called when preemption or nomination tries pods on a node.
 
-    Counters follow ``attach`` and ``detach`` by themselves, so only plugins that keep own figures
-    need this.
+    Counters follow ``attach`` and ``detach`` by themselves, so only plugins with figures of their
+    own need this.
     """
 
     def pod_attached(
@@ -340,10 +340,10 @@ class Extender(Plugin, Protocol):
 
 @runtime_checkable
 class Preparing(Plugin, Protocol):
-    """Told of all pods that are decided next, so that it may look once for all of them."""
+    """A plugin that is told all pods that are decided next, so that it may look once for all."""
 
     def prepare(self, pods: Sequence[PodInfo], snapshot: NodeTable) -> None:
-        """Prepare; each attempt must also do without."""
+        """Prepare for these pods; each attempt must also work without this call."""
         ...
 
 
@@ -498,7 +498,7 @@ class PostBind(Plugin, Protocol):
 
 @runtime_checkable
 class PlacementGenerate(Plugin, Protocol):
-    """Where a group may be, in place of the engine's own placements (KEP-5732)."""
+    """Names the placements of a group, in place of the engine's own (KEP-5732)."""
 
     def generate_placements(
         self, group: PodGroup, pods: Sequence[PodInfo], snapshot: NodeTable
@@ -520,7 +520,7 @@ class PlacementFeasible(Plugin, Protocol):
 
 @runtime_checkable
 class PlacementScore(Plugin, Protocol):
-    """How good a placement is that takes enough of a group; the best one is put at 100."""
+    """Scores placements that take enough of a group; scores are scaled so that the best is 100."""
 
     def score_placement(
         self, group: PodGroup, placed: Sequence[tuple[PodInfo, str]], snapshot: NodeTable
@@ -545,7 +545,7 @@ class PerNodeFilter(Plugin, Protocol):
     """A filter written for one node at a time."""
 
     def filter_node(self, pod: PodInfo, node: Node) -> Status | None:
-        """Return why the node is unfit; ``None`` or Success when it is not."""
+        """Return a rejection of the node; ``None`` or Success if the pod fits."""
         ...
 
 
@@ -589,7 +589,7 @@ class Cacheable(Plugin, Protocol):
 
 @runtime_checkable
 class Aspected(Plugin, Protocol):
-    """A plugin that can name what it looks at in a pod; classes that are alike there share answers.
+    """A plugin that can name all that it looks at in a pod; classes alike in that share answers.
 
     Without it a plugin that depends on nodes alone is asked once for every class.
     """

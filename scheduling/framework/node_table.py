@@ -165,7 +165,7 @@ class NodeTable(Protocol):
     ) -> Mapping[int, Sequence[PodInfo]]:
         """Pods of at least this priority that are nominated to nodes, by row, but for ``key``.
 
-        ``rows``: those of others may be left out.
+        ``rows``: the result may lack other rows than these.
         """
         ...
 

@@ -20,7 +20,7 @@ class PluginFailed(Exception):
 
 
 class PreFiltered(msgspec.Struct, frozen=True):
-    """Outcome of PreFilter: ``rows`` that remain, and what all others get.
+    """Outcome of PreFilter: ``rows`` that remain, and the status of all others.
 
     ``status``: Success, or the rejection of the pod on every node. ``absent``: status of the nodes
     that are not in ``rows``. ``narrowed_by``: names of the plugins that named nodes, sorted; a pod
@@ -54,7 +54,7 @@ class Filtered(msgspec.Struct, frozen=True):
         return found
 
     def narrowed(self, places: npt.NDArray[np.intp], other: "Filtered") -> "Filtered":
-        """Return this with what ``other`` says of the rows at ``places``, all of which pass."""
+        """Return a copy with the verdicts of ``other`` for rows at ``places``, which pass here."""
         verdict = self.verdict.copy()
         base = np.int32(len(self.statuses) - 1)
         verdict[places] = np.where(other.verdict > 0, other.verdict + base, 0)

@@ -52,7 +52,7 @@ class GroupTable:
         self._together: dict[GroupKey, PodGroup] = {}
 
     def __bool__(self) -> bool:
-        """Whether a pod of any group was ever met; without one nothing else here is asked."""
+        """Whether any pod of a group is known; without one nothing else here is called."""
         return bool(self._classes)
 
     def set(self, group: PodGroup) -> PodGroup | None:
@@ -90,9 +90,9 @@ class GroupTable:
         return self._classes.get(key, [])
 
     def spares(self, other: PodInfo, pod: PodInfo) -> bool:
-        """Return whether a pod makes no room for ``pod``: all of its group would leave with it.
+        """Return whether a pod is no victim for ``pod``: all of its group would leave with it.
 
-        Such a group is worth its own priority, if it has one, and so is that of ``pod``.
+        The priority of such a group counts, if it has one, and likewise that of ``pod``'s group.
         """
         key = group_key(other.pod) if self._together else None
         group = None if key is None else self._together.get(key)
@@ -121,7 +121,7 @@ class GroupTable:
 
 
 def pre_enqueue(key: GroupKey | None, group: PodGroup | None, known: int) -> Status:
-    """Return whether a pod may be tried: its group is there, and enough pods of the gang.
+    """Return whether a pod may be tried: its group exists, and has enough pods for the gang.
 
     ``known``: unfinished pods of the group, waiting or placed. Rule: gangscheduling.go
     ``PreEnqueue``.
@@ -172,7 +172,7 @@ class GroupOutcome(msgspec.Struct, frozen=True):
 
 
 def try_members(pods: Iterable[Pod], attempt: Callable[[Pod], MemberResult]) -> GroupOutcome:
-    """Try the pods of a group in order, and return what the group comes to.
+    """Try the pods of a group in order, and return the outcome for the group.
 
     A pod that is rejected does not end the group, an error does. ``attempt`` assumes the pods that
     it places, for those behind them. Rule: ``podGroupSchedulingDefaultAlgorithm``.
@@ -259,7 +259,7 @@ def condition_of(status: Status) -> Manifest:
 
 
 def order_key(priority: int, since: float, pod_id: int) -> tuple[int, float, int]:
-    """Return the place of a pod in its group: by priority, then by how long it waits.
+    """Return the sort key of a pod in its group: by priority, then by how long it waits.
 
     Rule: ``podGroupInfoForPod``.
     """
@@ -284,7 +284,7 @@ class Placement(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, labels: Mapping[str, str], pods: int) -> "Placement":
-        """Return that so many pods go to nodes with these labels."""
+        """Return the placement of this many pods on nodes with these labels."""
         return cls(((tuple(labels.items()), pods),))
 
     @property
@@ -335,7 +335,7 @@ def _undetermined(why: str) -> Status:
 
 
 def normalize_placement_scores(scores: Sequence[int]) -> list[int]:
-    """Put the best placement at 100. Rule: helper ``DefaultNormalizeScore``."""
+    """Return the scores, scaled so that the best is 100. Rule: helper ``DefaultNormalizeScore``."""
     most = max(scores, default=0)
     return [MAX_SCORE * score // most for score in scores] if most else list(scores)
 

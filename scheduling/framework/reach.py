@@ -32,7 +32,7 @@ def anchors_of(info: PodInfo) -> Iterator[Anchor]:
 
 
 def anchors(selector: Selector, namespaces: Iterable[str] | None) -> tuple[Anchor, ...]:
-    """Return label values of which each pod that is selected has at least one.
+    """Return anchors of which each pod that the selector selects has at least one.
 
     ``namespaces`` ``None``: pods of any.
     """
@@ -49,15 +49,15 @@ def anchors(selector: Selector, namespaces: Iterable[str] | None) -> tuple[Ancho
 
 
 def term_anchors(term: AffinityTerm) -> tuple[Anchor, ...]:
-    """Return label values of which each pod that the term selects has at least one."""
+    """Return anchors of which each pod that the term selects has at least one."""
     return anchors(term.selector, term.namespaces if term.namespace_selector.nothing else None)
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """Bounds which classes a counter may give a weight other than 0.
+    """The classes to which a counter may give a weight other than 0.
 
-    Those that have one of ``anchors``, and those that carry an affinity or anti-affinity term,
-    required or preferred, that means pods of the class ``terms_about``.
+    These are the classes that have one of ``anchors``, and those with an affinity or anti-affinity
+    term, required or preferred, that selects pods of the class ``terms_about``.
     """
 
     anchors: tuple[Anchor, ...] = ()

@@ -86,10 +86,10 @@ class ConfigurationError(ValueError):
 
 
 def _prepared(name: str, method: str, call: Callable[..., R], *arguments: object) -> R:
-    """Return what a plugin answers before it is used.
+    """Return the result of a call to a plugin while the profile is made.
 
     Raises:
-        ConfigurationError: it failed.
+        ConfigurationError: the call failed.
     """
     try:
         return call(*arguments)
@@ -117,11 +117,11 @@ class Framework(FilterPoint, GroupPoints):
     Args:
         profile: which plugins act where, in which order, with which weights.
         plugins: instances by name; all that the profile names.
-        waiting_pods: what plugins that want it see of pods that wait on Permit.
-        stored_pods: what plugins that want it see of pods beyond their scheduling classes.
-        volume_store: where VolumeBinding writes what it decided.
-        device_store: where DynamicResources writes what has to get ready before the binding.
-        meter: told how long each call of a plugin takes; ``None`` for none.
+        waiting_pods: the pods that wait on Permit, for plugins that want them.
+        stored_pods: the pods as they are stored, for plugins that want more than their classes.
+        volume_store: where VolumeBinding writes its decisions.
+        device_store: where DynamicResources writes claims whose devices must get ready first.
+        meter: measures each call of a plugin; ``None`` for none.
 
     Raises:
         ConfigurationError: a plugin is missing or cannot act where the profile puts it.
@@ -247,9 +247,9 @@ class Framework(FilterPoint, GroupPoints):
 
     @cached_property
     def only_notes(self) -> bool:
-        """Whether Reserve of this package's plugins is all there is to reserve and permit pods.
+        """Whether only Reserve of this package's plugins runs before pods are bound.
 
-        It notes what the snapshot took for a pod when it was assumed.
+        It only notes what the snapshot set aside for a pod when it was assumed.
         """
         return (
             not self.decides_alone
@@ -263,7 +263,7 @@ class Framework(FilterPoint, GroupPoints):
         return tuple({id(one): one for one in plugins if isinstance(one, Selective)}.values())
 
     def concerns(self, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Whether a pod must be reserved before the next one is decided, whatever others must."""
+        """Whether this pod must be reserved before the next one is decided, if others need not."""
         return any(plugin.concerns(pod, snapshot) for plugin in self._selective)
 
     def works_for(self, pod: PodInfo, snapshot: NodeTable) -> bool:
@@ -419,7 +419,7 @@ class Framework(FilterPoint, GroupPoints):
         return PreFiltered(SUCCESS, rows, absent, tuple(sorted(narrowing)))
 
     def prepare(self, pods: Sequence[PodInfo], snapshot: NodeTable) -> None:
-        """Tell plugins of the pods that are decided next; one that fails is asked for each pod."""
+        """Tell plugins the pods that are decided next; failures are ignored (see ``Preparing``)."""
         for plugin in self.preparing:
             try:
                 self._call(plugin, "Prepare", plugin.prepare, pods, snapshot)

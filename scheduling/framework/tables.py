@@ -21,7 +21,7 @@ _MOST_DOMAINS = 256
 _SPARSE = 16
 """While fewer than one in this many rows has a count, only these rows are kept."""
 _FEW_ROWS = 8
-"""So few pods are counted one by one sooner than as arrays."""
+"""Up to this many pods are counted faster one by one than as arrays."""
 _NOTHING: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 _NO_ROWS: npt.NDArray[np.intp] = np.zeros(0, np.intp)
 _numbers = itertools.count()
@@ -153,9 +153,9 @@ class Table:
 
     ``nodes``: int64 (values,), number of eligible nodes with the value; ``present``: the ids of
     values with at least one. ``eligible_key``: names the content of ``eligible``, ``None`` for all
-    nodes. A table that nodes changed under follows them when it is next asked for: until then pods
-    are counted by what the nodes were. It sums when it is first read, for some are only asked which
-    nodes take part.
+    nodes. After nodes changed, the table is brought up to date when it is next asked for; until
+    then it counts pods by the old labels. The sums are made when they are first read, since some
+    tables are only asked which nodes take part.
     """
 
     __slots__ = (
@@ -213,7 +213,7 @@ class Table:
         before: npt.NDArray[np.int32],
         domains: Domains,
     ) -> npt.NDArray[np.int64] | None:
-        """Return the sums after some rows moved to other values, ``None`` if they are many."""
+        """Return the sums after some rows moved to other values, ``None`` if too many moved."""
         if len(domains.moved) > _FEW_ROWS:
             return None
         if len(domains.nodes) > len(counts):
@@ -236,7 +236,7 @@ class Table:
         return self._counts
 
     def sums_of(self, counter: "Counter") -> npt.NDArray[np.int64]:
-        """Return the sums that a table of the same label and nodes would have of a counter."""
+        """Return the sums of another counter by this table's label and nodes, int64 (values,)."""
         counts = np.zeros(self.size, np.int64)
         if counter.changes:
             busy, weights = counter.busy()

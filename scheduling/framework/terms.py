@@ -75,7 +75,7 @@ class RequestFilter(Protocol):
     """A filter that compares requests with what is free, beside a place for the pod."""
 
     def request_checks(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int]]:
-        """Return (amount, resource column) of all that is compared.
+        """Return each compared amount with its resource column.
 
         Each amount is what the pod requests of that column. Built-in plugins are asked once for all
         pods that request the same resources (``engine.fast.requests``).
@@ -83,7 +83,7 @@ class RequestFilter(Protocol):
         ...
 
     def request_rejection(self, pod: PodInfo, snapshot: NodeTable, bits: int) -> Rejection:
-        """Return what the filter says of a node.
+        """Return the filter's rejection of a node whose ``bits`` are not 0.
 
         Bit 0: no place; two bits for each amount: too little is free, too little exists.
         """
@@ -95,7 +95,7 @@ class NamingFilter(Protocol):
     """A filter by which a pod may name the one node that can hold it, as a DaemonSet's pods do."""
 
     def named_node(self, pod: PodInfo) -> tuple[str, Hashable] | None:
-        """Return the node's name, and what else the filter looks at in the pod.
+        """Return the node's name, and a key of all else that the filter looks at in the pod.
 
         ``None`` where the pod does not name exactly one node.
         """
@@ -111,7 +111,7 @@ class CountedFilter(Protocol):
     """A filter that rejects rows on which a counter is above 0."""
 
     def rejecting_counter(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Counter, Rejection]:
-        """Return the counter, and what the filter says."""
+        """Return the counter, and the filter's rejection."""
         ...
 
 
@@ -128,14 +128,14 @@ class ColumnRequest(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class ColumnFilter(Plugin, Protocol):
-    """A filter asked after NodeResourcesFit, of which some more amounts may be all it looks at."""
+    """A filter after NodeResourcesFit that for some pods only compares a few more amounts."""
 
     column_rejection: Rejection
     counts_nominated: bool
     """Whether it counts what pods will bring that are nominated to a node."""
 
     def column_request(self, pod: PodInfo, snapshot: NodeTable) -> ColumnRequest | None:
-        """Return what must be free, ``None`` where the filter looks at more, or at nothing.
+        """Return the amounts that must be free; ``None`` if it looks at more, or at nothing.
 
         Asked of pods of which ``aspect`` is neither empty nor ``None``, it is not ``None``. Whoever
         asks for a column must have called ``Snapshot.follow_columns`` before.
@@ -144,7 +144,7 @@ class ColumnFilter(Plugin, Protocol):
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """How a node is scored by what of its resources is taken.
+    """How a node is scored by the fraction of its resources that is taken.
 
     ``kind``: of ``framework.formulas``. ``table`` int64 (101,): for
     ``RATIO`` the score of each utilization in percent.
@@ -214,7 +214,7 @@ class Relying(Filter, Protocol):
     """
 
     def relied_on(self, pod: PodInfo, snapshot: NodeTable) -> list[Counter]:
-        """Return the counters of which a higher count may let the pod in, where a lower does not.
+        """Return the counters whose higher counts may let a pod in that lower counts keep out.
 
         Empty where the class has no such rule.
         """
@@ -226,7 +226,7 @@ class SpreadTerms(Protocol):
     """Filter and Score of PodTopologySpread: HARD, then SOFT, fewest first."""
 
     spread_rejections: tuple[Rejection, Rejection]
-    """Of a skew that is too large, and of a missing label."""
+    """The rejection for a skew that is too large, and that for a missing label."""
 
     def spread_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
         """Return HARD and SOFT."""
@@ -235,13 +235,13 @@ class SpreadTerms(Protocol):
 
 @runtime_checkable
 class AlikeSpreadTerms(Protocol):
-    """SpreadTerms that tells of which classes terms differ in whose pods they count alone."""
+    """SpreadTerms that recognises classes whose terms differ only in the pods that they count."""
 
     def spread_alike(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Hashable, Counter] | None:
-        """Return what the terms of classes are alike in, and the counter of all of this class's.
+        """Return a key that classes with alike terms share, and the one counter of this class.
 
-        Of classes with an equal answer but for the counter, Filter and PreFilter pass all nodes,
-        and the terms are equal but for the counter of their tables, as long as nodes do not change.
-        ``None``: this is not known of the class, or its terms count by several counters.
+        For classes with equal keys, Filter and PreFilter pass all nodes, and the terms are equal
+        but for the counter of their tables, as long as nodes do not change. ``None``: this is not
+        known of the class, or its terms count by several counters.
         """
         ...

@@ -21,7 +21,7 @@ from scheduling.framework.status import Code, Status
 HostPort = tuple[str, str, int]
 """Host IP (``0.0.0.0`` when empty), protocol, port."""
 NamespaceLabels = Callable[[str], Mapping[str, str] | None]
-"""Looks up the labels of a namespace, ``None`` when it is not known."""
+"""Returns the labels of a namespace by its name, ``None`` if it is not known."""
 
 
 class AffinityTerm(msgspec.Struct, frozen=True):
@@ -38,10 +38,10 @@ class AffinityTerm(msgspec.Struct, frozen=True):
     weight: int = 0
 
     def means(self, info: "PodInfo", namespace_labels: NamespaceLabels) -> bool:
-        """Whether pods of a class are meant by the term.
+        """Whether the term selects pods of a class.
 
-        Its namespace is looked up only where the term selects by labels of namespaces; one that is
-        not known has no labels.
+        The class's namespace is looked up only if the term selects by labels of namespaces; an
+        unknown namespace has no labels.
         """
         if info.namespace not in self.namespaces:
             if self.namespace_selector.nothing:
@@ -138,7 +138,7 @@ class PodInfo:
     host_ports: tuple[HostPort, ...]
     images: tuple[str, ...]
     volumes: tuple[Volume, ...]
-    """Those of the pod's volumes that matter to where it goes: claims and disks."""
+    """The pod's volumes that matter to its placement: claims and disks."""
     claims: tuple[str, ...]
     """Names of the claims among them, in the pod's namespace."""
     may_claim: bool
@@ -150,7 +150,7 @@ class PodInfo:
     preferred_affinity: tuple[AffinityTerm, ...]
     preferred_anti_affinity: tuple[AffinityTerm, ...]
     problem: str
-    """Which of the four lists of affinity terms do not parse, and why; they are empty then."""
+    """Why some of the four lists of affinity terms do not parse; these lists are empty then."""
     peer_key: bytes
     """Content of what other pods see: namespace, labels, affinity terms, host ports, volumes."""
     placement_key: bytes
@@ -160,7 +160,7 @@ class PodInfo:
     node_affinity_key: bytes
     """Content of node selector and node affinity, required and preferred; empty without any."""
     amounts: list[tuple[int, int]]
-    """Resource columns of the snapshot and what is asked of them; given with ``index``."""
+    """Resource columns of the snapshot, each with the requested amount; set with ``index``."""
     index: int
     peer: int
     memo: dict[Hashable, object]
@@ -245,10 +245,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 class Victims(msgspec.Struct, frozen=True, kw_only=True):
     """The victims for a pod, as found by a search over nodes.
 
-    ``best``: the candidate that costs least, ``None`` without any. ``candidates``: all of them,
-    those that violate no budget first, where they were asked for, else the best alone.
-    ``rejections``: why the others reject the pod even without pods of lower priority, on how many
-    nodes each; this and what follows may be empty where there is a candidate.
+    ``best``: the candidate that costs least, ``None`` without any. ``candidates``: if all were
+    asked for, all of them, those that violate no budget first; else only the best. ``rejections``:
+    why other nodes reject the pod even without pods of lower priority, each with the number of
+    nodes; this and the following fields may be empty if there is a candidate.
     ``without_victims``: number of nodes that have no pod of lower priority. ``without_need``: names
     of nodes that fit the pod without preemption.
     """

@@ -31,7 +31,7 @@ from scheduling.framework.types import PodInfo
 
 
 def requirement_mask(table: NodeTable, requirement: Requirement, rows: Rows) -> Mask:
-    """Return where nodes' labels satisfy the requirement, bool over ``rows``."""
+    """Return a mask over ``rows``: the nodes whose labels satisfy the requirement."""
     column = table.label_column(requirement.key)
     ids = column.ids[rows]
     operator = requirement.operator
@@ -54,7 +54,7 @@ def requirement_mask(table: NodeTable, requirement: Requirement, rows: Rows) -> 
 
 
 def selector_mask(table: NodeTable, selector: Selector, rows: Rows) -> Mask:
-    """Return where nodes' labels satisfy all requirements, bool over ``rows``."""
+    """Return a mask over ``rows``: the nodes whose labels satisfy all requirements."""
     if selector.nothing:
         return np.zeros(len(rows), np.bool_)
     mask = np.ones(len(rows), np.bool_)
@@ -64,7 +64,7 @@ def selector_mask(table: NodeTable, selector: Selector, rows: Rows) -> Mask:
 
 
 def term_mask(table: NodeTable, term: TermMatcher, rows: Rows) -> Mask:
-    """Return where nodes match a node selector term; one that did not parse matches nothing."""
+    """Return a mask over ``rows``: the nodes that match a term, none if it did not parse."""
     if term.errors:
         return np.zeros(len(rows), np.bool_)
     if term.labels is None:
@@ -82,7 +82,7 @@ def term_mask(table: NodeTable, term: TermMatcher, rows: Rows) -> Mask:
 
 
 def node_selector_mask(table: NodeTable, selector: NodeSelectorMatcher, rows: Rows) -> Mask:
-    """Return where nodes match any term (R8)."""
+    """Return a mask over ``rows``: the nodes that match any term (R8)."""
     mask = np.zeros(len(rows), np.bool_)
     for term in selector.terms:
         mask |= term_mask(table, term, rows)
@@ -90,7 +90,7 @@ def node_selector_mask(table: NodeTable, selector: NodeSelectorMatcher, rows: Ro
 
 
 def required_affinity_mask(table: NodeTable, required: RequiredNodeAffinity, rows: Rows) -> Mask:
-    """Return where nodes satisfy node selector and required node affinity (R21)."""
+    """Return a mask over ``rows``: those that satisfy node selector and required affinity (R21)."""
     mask = selector_mask(table, required.node_selector, rows)
     for selector in required.selectors:
         mask &= node_selector_mask(table, selector, rows)
@@ -108,7 +108,7 @@ def preferred_score(table: NodeTable, preferred: PreferredTerms, rows: Rows) -> 
 def by_taint_set(
     table: NodeTable, rows: Rows, judge: Callable[[tuple[Taint, ...]], int]
 ) -> npt.NDArray[np.int64]:
-    """Return ``judge`` of each node's taints, int64 over ``rows``; called once per taint set."""
+    """Return ``judge(taints)`` of each node, int64 over ``rows``; called once per taint set."""
     sets = table.taint_set[rows]
     if len(rows) == 1:
         return np.array([judge(table.taint_sets[sets[0]])], np.int64)
@@ -138,7 +138,10 @@ def resource_columns(
 def asked_for(
     table: NodeTable, pod: PodInfo, resource: str, *, nonzero: bool
 ) -> tuple[int, int] | None:
-    """Return what the pod asks for of a resource, and its column; see ``resource_columns``."""
+    """Return the amount of a resource that the pod asks for, and its column.
+
+    ``None``: see ``resource_columns``.
+    """
     request = (pod.scored_requests if nonzero else pod.requests).get(resource, 0)
     if resource == "cpu":
         return request, 0
@@ -157,9 +160,9 @@ def scored_resources(
     *,
     nonzero: bool,
 ) -> list[int]:
-    """Return column, weight and amount of each resource that takes part for a pod, flat.
+    """Return column, weight and amount of each resource that takes part, as one flat list.
 
-    Asked once for every class: hence written without objects. See ``resource_columns``.
+    It runs once for every class, and so makes no objects. See ``resource_columns``.
     """
     found: list[int] = []
     requests = pod.scored_requests if nonzero else pod.requests

@@ -45,7 +45,7 @@ NO_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-e
 UNBOUND_IMMEDIATE: Final = "pod has unbound immediate PersistentVolumeClaims"
 
 Resources = dict[str, tuple[int, int]]
-"""By class: bytes that are asked for, and of the volumes that are taken for them."""
+"""By StorageClass: the bytes that claims request, and the bytes of the volumes for them."""
 
 
 class BinderError(ValueError):
@@ -53,7 +53,7 @@ class BinderError(ValueError):
 
 
 class Provision(msgspec.Struct, frozen=True):
-    """A claim for which a volume is to be made; ``capacity``: where the room for it is said."""
+    """A claim whose volume must be made; ``capacity``: the object that states the room for it."""
 
     claim: PersistentVolumeClaim
     capacity: CSIStorageCapacity | None = None
@@ -66,7 +66,7 @@ class PodVolumes(msgspec.Struct, frozen=True):
     provisions: tuple[Provision, ...] = ()
 
     def assumed(self, node_name: str) -> AssumedClaims:
-        """Return it as what the table keeps."""
+        """Return these claims as the table's ``assume`` takes them."""
         return AssumedClaims(
             node_name,
             tuple((claim.key, volume.metadata.name) for claim, volume in self.bindings),
@@ -75,7 +75,7 @@ class PodVolumes(msgspec.Struct, frozen=True):
 
 
 class PodVolumeClaims(msgspec.Struct, frozen=True):
-    """The claims of a pod: bound, for the scheduler to bind, and for controllers to bind."""
+    """The claims of a pod: bound ones, and those that the scheduler or controllers must bind."""
 
     bound: tuple[PersistentVolumeClaim, ...] = ()
     delayed: tuple[PersistentVolumeClaim, ...] = ()
@@ -83,7 +83,7 @@ class PodVolumeClaims(msgspec.Struct, frozen=True):
 
 
 class NodeSeen(msgspec.Struct, frozen=True):
-    """The facts of a node that volumes depend on."""
+    """The parts of a node that volumes depend on."""
 
     name: str
     labels: Mapping[str, str]
@@ -91,7 +91,7 @@ class NodeSeen(msgspec.Struct, frozen=True):
 
 
 def seen_node(node: Manifest, csi: Manifest | None) -> NodeSeen:
-    """Return what of a stored node volumes look at."""
+    """Return the parts of a stored node that volumes depend on."""
     return NodeSeen(
         node["metadata"]["name"],
         node["metadata"].get("labels") or {},
@@ -103,7 +103,7 @@ def seen_node(node: Manifest, csi: Manifest | None) -> NodeSeen:
 
 
 def claim_name(pod: ObjectMeta, volume: Volume) -> str | None:
-    """Return the claim of a pod's volume, ``None`` where it has none."""
+    """Return the name of the claim of a pod's volume, ``None`` if it has none."""
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     if volume.ephemeral is not None:
@@ -120,14 +120,14 @@ def meta_of(info: PodInfo) -> ObjectMeta:
 
 
 def not_found(name: str) -> str:
-    """Return how Kubernetes' listers say that a claim does not exist."""
+    """Return the message of Kubernetes' listers that a claim does not exist."""
     return f'persistentvolumeclaim "{name}" not found'
 
 
 def pod_volume_claims(
     table: VolumeTable, pod: ObjectMeta, volumes: Sequence[Volume]
 ) -> PodVolumeClaims:
-    """Return the claims of a pod, sorted out. Rule: ``GetPodVolumeClaims``.
+    """Return the claims of a pod by who has to bind them. Rule: ``GetPodVolumeClaims``.
 
     Raises:
         BinderError: a claim does not exist or is another pod's, or its class is incomplete.
@@ -177,7 +177,7 @@ def waits_for_consumer(table: VolumeTable, claim: PersistentVolumeClaim) -> bool
 def find_pod_volumes(
     table: VolumeTable, claims: PodVolumeClaims, node: NodeSeen
 ) -> tuple[PodVolumes, tuple[str, ...]]:
-    """Return what is done with the claims of a pod on a node, or why it cannot be done there.
+    """Return the bindings and provisions of a pod's claims on a node, and the reasons against it.
 
     Rule: ``FindPodVolumes``.
 
@@ -232,7 +232,7 @@ def find_pod_volumes(
 def _bound_claims(
     table: VolumeTable, claims: Sequence[PersistentVolumeClaim], node: NodeSeen
 ) -> tuple[bool, bool]:
-    """Return whether the volumes can be reached from the node, and whether they exist."""
+    """Return whether the node reaches the claims' volumes, and whether all of them exist."""
     for claim in claims:
         volume = table.volume(claim.spec.volume_name)
         if volume is None:
@@ -245,7 +245,7 @@ def _bound_claims(
 def _provisions(
     table: VolumeTable, claims: Sequence[PersistentVolumeClaim], node: NodeSeen
 ) -> tuple[bool, bool, tuple[Provision, ...]]:
-    """Return whether volumes can be made for the node, whether there is room, and which.
+    """Return whether volumes can be made for the node, whether there is room, and the provisions.
 
     Rule: ``checkVolumeProvisions``.
     """
@@ -309,9 +309,9 @@ def _has_access(node: NodeSeen, capacity: CSIStorageCapacity) -> bool:
 
 
 def seen_labels(table: VolumeTable, claims: PodVolumeClaims) -> set[str] | None:
-    """Return labels of nodes that decide about a pod's claims; ``None``: more than labels.
+    """Return the keys of the node labels that decide about a pod's claims.
 
-    Nodes that are alike in them get the same answer.
+    Nodes with the same values of them get the same answer. ``None``: more than labels decides.
     """
     keys: set[str] = set()
     for claim in claims.bound:
@@ -341,8 +341,8 @@ def seen_labels(table: VolumeTable, claims: PodVolumeClaims) -> set[str] | None:
 def class_resources(volumes: PodVolumes, *, storage_capacity: bool) -> Resources:
     """Return, by StorageClass, the bytes that claims request and those of the volumes for them.
 
-    ``storage_capacity``: volumes that are to be made count by the room for them, where none are
-    bound. Rule: volume_binding.go ``Score``.
+    ``storage_capacity``: if no claim is bound to a volume, count the room for volumes that must be
+    made. Rule: volume_binding.go ``Score``.
     """
     found: Resources = {}
     if volumes.bindings or not storage_capacity:
@@ -394,7 +394,7 @@ def _broken_line(shape: Sequence[tuple[int, int]], at: int) -> int:
 
 
 class StoredVolumes(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects as the database has them, manifests by name: claims by namespace and name."""
+    """The stored objects: manifests by name, those of claims by namespace and name."""
 
     claims: Mapping[ClaimKey, Manifest] = {}
     volumes: Mapping[str, Manifest] = {}
@@ -417,7 +417,7 @@ def check_bindings(
     Rule: ``checkBindings``.
 
     Raises:
-        BinderError: it cannot come to pass any more; the pod is to be tried again.
+        BinderError: the claims can no longer be bound in this way; the pod must be tried again.
     """
     for claim, volume in bindings:
         name, key = volume["metadata"]["name"], _key(claim)
@@ -485,7 +485,7 @@ def updates(
 ) -> list[tuple[Manifest, bool]]:
     """Return the objects to write, volumes first, each with whether it may be written.
 
-    One that changed after it was decided about may not (``False``), and ends the list.
+    An object that changed since the decision may not be written (``False``), and ends the list.
     Rule: ``bindAPIUpdate``.
     """
     found: list[tuple[Manifest, bool]] = []

@@ -34,7 +34,7 @@ def _on(resource: Resource, actions: Action, hint: Hint | None = None) -> Regist
 
 
 def _sides(event: ClusterEvent, kind: type[T]) -> tuple[T | None, T]:
-    """Return the object before, ``None`` if it came, and as it is."""
+    """Return the object before the event, ``None`` if it is new, and the object now."""
     old, new = event.old, event.new
     assert isinstance(new, kind)
     return old if isinstance(old, kind) else None, new
@@ -52,7 +52,7 @@ def _claims(pod: Pod, *, ephemeral: bool = True) -> Collection[str]:
 
 
 def _uses(*, ephemeral: bool) -> Hint:
-    """Return the hint that asks whether a claim that came or changed is the pod's."""
+    """Return a hint that says whether a new or changed claim is the pod's."""
 
     def hint(pod: Pod, event: ClusterEvent) -> bool:
         _, claim = _sides(event, PersistentVolumeClaim)
@@ -130,7 +130,7 @@ VOLUME_ZONE = (
 
 
 def _gave_back(pod: Pod, event: ClusterEvent) -> bool:
-    """The pod that went had a disk of this one, or a claim by its name."""
+    """Return whether the pod that left used a disk of this pod, or a claim of the same name."""
     gone = event.old
     if not isinstance(gone, Pod):
         return True

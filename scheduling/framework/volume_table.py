@@ -58,7 +58,7 @@ class VolumeTable:
         self._changes: list[tuple[str, ClaimKey]] = []
         self._dropped = 0
         self.memo: dict[Hashable, object] = {}
-        """What plugins derive from the table, by their names; a copy begins without."""
+        """A cache of what plugins derive from the table, by plugin; a copy begins with none."""
         self._assumed: dict[Hashable, AssumedClaims] = {}
         self._taken: dict[str, tuple[Hashable, ClaimKey]] = {}
         self._made_on: dict[ClaimKey, tuple[Hashable, str]] = {}
@@ -205,10 +205,10 @@ class VolumeTable:
     def volumes_for(
         self, claim: PersistentVolumeClaim, labels: Mapping[str, str]
     ) -> Iterator[PersistentVolume]:
-        """Return volumes of a claim's class that may suit it on a node with these labels, by name.
+        """Yield volumes of a claim's class that may suit it on a node with these labels, by name.
 
-        Volumes that name other claims and those that need a label which the node lacks are left
-        out; what is returned may not suit all the same.
+        It leaves out volumes that name other claims, and those that need a label which the node
+        lacks. The caller must check the others.
         """
         places = self._by_class.get(claim.class_name)
         if not places:
@@ -245,13 +245,13 @@ class VolumeTable:
         return self._capacities.get(class_name, {}).values()
 
     def attachments(self, node_name: str) -> Iterable[VolumeAttachment]:
-        """Return what is attached to a node."""
+        """Return the VolumeAttachments of a node."""
         return self._attached.get(node_name, {}).values()
 
     # --- what placed pods take -------------------------------------------------------------------
 
     def assume(self, key: Hashable, taken: AssumedClaims) -> None:
-        """Note what a pod does with claims on its node, in place of what was known of it."""
+        """Note the claims that a pod takes on its node, in place of those noted before."""
         self.forget(key)
         if not taken.bindings and not taken.provisions:
             return
@@ -263,7 +263,7 @@ class VolumeTable:
         self.version += 1
 
     def forget(self, key: Hashable) -> None:
-        """Give back what a pod took. Nothing: nothing happens."""
+        """Give back the claims that a pod took; nothing happens if it took none."""
         taken = self._assumed.pop(key, None)
         if taken is None:
             return
@@ -277,16 +277,16 @@ class VolumeTable:
 
     @property
     def is_taken(self) -> bool:
-        """Whether any pod does something with claims."""
+        """Whether any placed pod takes claims."""
         return bool(self._assumed)
 
     def assumed(self, key: Hashable) -> AssumedClaims | None:
-        """Return what a pod does with claims, ``None`` where it is nothing."""
+        """Return the claims that a pod takes, ``None`` if it takes none."""
         return self._assumed.get(key)
 
 
 def affinity_keys(affinity: VolumeNodeAffinity | None) -> set[str]:
-    """Return the labels of nodes that an affinity looks at."""
+    """Return the keys of the node labels that an affinity looks at."""
     if affinity is None or affinity.required is None:
         return set()
     terms = affinity.required.node_selector_terms
@@ -294,9 +294,9 @@ def affinity_keys(affinity: VolumeNodeAffinity | None) -> set[str]:
 
 
 def _places(volume: PersistentVolume) -> Sequence[tuple[str, str]]:
-    """Return labels of which a node must have one to reach a volume; ``_ANYWHERE``: not known.
+    """Return the labels under which a volume is filed: a node needs one of them to reach it.
 
-    A volume that names a claim is filed under that.
+    ``_ANYWHERE`` if that is not known. A volume that names a claim is filed under the claim.
     """
     affinity, reference = volume.spec.node_affinity, volume.spec.claim_ref
     if reference is not None:

@@ -19,11 +19,11 @@ _MOST_MILLISECONDS: Final = 5_000
 
 
 def most_value(problem: Problem, caps: Int64) -> int:
-    """Return a value that no placement exceeds.
+    """Return an upper bound of the value of all placements.
 
     Args:
-        problem: what is asked.
-        caps: (C, N) pods of each class alone that each node takes.
+        problem: the pods and nodes of the packing problem.
+        caps: (C, N) how many pods of each class fit on each node if it takes no others.
     """
     solver, x, _ = _relaxed(problem, caps)
     for c, ones in x.items():
@@ -61,7 +61,7 @@ def _relaxed(
 ) -> tuple[
     pywraplp.Solver, dict[int, dict[int, pywraplp.Variable]], list[tuple[pywraplp.Variable, float]]
 ]:
-    """Return the relaxed problem: solver, variables by class and group, those of nodes in use."""
+    """Return the relaxed problem: solver, pods by class and group, and nodes in use with price."""
     solver = pywraplp.Solver.CreateSolver("GLOP")
     solver.set_time_limit(_MOST_MILLISECONDS)
     groups = _groups(problem, caps, priced=priced)
@@ -98,7 +98,7 @@ def _relaxed(
 
 
 def _groups(problem: Problem, caps: Int64, *, priced: bool) -> list[Int64]:
-    """Return nodes in groups: those that are alike, fewer and rougher where they are too many."""
+    """Return groups of like nodes, as columns; coarser groups if there would be too many."""
     nodes = len(problem.free)
     most = max(_MOST_VARIABLES // max(len(problem.counts), 1), 1)
     prices = problem.prices if priced else np.zeros_like(problem.prices)

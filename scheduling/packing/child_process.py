@@ -13,7 +13,7 @@ MOST_MEMORY: Final = 3 * 2**30
 
 
 def start(module: str) -> "subprocess.Popen[bytes]":
-    """Start a module as a child that is asked and answers through pipes."""
+    """Start a module as a child process; questions and answers go through its pipes."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return subprocess.Popen(  # noqa: S603  # a module of this product
         [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root
@@ -33,7 +33,7 @@ def end(child: "subprocess.Popen[bytes] | None") -> None:
 
 
 def give_way() -> None:
-    """Make this process a child that yields to everybody, with bounded memory, for its parent."""
+    """Prepare this child process: low priority, bounded memory, and no end by SIGINT."""
     os.nice(10)
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when its parent closes the pipe

@@ -16,9 +16,9 @@ from scheduling.framework.arrays import Float64, Int64
 from scheduling.packing.problem import Bought, Needs, PackingAnswer, Problem
 
 _SPARE: Final = 2
-"""Nodes of each shape that the search may use beside those that the purchases used."""
+"""The search may use this many more nodes of each shape than the purchases used."""
 _FACTORS: Final = (4.0, 2.0, 1.0, 0.5)
-"""Prices of a move that are tried, in what a move saves on average if all is packed anew."""
+"""Prices of a move to try, as multiples of what a move saves on average if all is packed anew."""
 
 Buy = Callable[[Needs], Bought]
 Pack = Callable[[Problem], PackingAnswer]
@@ -27,9 +27,10 @@ Pack = Callable[[Problem], PackingAnswer]
 class Exchanges(msgspec.Struct, frozen=True):
     """Placements to choose from, the one with the cheapest moves first.
 
-    ``columns``: of each node of ``problem`` its number among the nodes that were asked about; each
-    shape is there as often as it may be bought. ``placements``: int64 (C, N); each has a lower sum
-    of prices than those before it. ``least``: no set of nodes for as many pods has a lower one.
+    ``columns``: for each node of ``problem`` its column in the problem that was asked about; each
+    shape occurs as often as it may be bought. ``placements``: each int64 (C, N), with a lower sum
+    of prices than those before it. ``least``: a lower bound of that sum, for sets of nodes that
+    take as many pods.
     """
 
     problem: Problem
@@ -41,7 +42,7 @@ class Exchanges(msgspec.Struct, frozen=True):
 def explore(
     problem: Problem, prices: Float64, many: Int64, most: int, *, buy: Buy, pack: Pack
 ) -> Exchanges:
-    """Return placements of the pods, all of which place as many as any that was found.
+    """Return placements of the pods; each places as many pods as the best one that was found.
 
     Args:
         problem: the nodes there are, then one of each shape; ``start``: where the pods are now.
@@ -88,7 +89,7 @@ def explore(
 
 
 def _undominated(problem: Problem, found: Sequence[Int64], value: int) -> list[Int64]:
-    """Return the placements than which none is cheaper in nodes and in moves."""
+    """Return the placements that no other one beats in both the price of nodes and of moves."""
     worth = [
         (problem.cost(x) - int(problem.prices @ x.any(0)), int(problem.prices @ x.any(0)), at)
         for at, x in enumerate(found)
@@ -108,9 +109,9 @@ _Set = list[tuple[int, Int64]]
 
 
 def _packed_anew(problem: Problem, prices: Float64, many: Int64, buy: Buy) -> tuple[_Set, float]:
-    """Return the cheapest set for all pods, and what none goes below.
+    """Return the cheapest set for all pods, and a lower bound of the price of any set.
 
-    Nodes without a price are there in any case; those with one are bought like the shapes.
+    Nodes without a price belong to every set; those with one are bought like the shapes.
     """
     here = len(problem.free) - len(many)
     kept = [n for n in range(here) if not problem.prices[n]]
@@ -141,7 +142,7 @@ def _packed_anew(problem: Problem, prices: Float64, many: Int64, buy: Buy) -> tu
 
 
 def _nearest(problem: Problem, nodes: Sequence[int], filled: Sequence[Int64]) -> _Set:
-    """Give nodes that are alike their pods so that many stay where they are."""
+    """Return a set that gives like nodes the ``filled`` pods so that many stay where they are."""
     left, found = np.array(nodes, np.int64), []
     for pods in sorted(filled, key=lambda one: -int(one.sum())):
         staying = problem.move_costs @ np.minimum(pods[:, None], problem.stays[:, left])
@@ -152,7 +153,7 @@ def _nearest(problem: Problem, nodes: Sequence[int], filled: Sequence[Int64]) ->
 
 
 def _added(problem: Problem, prices: Float64, many: Int64, buy: Buy) -> _Set:
-    """Return where pods go that have no place, if all others stay; nodes are bought for them."""
+    """Return a set in which all placed pods stay; nodes are bought for the others."""
     here, start = len(problem.free) - len(many), problem.start
     waiting = problem.counts - start.sum(1)
     found = {n: start[:, n].copy() for n in np.flatnonzero(start.any(0)).tolist()}
@@ -176,9 +177,9 @@ def _added(problem: Problem, prices: Float64, many: Int64, buy: Buy) -> _Set:
 
 
 def _within(problem: Problem, x: Int64, here: int, most: int) -> Int64:
-    """Return a placement without the pods of those new nodes that are worth least beyond ``most``.
+    """Return a placement with at most ``most`` new nodes: pods of the least valuable are taken off.
 
-    New nodes are those from column ``here`` on; all sets that are known share them.
+    New nodes are those from column ``here`` on; all known sets share them.
     """
     bought = here + np.flatnonzero(x[:, here:].any(0))
     least_first = np.argsort(problem.weights @ x[:, bought], kind="stable")
@@ -188,7 +189,7 @@ def _within(problem: Problem, x: Int64, here: int, most: int) -> Int64:
 
 
 def _placed(problem: Problem, columns: Sequence[int], found: _Set, here: int) -> Int64:
-    """Return a set as a placement; nodes of a shape are taken in their order."""
+    """Return a set as a placement, int64 (C, N); nodes of a shape are used in their order."""
     x = np.zeros_like(problem.start)
     free: dict[int, list[int]] = {}
     for at, n in enumerate(columns):
@@ -199,7 +200,7 @@ def _placed(problem: Problem, columns: Sequence[int], found: _Set, here: int) ->
 
 
 def columns_of(problem: Problem, columns: Sequence[int]) -> Problem:
-    """Return the problem of these nodes in this order; one may be there several times."""
+    """Return the problem with these nodes, in this order; a node may occur several times."""
     return msgspec.structs.replace(
         problem,
         free=problem.free[columns],

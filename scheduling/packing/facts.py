@@ -24,9 +24,9 @@ from scheduling.packing.problem import Problem, weights_of
 
 
 class Seeker(msgspec.Struct, frozen=True):
-    """A pod that wants a node; ``node_name``: where it is, or where the scheduler would put it.
+    """A pod to place; ``node_name``: where it is, or where the scheduler would put it.
 
-    ``runs``: it is there now, and moving it is to be avoided.
+    ``runs``: it is there now, and should not move without need.
     """
 
     key: Hashable
@@ -45,7 +45,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class _Class(msgspec.Struct, frozen=True):
-    """Facts about a class from the filters: how many pods each row takes, and what is compared."""
+    """What the filters state about a class: how many pods each row takes, and compared amounts."""
 
     pods: list[Seeker]
     limits: Int64
@@ -55,7 +55,7 @@ class _Class(msgspec.Struct, frozen=True):
 def packable(
     snapshot: Snapshot, pods: Sequence[Seeker], frameworks: Sequence[Framework]
 ) -> list[bool]:
-    """Return of each pod whether numbers state all that its filters say.
+    """Return for each pod whether numbers state all that its filters decide.
 
     Args:
         snapshot: with or without the pods in it.
@@ -95,18 +95,18 @@ def _stays_in_rows(
 
 
 def _heeded(program: FilterProgram, others: Sequence[PodInfo]) -> dict[int, PodInfo]:
-    """Return the classes that any count of a program heeds, by their place among these."""
+    """Return the classes to which a count of a program gives weight, by index in ``others``."""
     peers = np.array([other.peer for other in others], np.int64)
     heeded = np.flatnonzero(program.counted_peers()[peers])
     return {at: others[at] for at in heeded.tolist()}
 
 
 def read(snapshot: Snapshot, pods: Sequence[Seeker]) -> Facts:
-    """Return the problem of pods whose filters numbers state (``packable``).
+    """Return the packing problem of pods that are ``packable``.
 
     Args:
-        snapshot: without these pods.
-        pods: which are to be packed.
+        snapshot: the cluster without these pods.
+        pods: the pods to pack.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -162,7 +162,7 @@ def read(snapshot: Snapshot, pods: Sequence[Seeker]) -> Facts:
 def _judge(
     snapshot: Snapshot, programs: RowPrograms, pods: list[Seeker], others: Sequence[PodInfo]
 ) -> tuple[_Class, list[int]]:
-    """Return what the filters say of a class, and which of the others keep it away."""
+    """Return the facts of a class, and the indexes of those ``others`` that keep it away."""
     first = pods[0]
     rows = snapshot.rows()
     state = new_state(PodToPlace(first.key, first.info), Options(), 0)
@@ -189,9 +189,9 @@ def _judge(
 
 
 def reduced(problem: Problem) -> Problem:
-    """Return the same problem in the coarsest units: amounts divided by what divides them all.
+    """Return the problem with each resource's amounts divided by their greatest common divisor.
 
-    What a node has beyond a multiple of that is of no use to these pods.
+    These pods cannot use what a node has beyond a multiple of it.
     """
     unit = np.gcd.reduce(problem.requests, axis=0, initial=0)
     unit = np.maximum(unit, 1)

@@ -40,7 +40,7 @@ def gang_problem(
     pods: Sequence[PodToPlace],
     placed: int,
 ) -> GangProblem | None:
-    """Return what a placement of a group must keep, ``None`` where that cannot be stated.
+    """Return the rules for a placement of a group, ``None`` if numbers cannot state them.
 
     ``placed``: how many pods of the group have a place already. Nodes are numbered as
     ``snapshot.rows()`` has them, classes as they come among the pods.
@@ -107,7 +107,7 @@ def gang_problem(
 def assignment(
     names: Sequence[str], pods: Sequence[PodToPlace], answer: GangAnswer
 ) -> dict[object, str]:
-    """Return the node of each pod that a placement has; ``names``: of the nodes asked about."""
+    """Return each placed pod's node by its key; ``names``: of the problem's nodes, in order."""
     by_class: dict[int, list[PodToPlace]] = {}
     for pod in pods:
         by_class.setdefault(id(pod.info), []).append(pod)

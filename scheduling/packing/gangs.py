@@ -33,7 +33,7 @@ _START_SECONDS: Final = 30.0
 
 
 class Apart(msgspec.Struct, frozen=True):
-    """Anti-affinity: pods of two classes share no domain; ``domains``: of each node, or -1."""
+    """Anti-affinity: pods of two classes share no domain; ``domains``: of each node, -1: none."""
 
     first: int
     second: int
@@ -74,14 +74,14 @@ class GangProblem(msgspec.Struct, frozen=True):
 
 
 class GangAnswer(msgspec.Struct, frozen=True):
-    """The result of a search. ``placed``: of each class, pairs of a node and how many pods."""
+    """The result of a search. ``placed``: for each class, pairs of a node and a number of pods."""
 
     outcome: str
     placed: list[list[tuple[int, int]]] = []
 
 
 def search(problem: GangProblem, seconds: float) -> GangAnswer:
-    """Return a placement, that there is none, or that neither was found in this many seconds."""
+    """Return a placement, or that none exists, or that the time was too short to find out."""
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
@@ -174,11 +174,11 @@ def search(problem: GangProblem, seconds: float) -> GangAnswer:
 def _state_turns(
     model: "cp_model.CpModel", x: "list[dict[int, cp_model.IntVar]]", problem: GangProblem
 ) -> None:
-    """State that there is an order in which each pod finds the company that it wants.
+    """Add conditions for an order of pods in which each finds the pods that its affinity requires.
 
-    Without it two pods might wait for each other, or two be the first of their kind: such a
-    placement no filter lets in. Not stated where it takes more than ``_MOST_TURNS`` conditions;
-    the model is a relaxation then, whose proofs hold.
+    Without them two pods might need each other, or two be the first of their kind; no filter passes
+    such a placement. If this takes more than ``_MOST_TURNS`` conditions, none is added: the model
+    is then a relaxation, and its proofs that no placement exists still hold.
     """
     wanted = {one for wish in problem.beside for one in (wish.cls, *wish.others)}
     cells = [(cls, node) for cls in sorted(wanted) for node in x[cls]]
@@ -238,16 +238,16 @@ class GangSearch:
         return key in self._asked
 
     def __bool__(self) -> bool:
-        """Whether an answer is to come."""
+        """Whether an answer is still to come."""
         return bool(self._asked)
 
     def ask(self, key: Hashable, problem: GangProblem) -> None:
-        """Have a group searched, after those that were asked about before."""
+        """Queue a search for a group, behind the searches that were queued before."""
         if key not in self._asked:
             self._asked[key] = self._thread.submit(self._answer, problem)
 
     def answers(self) -> list[tuple[Hashable, GangAnswer]]:
-        """Return what was answered since the last call."""
+        """Return the answers since the last call, each with the key of its group."""
         done = [key for key, future in self._asked.items() if future.done()]
         return [(key, self._asked.pop(key).result()) for key in done]
 
@@ -261,9 +261,9 @@ class GangSearch:
         child_process.end(child)
 
     def _answer(self, problem: GangProblem) -> GangAnswer:
-        """Return the child's answer; another child is asked once if it dies before its time.
+        """Return the child's answer; if the child dies, ask another one, once.
 
-        One that is too late, or dies again, has not found anything.
+        If that dies too, or a child is too late, the answer is that nothing was found.
         """
         return self._ask_child(problem) or self._ask_child(problem) or GangAnswer(LATE)
 

@@ -13,9 +13,9 @@ import numpy as np
 from scheduling.framework.arrays import Float64, Int64, Mask
 
 MOST_CELLS: Final = 20_000_000
-"""Classes times nodes: what a process of a few hundred megabytes holds."""
+"""Limit of classes times nodes, so that the process takes a few hundred megabytes."""
 _LARGEST_WEIGHT: Final = 2**30
-"""Times the prices and pods of a step this must stay below 2**63."""
+"""This times the prices and pods of a step must stay below 2**63."""
 
 
 class Problem(msgspec.Struct, kw_only=True):
@@ -27,7 +27,7 @@ class Problem(msgspec.Struct, kw_only=True):
     """
 
     requests: Int64
-    """(C, R) what one pod takes, in the units of ``free``."""
+    """(C, R) the amounts that one pod takes, in the units of ``free``."""
     counts: Int64
     """(C,) pods, those of ``stays`` included."""
     weights: Int64
@@ -35,20 +35,20 @@ class Problem(msgspec.Struct, kw_only=True):
     free: Int64
     """(N, R) what the node has for these pods."""
     limits: Int64
-    """(C, N) pods that the node takes at most for other reasons; 0: it takes none."""
+    """(C, N) the most pods that rules other than amounts allow on the node; 0: none."""
     apart: list[tuple[int, int]]
     """Pairs of classes whose pods must not share a node."""
     stays: Int64
     """(C, N) pods that are there already and may move."""
     prices: Int64
-    """(N,) of having any of these pods on the node."""
+    """(N,) the price of having any of these pods on the node."""
     move_costs: Int64
-    """(C,) of one pod that leaves its node."""
+    """(C,) the cost of one pod's move to another node."""
     start: Int64
     """(C, N) a placement that is known."""
 
     def most_of_each(self) -> Int64:
-        """Return how many pods of a class alone each node takes, int64 (C, N)."""
+        """Return how many pods of each class a node takes if it takes no others, int64 (C, N)."""
         found = np.minimum(self.limits, self.counts[:, None])
         for at in range(self.free.shape[1]):
             asked = self.requests[:, at]
@@ -62,12 +62,12 @@ class Problem(msgspec.Struct, kw_only=True):
         return int(self.weights @ x.sum(1))
 
     def cost(self, x: Int64) -> int:
-        """Return prices of the nodes in use and costs of the moves of a placement."""
+        """Return the cost of a placement: prices of its nodes in use, and costs of its moves."""
         moved = np.maximum(self.stays - x, 0).sum(1)
         return int(self.prices @ (x.any(0))) + int(self.move_costs @ moved)
 
     def broken(self) -> Mask:
-        """Return the nodes whose part of ``start`` breaks a rule, (N,)."""
+        """Return a mask (N,): the nodes whose part of ``start`` breaks a rule."""
         x = self.start
         wrong: Mask = np.any(x > self.limits, axis=0)
         wrong = wrong | np.any(x.T @ self.requests > np.maximum(self.free, 0), axis=1)
@@ -88,11 +88,11 @@ class Problem(msgspec.Struct, kw_only=True):
 
 
 class PackingAnswer(msgspec.Struct, kw_only=True):
-    """An answer: the placement, what it cannot exceed, and how the search went.
+    """An answer: the placement, bounds for any placement, and how the search went.
 
-    ``value``: of the pods placed; ``most``: no placement's value is above. ``cost`` and ``least``
-    likewise. ``greedy``: the value with which the search began. ``work``: what the solver counts
-    (deterministic time). ``complete``: no limit ended the search before its end.
+    ``value``: of the placed pods; ``most``: an upper bound of it. ``cost`` and ``least``: the cost,
+    and a lower bound. ``greedy``: the value with which the search began. ``work``: as the solver
+    counts it (deterministic time). ``complete``: no limit ended the search early.
     """
 
     x: Int64
@@ -109,8 +109,8 @@ class PackingAnswer(msgspec.Struct, kw_only=True):
 class Bought(msgspec.Struct, kw_only=True):
     """An answer: for each node in use its shape and its pods, (nodes, C).
 
-    Shape ``-1 - n`` is node n of those that are there already. ``price``: of all that is bought;
-    ``least``: no set that holds as many pods costs less.
+    Shape ``-1 - n`` is node n of those that are there already. ``price``: of all bought nodes;
+    ``least``: a lower bound of the price of any set that takes as many pods.
     """
 
     shapes: Int64
@@ -121,7 +121,7 @@ class Bought(msgspec.Struct, kw_only=True):
 
 
 class Needs(msgspec.Struct, kw_only=True):
-    """Needs of the pods, and what nodes offer for them.
+    """The pods to place, the nodes that are there, and the shapes that may be bought.
 
     ``problem``: its first nodes are there already and cost nothing, the others are one of each
     shape. ``prices`` (S,) and ``most`` (S,): of the shapes, and how many of each there are.
@@ -133,10 +133,10 @@ class Needs(msgspec.Struct, kw_only=True):
 
 
 def weights_of(priorities: Sequence[int], counts: Sequence[int]) -> Int64:
-    """Return what a placed pod of each class is worth, int64 (C,).
+    """Return the weight of a placed pod of each class, int64 (C,).
 
-    One pod of a priority is worth more than all pods of lower priorities together, as far as the
-    numbers of the solver reach: beyond that the lowest priorities count alike.
+    A pod weighs more than all pods of lower priorities together. Where the solver's numbers are too
+    small for that, the lowest priorities have the same weight.
     """
     levels = sorted(set(priorities), reverse=True)
     pods = dict.fromkeys(levels, 0)

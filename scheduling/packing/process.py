@@ -36,14 +36,14 @@ NOT_INSTALLED: Final = (
 )
 _IDLE_SECONDS: Final = 60.0
 _START_SECONDS: Final = 300.0
-"""A child may take long to load on a busy machine; who asks may give up before (``go_on``)."""
+"""On a busy machine a child may take this long to load; the asker may stop earlier (``go_on``)."""
 _GRACE_SECONDS: Final = 6.0
 _LENGTH: Final = struct.Struct(">Q")
 _LOOK_SECONDS: Final = 0.1
 
 
 def is_installed() -> bool:
-    """Return whether the solver can be asked here."""
+    """Return whether the solver is installed here."""
     return importlib.util.find_spec("ortools") is not None
 
 
@@ -61,8 +61,8 @@ def ask(
         problem: the pods and nodes of the packing problem.
         work: see ``search.pack``.
         seconds: when the search ends at the latest.
-        seed: of the nodes that are drawn.
-        go_on: raises where it takes too long; then the child is ended.
+        seed: for the random choice of nodes.
+        go_on: called now and then; if it raises, because the time is over, the child is ended.
 
     Raises:
         ServiceUnavailable: the solver is not installed, the problem is too large for it, or its
@@ -119,7 +119,7 @@ class _Solver:
         seconds: float,
         go_on: Callable[[], None],
     ) -> "PackingAnswer | Bought | Int64":
-        """Return the answer, or the last placement where there is none."""
+        """Return the answer, or the last placement if the child ended without an answer."""
         while not self._lock.acquire(timeout=_LOOK_SECONDS):
             go_on()
         try:
@@ -129,7 +129,7 @@ class _Solver:
             self._lock.release()
 
     def _started(self) -> "subprocess.Popen[bytes]":
-        """Return a child that waits for a question: this one may be about to end by itself."""
+        """Return a child that waits for a question, a new one if the present one may have ended."""
         child = self._child
         if (
             child is not None
@@ -197,7 +197,7 @@ class _Frame(msgspec.Struct):
 
 
 def _of(problem: Problem, x: Int64) -> PackingAnswer:
-    """Return an answer of which only the placement is known."""
+    """Return an answer with a placement alone, without bounds."""
     value = problem.placed_value(x)
     most = int(problem.weights @ np.minimum(problem.most_of_each().sum(1), problem.counts))
     return PackingAnswer(
@@ -223,7 +223,7 @@ def _send(stream: IO[bytes], value: object) -> None:
 
 
 class _Frames:
-    """Whole frames out of a pipe that must not block."""
+    """Reads whole frames from a pipe without blocking."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._descriptor = stream.fileno()
@@ -261,7 +261,7 @@ class _PackingQuestion(msgspec.Struct):
 
 
 def main() -> None:
-    """Answer what comes on standard input until it ends or nothing comes for a while."""
+    """Answer questions on standard input until it ends, or until none comes for a while."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from scheduling.packing import search
 

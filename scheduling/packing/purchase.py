@@ -20,21 +20,21 @@ from scheduling.packing.problem import Bought, Needs, Problem
 from scheduling.packing.refilling import Facts, Set
 
 _TRIES: Final = 150_000_000
-"""Pods that are tried on nodes in one measure of work."""
+"""One unit of ``work`` is this many tries of a pod on a node."""
 _STEPS: Final = 500
-"""Between two looks at the limits."""
+"""This many steps pass between two checks of the limits."""
 _FIRST: Final = 0.1
-"""Of the work, for a set that is there in any case and has the first patterns."""
+"""The share of the work for a first set, which also supplies the first patterns."""
 _GENERATING: Final = 0.5
 _DIVING: Final = 0.4
-"""Of the work, at most; the rest betters the set that was put together of patterns."""
+"""The largest share of the work for dives; the rest improves the set made of patterns."""
 _PROMISING: Final = 300
-"""Patterns that a dive begins with."""
+"""A dive begins with this many patterns."""
 _SECOND_HEAT: Final = 0.3
 _CHANCE: Final = 0.3
-"""Of a kind to be tried that the linear program does not use."""
+"""The chance that a kind is tried although the linear program does not use it."""
 _MOST_CUT: Final = 400
-"""Classes times kinds up to which the bound is of whole nodes."""
+"""Up to this many classes times kinds the bound is computed with whole nodes."""
 _EPSILON: Final = 1e-7
 
 
@@ -42,8 +42,8 @@ def buy(needs: Needs, *, work: float, seconds: float, seed: int = 0) -> Bought:
     """Return a cheap set of nodes for all pods that any node or shape takes.
 
     Args:
-        needs: what is needed and what may be had.
-        work: how much the solver may do, in its own measure.
+        needs: the pods, the nodes that are there, and the shapes.
+        work: how much the solver may do, in units of ``_TRIES`` tries.
         seconds: when the search ends at the latest.
         seed: of the search.
     """
@@ -77,7 +77,7 @@ def warm() -> None:
 
 
 class _Search:
-    """A set that is made better by ``refilling``, and the best one that was found."""
+    """A set that ``refilling`` improves, and the best set so far."""
 
     def __init__(self, facts: Facts, demand: Int64, rng: np.random.Generator, least: float) -> None:
         self._facts, self._rng = facts, rng
@@ -88,7 +88,7 @@ class _Search:
         self.tries = 0
 
     def improve(self, limit: float, heat: float) -> None:
-        """Better the set until so many pods were tried, or nothing can be better."""
+        """Improve the set until ``limit`` tries were made, or until no set can be cheaper."""
         begun = self.tries
         while self.tries < limit and self.best.nodes and time.monotonic() < self.until:
             if self.best.price <= self.least * (1 + _EPSILON):
@@ -100,7 +100,7 @@ class _Search:
             self.tries += some
 
     def begin_with(self, nodes: list[tuple[int, Int64]], left: Int64) -> None:
-        """Go on from these nodes, and others for the pods that are left."""
+        """Continue with these nodes, and with new ones for the pods that are left."""
         facts = self._facts
         used = np.bincount([kind for kind, _ in nodes], minlength=len(facts.prices))
         rest = refilling.begin(facts._replace(most=facts.most - used), left, self._rng)
@@ -191,7 +191,7 @@ class _Purchase:
         return self._answer(kinds, pods, least, search.tries / _TRIES)
 
     def _answer(self, kinds: Int64, pods: Int64, least: float, work: float) -> Bought:
-        """Return a set in shapes; of kinds that are there already, node by node."""
+        """Return a set as an answer: shapes that are bought, and single nodes already there."""
         used = [0] * len(self._kinds)
         shapes = []
         for kind in kinds.tolist():
@@ -209,9 +209,9 @@ class _Purchase:
         )
 
     def _least(self) -> float:
-        """Return a price that no set goes below, with pods cut at will and whole nodes.
+        """Return a lower bound of the price of any set: whole nodes, but pods may be divided.
 
-        0 where that takes too long.
+        0 if that takes too long.
         """
         if self._kind_caps.size > _MOST_CUT:
             return 0.0
@@ -223,9 +223,9 @@ class _Purchase:
         return float(solver.Objective().BestBound()) * (1 - 1e-9)
 
     def _relaxed(self) -> tuple[Float64, Float64, float, Float64]:
-        """Return worths (C,), what resources are worth (K, R), a bound, uses of kinds (K,).
+        """Return worths of pods (C,), worths of resources (K, R), a bound, and uses of kinds (K,).
 
-        With pods and nodes cut at will; no set costs less than the bound.
+        Pods and nodes may be divided; no set costs less than the bound.
         """
         solver, needs, bought, resources, scale = self._program("GLOP")
         kinds = len(bought)

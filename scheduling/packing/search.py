@@ -25,10 +25,10 @@ _FEWEST_NODES: Final = 3
 _MOST_NODES: Final = 16
 _MOST_VARIABLES: Final = 1500
 _LARGEST_EXACT: Final = 600
-"""Variables of a problem that is tried as a whole before the search ends."""
+"""A problem of at most this many variables is tried as a whole before the search ends."""
 _GREEDY_EFFORT: Final = 4_000_000
 _OVERHEAD: Final = 0.004
-"""Counted as work for each step, beside what the solver counts."""
+"""Each step counts as this much work, in addition to what the solver counts."""
 
 
 def pack(
@@ -42,11 +42,11 @@ def pack(
     """Return the best placement that was found.
 
     Args:
-        problem: what is asked; ``start`` must keep every rule.
-        work: how much the solver may do, in its own measure; about half a second each.
-        seconds: when the search ends at the latest.
-        seed: of the nodes that are drawn.
-        told: is given each better placement.
+        problem: the pods and nodes; ``start`` must keep every rule.
+        work: how much the solver may do, in its own units, each about half a second.
+        seconds: after this time the search ends at the latest.
+        seed: for the random choice of nodes.
+        told: called with each better placement.
     """
     return _Search(problem, work, seconds, seed, told).run()
 
@@ -113,10 +113,10 @@ class _Search:
         )
 
     def _empty_one_by_one(self) -> None:
-        """Empty nodes with a price, the fewest pods first, as long as that pays.
+        """Empty nodes with a price, those with the fewest pods first, as long as that saves cost.
 
-        Each pod goes to the node in use on which it leaves the least room, those that fit on none
-        together to the cheapest node that is not in use.
+        Each pod goes to the node in use on which it leaves the least room. Pods that fit on none
+        go together to the cheapest node that is not in use.
         """
         problem = self._problem
         size = problem.requests / np.maximum(problem.free.max(0, initial=1), 1)
@@ -136,8 +136,8 @@ class _Search:
         """Return the placement with a node's pods on others; ``None`` if no cheaper one takes them.
 
         Args:
-            node: which one is emptied.
-            order: of the classes.
+            node: the node to empty.
+            order: in which classes are moved.
         """
         problem, x = self._problem, self._x.copy()
         room = problem.free - x.T @ problem.requests
@@ -186,7 +186,7 @@ class _Search:
         return self._problem.placed_value(x), -self._problem.cost(x)
 
     def _bound(self) -> None:
-        """Bound value and cost by linear programming, where the numbers do not say it already."""
+        """Compute bounds of value and cost by linear programming, unless they are known already."""
         problem = self._problem
         if problem.placed_value(self._x) < self._most:
             self._most = max(
@@ -213,9 +213,9 @@ class _Search:
             self._most, self._least = problem.placed_value(self._x), problem.cost(self._x)
 
     def _draw(self, many: int) -> Int64:
-        """Return this many nodes, every other time those with much room more often.
+        """Return this many random nodes; every other time those with much room are more likely.
 
-        Where nodes have prices, as many that are not in use come on top, as long as there are some.
+        If nodes have prices, add as many nodes that are not in use, or all of these.
         """
         problem = self._problem
         every = np.arange(len(problem.free))
@@ -231,7 +231,7 @@ class _Search:
         return np.sort(np.concatenate([drawn, some]).astype(np.int64))
 
     def _step(self, nodes: Int64, work: float) -> cp_model.CpSolverStatus:
-        """Solve for some nodes, the others being as they are; return the solver's status."""
+        """Solve for some nodes while the others stay as they are; return the solver's status."""
         self._steps += 1
         problem, x = self._problem, self._x
         here = x[:, nodes]
@@ -320,11 +320,11 @@ class _Search:
 
 
 def _greedy(problem: Problem, caps: Int64, until: float) -> Iterator[Int64]:
-    """Return placements that take one pod after the other, the largest first.
+    """Yield placements made greedily: one pod after the other, the largest first.
 
-    Where there is not room for all of them, the smallest first: more of them fit. What is large,
-    and which node fits best, is said in several ways. None comes after ``until``, in monotonic
-    seconds.
+    If there is not room for all of them, the smallest come first, so that more of them fit. Each
+    placement measures in another way which pod is large and which node fits best. The last one
+    comes before ``until``, in monotonic seconds.
     """
     requests, counts = problem.requests, problem.counts
     effort = max(int(counts.sum()), 1) * (50 + len(problem.free)) * 3
