@@ -163,7 +163,7 @@ def acting(sender: User, claim: Claim, policy: Policy | None = None) -> User:
 
 
 USER = "stowage.user"
-"""Where a request's WSGI environment holds the user that the server has found already."""
+"""Key of a request's WSGI environment: the user that the server has found already."""
 
 
 def user_of(meta: Mapping[str, Any]) -> User:

@@ -1,4 +1,4 @@
-"""Which rights whoever is told of something needs: to watch what is told of."""
+"""The rights that somebody needs to be told of changes: to watch the kinds that changed."""
 
 from collections.abc import Sequence
 

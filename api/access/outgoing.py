@@ -1,8 +1,8 @@
 """Whom this service asks on somebody's behalf: extenders of a configuration that a question has.
 
-An extender is a URL that the advisor posts to, and files that it reads to do so, from inside. So
-who asks what would be under another configuration may name those of the configuration in force;
-others only who could put them in force.
+An extender is a URL that the advisor posts to, and files that it reads to do so, from inside the
+network. So a question about another configuration may name the extenders of the configuration in
+force; only people who could put other ones in force may name these.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _TO_CHANGE = Attributes("update", "stowage.dev", "schedulerconfiguration")
 
 
 def require_extenders(user: User, document: object) -> None:
-    """Refuse a question whose configurations name extenders that the asker may not have asked.
+    """Refuse a question whose configurations name extenders that its sender may not use.
 
     Queries once, if it names any.
 

@@ -77,10 +77,10 @@ def require_moment(user: User, wants: Attributes, moment: datetime) -> None:
 
 
 def require_from(user: User, wants: Attributes, revision: int) -> None:
-    """Check that all after a revision may be told, as to a watch, or to a list that goes on there.
+    """Check that a watch from this revision on, or a further page of a list at it, may be answered.
 
-    Of Secrets that is nothing: the revision must show what is there now. Queries as ``beginning``,
-    and once or twice more for Secrets.
+    For Secrets the revision must show the present state. Queries as ``beginning``, and once or
+    twice more for Secrets.
 
     Raises:
         Expired: the revision lies before the creation of the namespace, or a Secret changed since.

@@ -63,7 +63,7 @@ _VARIANT: Final = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 """What the digit of a UUID's variant becomes (RFC 9562)."""
 MOST: Final = 10_000
 MOST_BYTES: Final = 64 << 20
-"""What may wait to be written, in entries and in bytes of bodies."""
+"""How many entries, and bytes of bodies, may wait to be written."""
 _AT_ONCE: Final = 2000
 _EVERY_SECONDS: Final = 0.5
 _REFUSALS: Final = frozenset({401, 403})

@@ -90,7 +90,7 @@ class _Group(Generic[Wanted, Result]):
         self._requests: list[tuple[Place, Wanted, Callable[[Result], Any]]] = []
 
     def add(self, request: Wanted, finish: Callable[[Result], Any], place: AnyPlace) -> AnyPlace:
-        """Take one request's wish; its place gets what ``finish`` makes of the result."""
+        """Add one request's work; its place gets what ``finish`` makes of the result."""
         self._requests.append((place, request, finish))
         return place
 

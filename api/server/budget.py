@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from clusterstate.objects.values.errors import TooManyRequests
 
 SMALL_BYTES = 64 << 10
-"""What is not counted: the number of requests that may wait bounds it."""
+"""Bodies and answers up to this size do not count: the number of waiting requests bounds them."""
 
 
 class Budget:

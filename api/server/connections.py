@@ -24,11 +24,11 @@ RECONNECT_SECONDS = 8.0
 def check(*, away_since: float = 0.0) -> None:
     """Drop this thread's connection if the server has closed it, and wait for a new one.
 
-    A server that has crashed gives out no revisions before they are secured. To ask for the
-    watermark secures them, so that the request does not fail for it. Gives up silently after
-    ``RECONNECT_SECONDS``, counted from ``away_since`` (monotonic) if the database is known to be
-    away, and at once where a host does not answer at all: the request then fails with its own
-    statement.
+    After a crash the server gives out no revisions until they are secured. This asks for the
+    watermark, which secures them, so that the request does not fail for that reason. Gives up
+    silently after ``RECONNECT_SECONDS``, counted from ``away_since`` (monotonic) if the database is
+    known to be away, and at once if a host does not answer at all: the request then fails with its
+    own statement.
     """
     inner = connection.connection
     if inner is not None:

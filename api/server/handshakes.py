@@ -64,7 +64,7 @@ class Handshakes:
     def shake(
         self, transport: asyncio.Transport, waiting: asyncio.Protocol, context: ssl.SSLContext
     ) -> Coroutine[asyncio.Future[None], None, asyncio.Transport | None]:
-        """Return what leads to the transport behind the handshake; it raises OSError without."""
+        """Return a coroutine that returns the transport behind the handshake, or raises OSError."""
         return asyncio.get_running_loop().start_tls(
             transport,
             waiting,

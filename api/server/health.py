@@ -307,13 +307,13 @@ class _Lookout:
         self._is_asked = False
         self._asked_at = time.monotonic()
         self._began_at = 0.0
-        """When the last look began that is over."""
+        """When the last finished look began."""
         self._needed_at = 0.0
-        """When the last look at what is needed began that is over."""
+        """When the last finished look at the needed parts began."""
         self._waits_since: float | None = None
-        """Since when the thread has had no answer of the database, None while it does not ask."""
+        """Since when the thread waits for an answer of the database; None while it does not ask."""
         self._asked_database_at = 0.0
-        """When the last check began that asks the database."""
+        """When the last check that asks the database began."""
         self._is_away = False
         """The last check that asked the database got no answer."""
         self._parts: list[Part] = []

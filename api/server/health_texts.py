@@ -72,7 +72,7 @@ _OF_LIFE: Final = ("log", *(one for one in _THERE if one not in ("informer-sync"
 
 
 NO_ANSWER: Final = "does not answer"
-"""How the problem of a database begins that cannot be asked."""
+"""How the problem of a database that does not answer begins."""
 UNREAD: Final = "unknown, since the database cannot be read"
 """The problem of a part that only the database knows about, while it does not answer."""
 

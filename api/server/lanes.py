@@ -1,4 +1,4 @@
-"""Threads that take what waits, a batch at a time, fairly among those who ask.
+"""Threads that serve waiting requests, a batch at a time, fairly among users.
 
 A lane is a queue and a few threads. An idle thread takes a request at once; while all are busy
 requests gather, and the next free thread takes up to ``limit`` of them. The event loop is woken
@@ -57,7 +57,7 @@ SHARED = 16
 REST_SECONDS = 300.0
 """Seconds without work after which a thread rests: a new session costs a burst 50 ms of CPU."""
 _FIRST_RESTS: Final = 2
-"""How many times as long it takes with the first of a lane, which goes on waiting for work."""
+"""The first thread of a lane, which goes on waiting for work, rests after this many times that."""
 
 _RETRY = {"retryAfterSeconds": 1}
 
@@ -110,10 +110,10 @@ class Lane(Generic[Work, Answer]):
     ``serve`` returns one answer for each piece, in order. If it raises, ``run`` raises that for
     every piece of the batch, and the thread goes on. ``prepare``, which makes the first thread
     ready for its first piece, and ``finish``, which gives back what a thread has open, raise
-    nothing. ``most`` is how
-    many pieces of one flow may wait. ``shares`` belongs to all lanes of a process. ``keeps_room``:
-    also a flow that is alone has half of the threads at most, since its pieces take long.
-    ``shared``: how many pieces it takes at a time while several flows are active.
+    nothing. ``most`` is how many pieces of one flow may wait. ``shares`` belongs to all lanes of a
+    process. ``keeps_room``: also a flow that is alone has half of the threads at most, since its
+    pieces take long. ``shared``: how many pieces a thread takes at a time while several flows are
+    active.
     """
 
     def __init__(

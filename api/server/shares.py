@@ -1,9 +1,9 @@
 """CPU use per flow, and which flows are delayed under overload.
 
-Python computes on one thread at a time. What a request waits for during another user's flood is
-less a free thread than its turn to compute: half a dozen times, each time behind all threads that
-compute for the flood. So the lanes of a process know its *heavy* flows: those that take more than
-their part of it while it is busy and others ask as well. Of a heavy flow
+Python computes on one thread at a time. During another user's flood a request waits less for a free
+thread than for its turns to compute: it needs half a dozen, each behind all threads that compute
+for the flood. So the lanes of a process know its *heavy* flows: those that take more than their
+part of the process while it is busy and others have requests as well. Of a heavy flow
 
 * one piece at a time is begun in each lane, however many threads there are (one that takes
   ``LONG_SECONDS`` counts no more: it waits for something, or is a question of a minute);
@@ -22,7 +22,7 @@ import time
 from typing import Final
 
 SPAN_SECONDS: Final = 0.5
-"""How often it is looked who is heavy."""
+"""Seconds between two looks at which flows are heavy."""
 BUSY: Final = 0.5
 """Threads that serve requests at a time, on average: with fewer everybody is served at once."""
 NOTABLE: Final = 0.05

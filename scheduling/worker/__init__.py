@@ -12,19 +12,19 @@
     unwritten_refusals  conditions and queue places of pods that fit nowhere, written later
     reservations       pods of profiles with Reserve, Permit, PreBind or PostBind plugins
     groups             pods that are decided and bound together; the conditions of PodGroups
-    reserved_pod       one of them, as the scheduler holds it and as Permit plugins see it
-    binding_cycle      their PreBind, Bind and PostBind plugins, run on threads of the process with
-                       the controllers (``processes.duties``)
+    reserved_pod       a pod with a reservation, as Permit plugins see it
+    binding_cycle      PreBind, Bind and PostBind plugins of reserved pods, run on threads of the
+                       process with the controllers (``processes.duties``)
     recorder           decision records, kept until there is time to write them; once written, the
                        loop ``duties.pack_and_seal`` seals them (``actions.scheduler.seals``)
-    pod_events         what is told of pods, kept until there is time to write it
+    pod_events         Events about pods, kept until there is time to write them
     arrival_checks     pods that a client put on a node: can the node run them?
     warming            the engine's compiled loops: loaded, or compiled by a process beside
     failed_batches     smaller batches after a failure, until the pod that causes it is found
     profiles           the scheduler configuration in force; ``guard`` watches one on trial
     stored_pods        pods as stored, for plugins that look at more than a class
-    device_store       claims of devices that get ready before the binding; whether they are
-    volume_store       which volumes a placed pod gets, written; whether they are bound
+    device_store       writes claims whose devices have to get ready before the binding
+    volume_store       writes which volumes a placed pod gets, and finds out when they are bound
     measuring, traces  metrics of attempts; spans of traced pods
 
 One scheduler works at a time in the whole system, under a session advisory lock, or as many as are

@@ -1,4 +1,4 @@
-"""Checks of pods on arrival: one that a client put on a node that cannot run it fails.
+"""Checks the pods that clients put on nodes when they arrive; fails those that cannot run there.
 
 A pod created with ``spec.nodeName``, or bound by a client, was never filtered. Kubernetes' kubelet
 checks it when it arrives and fails what it cannot run; here the scheduling worker does, since it
@@ -109,7 +109,7 @@ def _verdicts(
     default: Profile,
     now: datetime,
 ) -> dict[int, Problem]:
-    """Return why the node cannot run some of those that came to it, by pod id."""
+    """Return, by pod id, the problems of arrivals that the node cannot run."""
     guessed = [one for one in snapshot.pods_on(row) if snapshot.is_assumed(one.key)]
     away = {one.slot: one for one in (*came, *guessed)}
     result: dict[int, Problem] = {}

@@ -69,7 +69,8 @@ logger = structlog.get_logger(__name__)
 _INLINE = 32
 """A batch of at most this many pods is bound on the caller's thread: a hand-over costs more."""
 _MOST_BESIDE, _FEWEST_BESIDE = 500, 8
-"""Pods decided at once at most where others bind, too: the longer, the more of it is in vain."""
+"""Beside other schedulers, the bounds of how many pods are decided at once: of more, the last ones
+would often be decided in vain."""
 _MOST_OVERTAKEN = 0.05
 """The share of pods that others overtake; where it is larger, fewer are decided at once."""
 _MOVES_AT_ONCE = 2000
@@ -572,10 +573,11 @@ class Binder:
             return self.refused.write(self._mirror, now, _REFUSALS_AT_ONCE)
 
     def _worth_carrying_out(self, refused: Sequence[Decision], now: float) -> Sequence[Decision]:
-        """Return the refusals without preemptions that may be for nothing; these come back.
+        """Return the refusals but those whose preemption may be in vain; these come back.
 
-        A preemption may rest on a pod that was assumed and came back. And beside other schedulers
-        its own pod may have been bound or nominated meanwhile: by who took it for a silent one's.
+        A preemption may rest on a pod that was assumed and came back. Beside other schedulers its
+        own pod may have been bound or nominated meanwhile, by one that took it for the pod of a
+        silent scheduler.
         """
         preempting = [decision for decision in refused if decision.victims]
         if preempting:
@@ -600,7 +602,7 @@ class Binder:
         return [decision for decision in refused if decision.key not in dropped]
 
     def _release(self, what: Release, now: datetime) -> None:
-        """Give a claim back; that it changes wakes the pods that it may help."""
+        """Give a claim back; its change wakes the pods that it may help."""
         try:
             release(what, now=now)
         except StatusError as error:
@@ -608,7 +610,7 @@ class Binder:
             logger.info("claim_kept", claim=full_name(what.claim), error=error.message)
 
     def _give_back(self, preempting: Iterable[Decision]) -> None:
-        """Restore the nominations that preemptions ended which are not carried out."""
+        """Restore the nominations that were ended for preemptions that are not carried out."""
         for decision in preempting:
             for key in decision.displaced:
                 if not self._mirror.snapshot.nominated_node_of(key):

@@ -219,7 +219,7 @@ class Division:
 
     @property
     def share(self) -> tuple[int, int]:
-        """Which of the schedulers that are awake this is, in their order, and of how many."""
+        """This scheduler's place among those that are awake, in order, and their number."""
         awake = sorted((self.at_work - self.silent) | {self.shard})
         return awake.index(self.shard), len(awake)
 

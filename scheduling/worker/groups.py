@@ -89,8 +89,8 @@ class Groups:
     def gather(self, bindings: Sequence[Binding], *, leaning: bool) -> list[Binding]:
         """Return the bindings to submit now: of a gang all or none.
 
-        ``leaning``: other bindings of the batch hold only because of some of it, so that all of it
-        is one group.
+        ``leaning``: some bindings of the batch hold only with others of it, so the whole batch is
+        bound as one group.
         """
         if not self._gang_of:
             return list(bindings)
@@ -141,7 +141,7 @@ class Groups:
     # --- the search for a placement ---------------------------------------------------------------
 
     def begin(self, queue: PriorityQueue, info_of: Callable[[int], PodInfo], now: float) -> None:
-        """Try waiting groups again of which the scheduler before this one may have had a search.
+        """Try waiting groups again for which the scheduler before this one may have searched.
 
         Its search ended with it, and nothing else would wake them. ``info_of``: of a class by id.
         """
@@ -202,10 +202,11 @@ class Groups:
             self._search.ask(key, problem)
 
     def hear(self, queue: PriorityQueue, now: float) -> None:
-        """Take the answers of searches: try those groups again for which a placement was found.
+        """Take the answers of searches; try the groups again for which a placement was found.
 
-        And those whose answer is about an earlier state of the cluster than they were refused on.
-        Of the others the condition says whether there is none, or none was found in time.
+        A group is also tried again if its answer is about an earlier state of the cluster than its
+        refusal. The conditions of all others say that there is no placement, or that none was found
+        in time.
         """
         if self._search is None or not self._search:
             return

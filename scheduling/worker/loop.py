@@ -70,8 +70,8 @@ _TURN_EVERY = 1.0
 class _Lease:
     """Renews the lease of a scheduler beside others, on a thread, while its loop is entered.
 
-    How slow the process is, it measures by its own rounds: the keeper's take a second, and a
-    process that has just begun counts as slow for the first half minute of them.
+    It measures by its own rounds how slow the process is. The rounds of the heartbeats' keeper
+    take a second each, so by these a new process counts as slow for half a minute.
     """
 
     def __init__(self, shard: int) -> None:

@@ -28,7 +28,7 @@ class PodEvents:
         return len(self._unwritten)
 
     def note(self, pod_id: int, type_: str, reason: str, text: str) -> None:
-        """Keep an event; of ``SCHEDULED`` the text is the name of the node."""
+        """Keep an event; for ``SCHEDULED`` the text is the name of the node."""
         self._unwritten.append((pod_id, type_, reason, text))
 
     def write(self, now: float, most: int | None = None) -> None:

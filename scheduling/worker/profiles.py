@@ -45,7 +45,7 @@ def at(revision: int) -> KubeSchedulerConfiguration:
 
 
 _known: dict[int, tuple[KubeSchedulerConfiguration, float]] = {}
-"""Configurations by revision, with when one that holds pods is to be read again (monotonic)."""
+"""Configurations by revision, and the monotonic time to read again one that holds pods."""
 _MOST = 16
 
 
@@ -114,5 +114,5 @@ def _without_unusable(document: dict[str, Any], error: Invalid) -> KubeScheduler
 
 
 def _first_error(error: Invalid) -> str:
-    """Return the first thing that is wrong, without its place, which is one of a part."""
+    """Return the first error, without its path, which would be one within a part."""
     return error.errors[0].message() if error.errors else error.message

@@ -76,7 +76,7 @@ class Recorder:
         profile_revision: int,
         now: float,
     ) -> None:
-        """Keep the decisions of one batch; ``snapshot`` is as it was decided on, plus them."""
+        """Keep the decisions of a batch; ``snapshot``: what they were made on, plus their pods."""
         moment = datetime.fromtimestamp(now, UTC)
         room = _TABLES_AT_ONCE
         bodies: dict[tuple[object, ...], bytes] = {}
@@ -181,7 +181,7 @@ class Recorder:
 
 
 def _identities(part: Decision | Run) -> Iterator[_Identity]:
-    """Return what names decisions: pod, seed and draw."""
+    """Return what identifies decisions: pod, seed and draw."""
     if isinstance(part, Decision):
         yield cast(int, part.key), part.seed, part.draw
         return

@@ -129,7 +129,7 @@ class Reservations:
     ) -> Decision:
         """Run Reserve and Permit for a pod that was just placed; return what is decided now.
 
-        The snapshot counts the pod on its node already, and no longer when it was refused.
+        The snapshot counts the pod on its node already; if it is refused, it counts it no more.
         """
         pod_id, info, node_name = cast(int, pod.key), pod.info, decision.node_name
         self._give_tables(state)
@@ -217,7 +217,7 @@ class Reservations:
         self._mirror.queue.activate(find_pod_ids(named).values(), now)
 
     def _hear_of_informed(self, rows: Iterable[Reservation]) -> None:
-        """Take over which pods PostBind plugins named that are done, and forget their rows."""
+        """Take over the pods that finished PostBind plugins named, and forget their rows."""
         found = {row.pod_id: row for row in rows}
         done = [pod_id for pod_id in self._informing if pod_id in found]
         done = [pod_id for pod_id in done if found[pod_id].step == INFORMED]
@@ -327,7 +327,7 @@ class Reservations:
     def follow(self, now: float) -> list[Binding]:
         """Act on what happened to the reserved pods; return those that may be bound now.
 
-        Queries nothing while there are none, nor pods whose PostBind plugins are at work.
+        Queries nothing while there are no reserved pods and no pods with PostBind plugins at work.
         """
         if not self._pods:
             self._not_nominated.clear()

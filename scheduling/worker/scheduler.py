@@ -256,7 +256,7 @@ class Scheduler:
         return self.binder.shard == shards.FIRST
 
     def _seed(self) -> int:
-        """Return the seed of a batch, where several schedulers work for this one's share."""
+        """Return the seed of a batch; where several schedulers work, it differs between them."""
         seed = self._seeds()
         return seed if self.division is None else of_share(seed, *self.division.share)
 
@@ -492,7 +492,7 @@ class Scheduler:
         """Whether nothing depends on what the last cycle wrote: all of its pods are bound for good.
 
         A pod that waits may be woken by a binding or by the end of a victim; a batch that is being
-        bound, a reserved pod, and who leans on one have to be looked after.
+        bound, a reserved pod, and pods that lean on one have to be looked after.
         """
         queue, binder = self.mirror.queue, self.binder
         return not (
@@ -506,10 +506,10 @@ class Scheduler:
         )
 
     def _judge_arrivals(self, now: float) -> None:
-        """Let nodes refuse pods that clients put there, and read what that wrote.
+        """Fail pods that clients put on nodes that cannot run them, and read these changes.
 
-        So that what is decided now is as of those changes: who is refused now is not woken by them
-        when the log is read again, by a scheduler that begins, or for a plan.
+        So all decisions of the cycle know of the changes: a pod that is refused now is not woken by
+        them when the log is read again, by a scheduler that begins, or for a plan.
         """
         mirror, frameworks = self.mirror, self._profiles.frameworks
         if self.division is not None and mirror.arrivals:

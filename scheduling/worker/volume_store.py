@@ -118,7 +118,7 @@ def _stored(taken: AssumedClaims) -> binder.StoredVolumes:
 
 
 def _node_of(node_name: str) -> binder.NodeSeen:
-    """Return what of a node volumes look at.
+    """Return the part of a node that volumes look at.
 
     Raises:
         BinderError: it is gone.

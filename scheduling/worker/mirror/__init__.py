@@ -15,8 +15,8 @@ decides the same. It never writes. Its class is written down in parts::
 
 Applying a change twice, or one that the loaded rows already contain, does no harm: every delta
 states the last state of one object. A pod that this worker assumed is confirmed by its own change;
-a pod that a client put on a node is noted in ``arrivals``, for the node's admission to judge,
-and in ``of_unknown_nodes`` as long as that node does not exist.
+a pod that a client put on a node is noted in ``arrivals``, for ``arrival_checks``, and in
+``of_unknown_nodes`` as long as that node does not exist.
 Reserved pods (``clusterstate.queries.scheduler.reservations``) are counted on the node that is set
 aside for them. Nominations are followed, too, whoever wrote them. The scheduler counts its own at
 once: until it reads them back, what the log says of that pod is out of date

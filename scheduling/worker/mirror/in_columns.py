@@ -62,7 +62,7 @@ class ManyChanges(SingleChanges):
         self._drop_running(pods, same)
 
     def _leave_for_all(self, pods: pod_log.PodChanges, some: pod_news.Pods, now: float) -> None:
-        """Take pods out of the queue that are on nodes: ``_leave_for``."""
+        """Take pods that are on nodes out of the queue: ``_leave_for``."""
         claims, classes = self._nominated_in_log, self.snapshot.classes
         if claims:
             for pod_id, number, index in zip(some.ids, some.numbers, some.classes, strict=True):
@@ -92,7 +92,7 @@ class ManyChanges(SingleChanges):
             self.pod_changed(None, came_on, now)
 
     def _remove_pods(self, pods: pod_news.Pods, now: float) -> None:
-        """Count pods no longer that were deleted, or finished."""
+        """Stop counting pods that were deleted, or finished."""
         if not pods.ids:
             return
         infos = self.snapshot.infos_of(pods.slots)
@@ -103,7 +103,7 @@ class ManyChanges(SingleChanges):
             self.pod_changed(PodState(pod=info.pod, on_node=True), None, now)
 
     def _forget_pods(self, unseen: pod_news.Pods, now: float) -> None:
-        """Take pods out of the queue that were deleted, or finished, and are on no node."""
+        """Take pods on no node that were deleted, or finished, out of the queue."""
         nominated = self.snapshot.nominations.node_of
         held_room = []
         if nominated:
@@ -114,7 +114,7 @@ class ManyChanges(SingleChanges):
             self.pod_changed(before, None, now)
 
     def _end_pods(self, pods: pod_log.PodChanges, ending: pod_news.Pods, now: float) -> None:
-        """Count pods as such that end; they stay on their nodes until they are gone."""
+        """Count pods as ending; they stay on their nodes until they are gone."""
         if not ending.ids:
             return
         names, infos = pods.names, self.snapshot.infos_of(ending.slots)
@@ -179,7 +179,7 @@ class ManyChanges(SingleChanges):
                 self._drop_arrival(pod_id)
 
     def _drop_running(self, pods: pod_log.PodChanges, some: pod_news.Pods) -> None:
-        """Forget those arrivals among some pods that run, or did."""
+        """Forget the arrivals among some pods if they run, or have finished."""
         if self.arrivals or self.of_unknown_nodes:
             runs = ~pods.pending[some.numbers]
             self._drop_arrivals([some.ids[place] for place in np.flatnonzero(runs).tolist()])

@@ -26,7 +26,7 @@ from scheduling.worker.mirror.state import OTHERS, decode_node
 logger = structlog.get_logger(__name__)
 
 NAME = shards.loop(shards.FIRST)
-"""The follower under whose name objects are set aside that the scheduler cannot read."""
+"""The follower under whose name objects that the scheduler cannot read are set aside."""
 ADMISSION = "node-admission"
 """The name of a cursor, a row: the last change whose arrivals ``arrival_checks`` has judged."""
 
@@ -138,7 +138,7 @@ class StateLoader(RefusedPods):
         )
 
     def _fit(self, rows: Sequence[WaitingPod]) -> Iterator[tuple[WaitingPod, PendingPod]]:
-        """Yield the pods that can be tried; note of the others why not."""
+        """Yield the pods that can be tried; note why the others cannot."""
         self._learn_classes({row.class_id for row in rows})
         left_out = objects_aside(NAME)
         for row in rows:
@@ -166,7 +166,7 @@ class StateLoader(RefusedPods):
         return len(gone), self.take_from_others(now)
 
     def take_from_others(self, now: float) -> int:
-        """Take those pods into the queue that are this scheduler's by now; return how many."""
+        """Take the pods that are this scheduler's by now into the queue; return how many."""
         if self.is_mine is None or not self.elsewhere:
             return 0
         mine = {one for one in set(self.elsewhere.values()) if self.is_mine(self.info(one), one)}
@@ -185,7 +185,7 @@ class StateLoader(RefusedPods):
         return len(came)
 
     def hand_over(self, pods: Sequence[PendingPod]) -> list[PendingPod]:
-        """Return those of some pods that were popped which are this scheduler's to decide."""
+        """Return those popped pods that this scheduler has to decide."""
         return [pod for pod in pods if not self._leave_to_others(pod.pod_id, pod.class_id)]
 
     def _restore_nominations(self, rows: Iterable[tuple[WaitingPod, PendingPod]]) -> None:

@@ -60,7 +60,7 @@ class SingleChanges(WarmState):
                 self.pod_changed(None, after, now, is_own=True)
 
     def _is_arrival(self, change: Change) -> bool:
-        """Whether a change puts a pod on a known node that was on none."""
+        """Whether a change puts a pod that was on no node on a known one."""
         return (
             change.kind == "Pod"
             and change.node_name is not None
@@ -73,7 +73,7 @@ class SingleChanges(WarmState):
         )
 
     def _arrive(self, arriving: dict[int, Change], now: float) -> None:
-        """Apply arrivals, which are known no longer afterwards."""
+        """Apply arrivals, and empty ``arriving``."""
         came = list(arriving.values())
         arriving.clear()
         if len(came) < TOGETHER:
@@ -229,9 +229,9 @@ class SingleChanges(WarmState):
         self.pod_changed(before, after, now)
 
     def _leave_for(self, pod_id: int, info: PodInfo, node_name: str, now: float) -> None:
-        """Take a pod out of the queue that is on a node.
+        """Take a pod that is on a node out of the queue.
 
-        Whom it kept off another one, for which it was nominated, may find room there now.
+        If it was nominated for another node, pods that it kept off that one may find room there.
         """
         claimed = self._nominated_in_log.get(pod_id, "")
         self._leave_queue(pod_id)

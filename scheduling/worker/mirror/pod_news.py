@@ -103,10 +103,11 @@ def sort_out(pods: PodChanges, snapshot: Snapshot, infos: Mapping[int, PodInfo])
 
 
 def _last_of_each(ids: Int64) -> tuple[Int64, Int64, Int64]:
-    """Return the places of each id's last change, in order; and of what else is known of them.
+    """Return three arrays: last changes (ids,), first changes (changes,), pods (changes,), int64.
 
-    By the place of a last change, where the id's first one is; and for each change, which of the
-    last ones is of the same id.
+    The first has the place of each id's last change, in order. The second has, at the place of an
+    id's last change, the place of its first one; 0 elsewhere. The third has, for each change, the
+    position of its id in the first array.
     """
     _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     last = np.zeros(len(first), np.int64)

@@ -156,7 +156,7 @@ class WarmState(Waking):
         )
 
     def _bound_growth(self) -> None:
-        """Set from how many classes and resources on the mirror counts as outgrown."""
+        """Set the numbers of classes and resources from which on the mirror is outgrown."""
         self._most_classes = max(GROWN_CLASSES, 2 * len(self.snapshot.classes))
         self._most_resources = max(GROWN_RESOURCES, 2 * len(self.snapshot.resources))
 
@@ -225,7 +225,7 @@ class WarmState(Waking):
     def _leave_to_others(self, pod_id: int, class_id: int) -> bool:
         """Return whether a waiting pod is another scheduler's, and keep it apart if it is.
 
-        One of the queue that is assumed on a node stays until that has an end.
+        A pod of the queue that is assumed on a node stays until it is bound or comes back.
         """
         info = self.info(class_id)
         if pod_id in self.reserved:
@@ -367,7 +367,7 @@ class WarmState(Waking):
     def _set_other(
         self, kind: str, manifest: bytes | str
     ) -> tuple[msgspec.Struct | None, msgspec.Struct] | None:
-        """Take over an object; of one for volumes return what it was and what it is."""
+        """Take over an object; return its former and its new value if it is one for volumes."""
         if kind in DEVICE_KINDS:
             self.set_device(kind, msgspec.json.decode(manifest))
             return None
@@ -390,7 +390,7 @@ class WarmState(Waking):
         return None
 
     def _remove_other(self, change: Change) -> msgspec.Struct | None:
-        """Remove an object; return the one for volumes that it was."""
+        """Remove an object; return its former value if it was one for volumes."""
         if change.kind == "Namespace":
             self.snapshot.remove_namespace(change.name)
         elif change.kind == "PodDisruptionBudget":
