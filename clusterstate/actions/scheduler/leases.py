@@ -21,7 +21,9 @@ _RENEW = """
     VALUES (%s::smallint, 0, clock_timestamp() + make_interval(secs => %s::float8))
     ON CONFLICT (id) DO UPDATE SET awake_until = excluded.awake_until
 """
-_END = "UPDATE scheduler SET awake_until = NULL WHERE id = %s::smallint"
+_END = """
+    UPDATE scheduler SET awake_until = NULL WHERE id = %s::smallint AND awake_until IS NOT NULL
+"""
 _AT_WORK = f"""
     SELECT c.shard, coalesce(s.awake_until < clock_timestamp(), false)
     FROM ({locks.CYCLES}) c LEFT JOIN scheduler s ON s.id = c.shard
