@@ -38,11 +38,11 @@ class Invalid(ValueError):
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """What became of a pod.
+    """The outcome for one pod.
 
     ``status``: scheduled, unschedulable, gated, skipped (its node is given), invalid or error.
     ``total``: the score of its node; 0 where one node alone fits. ``feasible`` of ``evaluated``
-    nodes fit, ``best`` of them equally well. ``preempted_by``: the pod for which it left again.
+    nodes fit, ``best`` of them equally well. ``preempted_by``: the pod that preempted it.
     """
 
     namespace: str
@@ -70,13 +70,13 @@ class Cluster:
     """
 
     def __init__(self, objects: Iterable[Manifest] = ()) -> None:
-        """Take manifests; lists of them are taken apart."""
+        """Begin with these manifests, and the items of lists among them."""
         self.objects: list[Manifest] = []
-        """All but pods without a node and configurations."""
+        """All objects except pods without a node, and configurations."""
         self.waiting: list[Manifest] = []
         self.configuration: Manifest | None = None
         self.left_out: dict[str, int] = {}
-        """How many objects of other kinds were not taken, by kind."""
+        """How many objects were left out, by kind, since scheduling does not look at them."""
         self.add(*objects)
 
     @classmethod
@@ -145,7 +145,7 @@ class Cluster:
 
         Args:
             count: how many.
-            cpu: what each offers, as Kubernetes writes quantities; so ``memory`` and ``pods``.
+            cpu: the amount that each offers, a quantity as in Kubernetes; so ``memory``, ``pods``.
             memory: see ``cpu``.
             pods: see ``cpu``.
             name: with ``{}`` for the number, from 0.
@@ -203,7 +203,7 @@ def pod(
 
 
 class Result:
-    """What became of the pods of a simulation, in their order.
+    """The outcomes for the pods of a simulation, in their order.
 
     It is a table, too: pandas, Polars, DuckDB and pyarrow take it by the Arrow PyCapsule interface
     (``polars.DataFrame(result)``), which needs nanoarrow (``stowage[export]``).
@@ -225,12 +225,12 @@ class Result:
 
     @property
     def placed(self) -> list[Decision]:
-        """Those that have a node."""
+        """The decisions of pods that have a node."""
         return [one for one in self.decisions if one.scheduled and not one.preempted_by]
 
     @property
     def unplaced(self) -> list[Decision]:
-        """Those that have none."""
+        """The decisions of pods that have none."""
         return [one for one in self.decisions if not one.scheduled and one.status != "skipped"]
 
     @property
@@ -312,10 +312,10 @@ def simulate(
     admission: bool = True,
     explain: str = "none",
 ) -> Result:
-    """Place pods one after the other and return what became of each. The cluster stays as it is.
+    """Place pods one after the other, and return the outcomes. The cluster stays as it is.
 
     Args:
-        cluster: where to; those of its own pods that wait are placed first.
+        cluster: the nodes and all else; its own waiting pods are placed first.
         pods: the pods to place, in order.
         configuration: a ``KubeSchedulerConfiguration``, its file, or a short name (default,
             least, most, packing); else the cluster's own, else the default one.
@@ -361,7 +361,7 @@ def pack(
     seconds: float = 1.5,
     seed: int = 0,
 ) -> Manifest:
-    """Return where pods go if all of them are looked at together, and how good that is at most.
+    """Return a placement of pods that are packed together, and bounds for any placement.
 
     The answer has ``placed``, ``of``, ``schedulerAlone``, ``bound``, ``pods``, ``left``, ``moves``
     and ``emptied``. It needs the extra ``solver``.
@@ -431,7 +431,7 @@ def _configuration(given: Manifest | str | Path) -> Manifest:
 
 
 class Comparison:
-    """What became of a trace under several policies: figures side by side, curves, a page."""
+    """The outcomes of a trace under several policies: figures side by side, curves, a page."""
 
     def __init__(self, script: Any, outcomes: Sequence[Any]) -> None:
         self.script, self.outcomes = script, outcomes
@@ -469,7 +469,7 @@ class Comparison:
         return text
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the figures and the curves."""
+        """Return the figures and the curves as HTML, for notebooks."""
         curves = "".join(f"<h4>{title}</h4>{svg}" for title, svg in self.pictures().items())
         return f"<pre>{self}</pre>{curves}"
 

@@ -30,9 +30,9 @@ from stowage.client.fleet import Fleet
 from stowage.client.questions import OWN, nodes_of
 
 MOST_CHARACTERS: Final = 16_000
-"""Of an answer: some thousand tokens."""
+"""The longest answer in characters: some thousand tokens."""
 _ITEMS: Final = (50, 20, 8, 3, 1)
-"""So many entries of each list are kept, the first number with which the answer is short enough."""
+"""Lists are cut to this many entries: the first number with which the answer is short enough."""
 _LONGEST_TEXT: Final = 600
 _MOST_NODES: Final = 10_000
 _CONFIGURATION: Final = "kubescheduler.config.k8s.io/v1"
@@ -49,7 +49,7 @@ Answer = dict[str, Any]
 
 
 class _Verifier:
-    """Asks the service whose token it is."""
+    """Checks a client's token by asking the service whose token it is."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -43,7 +43,7 @@ _REST = 10.0
 _SHORTEST_REST = 0.25
 _RETRY_SECONDS = 0.2
 _MARGIN_SECONDS = 60.0
-"""A question that goes on for so much longer than it may comes to no end."""
+"""A question that exceeds its time by this much is taken to be stuck."""
 
 
 def run(*, stopping: Callable[[], bool], pause: Callable[[float], None] = time.sleep) -> None:
@@ -104,8 +104,8 @@ def _answer_all(
 ) -> None:
     """Answer one question after the other until the advisor ends.
 
-    The thread has a heartbeat of its own: an advisor that goes on following, while its threads are
-    at questions that come to no end, is replaced as well.
+    The thread has a heartbeat of its own, so that an advisor is also replaced if it still follows
+    the log but its threads are stuck at questions.
     """
     priority.give_way()
     queues = [advisor.SHORT] if number == 0 else [advisor.SHORT, advisor.LONG]

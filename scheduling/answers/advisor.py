@@ -79,7 +79,7 @@ LOOK_SECONDS: Final = 0.5
 """How often an asker looks whether its question got lost."""
 _PASSED_SECONDS = 0.05
 _MARGIN_SECONDS = 2.0
-"""An answer has this much longer than its working out to arrive."""
+"""The asker waits this much longer than the computation of the answer may take."""
 _FINE, _WRONG = b"+", b"-"
 
 NO_ADVISOR = (
@@ -106,7 +106,7 @@ class PendingQuestion(msgspec.Struct):
 
 
 class NoAnswer(ServiceUnavailable):
-    """There are advisors, and none gave an answer in time."""
+    """Advisors run, but none answered in time."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -137,13 +137,13 @@ def ask(name: str, document: object, *, deadline: float | None = None) -> Any:
 
     Args:
         name: one of ``registry.QUESTIONS``.
-        document: what JSON can be made of.
-        deadline: seconds until it must be there, as long as the question may take if not given.
+        document: a value that JSON can express.
+        deadline: seconds to wait; by default as long as the question may take.
 
     Raises:
         ServiceUnavailable: no advisor answered in time (``NoAnswer``), or Redis does not.
         TooManyRequests: too many questions wait already.
-        StatusError: what the question is refused with.
+        StatusError: the question was refused.
     """
     return msgspec.json.decode(ask_text(name, document, deadline=deadline))
 
@@ -167,7 +167,7 @@ def ask_text(name: str, document: object, *, deadline: float | None = None) -> b
 
 
 class _Asking:
-    """One question until its answer is there, or its time is over."""
+    """Asks one question and waits until its answer arrives, or its time is over."""
 
     def __init__(self, queue: str, posed: bytes, until: float) -> None:
         self._asker = _asker.get() if queue == LONG else ""
@@ -200,7 +200,7 @@ class _Asking:
         raise NoAnswer(_LATE, {"retryAfterSeconds": 1})
 
     def _pose(self) -> bool:
-        """Put the question into its list; return whether there is an advisor."""
+        """Put the question into its list; return whether an advisor runs."""
         self._id = secrets.token_hex(12)
         milliseconds = max(int((self._until - time.monotonic()) * 1000), 1)
         pipeline = client().pipeline(transaction=False)
@@ -283,7 +283,7 @@ def teller(name: str, document: object) -> Callable[[str, float], None]:
 
 
 def wait_for_turn(at: "redis.Redis", asker: str) -> None:
-    """Put an asker at the end of the order of turns, in which each asker has one place."""
+    """Move an asker to the end of the order of turns, in which each asker has one place."""
     at.lrem(LONG, 0, asker)
     at.rpush(LONG, asker)
     at.expire(LONG, _LIST_SECONDS)
@@ -326,7 +326,7 @@ class Turns:
         self._lock = threading.Lock()
 
     def begin(self, asker: str) -> bool:
-        """Count a question; False where as many as may be are worked on for this asker."""
+        """Count a question; return False if this asker has reached its limit already."""
         with self._lock:
             if self._running[asker] >= self._most:
                 return False
@@ -348,7 +348,7 @@ def _refuse_unreadable() -> bytes:
 
 
 class Desk:
-    """Where one thread of an advisor takes questions and leaves answers."""
+    """Takes questions and sends answers for one thread of an advisor."""
 
     def __init__(self, advisor: str, queues: "list[str]", turns: Turns | None = None) -> None:
         self._advisor, self._queues = advisor, queues
@@ -356,7 +356,7 @@ class Desk:
         self._asker: str | None = None
 
     def take(self) -> "tuple[str, PendingQuestion, float] | None":
-        """Return id, question and seconds left; ``None`` after a while without one.
+        """Return id, question and seconds left; ``None`` if no question came for a while.
 
         Raises:
             redis.RedisError: Redis does not answer.
@@ -384,7 +384,7 @@ class Desk:
             return None
 
     def _of(self, asker: str) -> str:
-        """Return the first question of the asker whose turn it is, empty where none is to be taken.
+        """Return the first question's id of the asker whose turn it is, empty if there is none.
 
         An asker with more questions goes to the end of the order of turns.
         """
@@ -408,7 +408,7 @@ class Desk:
             self._asker = None
 
     def give(self, id_: str, make: Callable[[], bytes]) -> None:
-        """Leave the answer that ``make`` returns, or the error that it raises, for the asker.
+        """Send the asker the answer that ``make`` returns, or the error that it raises.
 
         Raises:
             redis.RedisError: Redis does not answer.
@@ -435,7 +435,7 @@ class Presence:
         self._lock = threading.Lock()
 
     def tell(self) -> None:
-        """Say that the advisor works, once a second at most.
+        """Renew the sign of life, once a second at most.
 
         Raises:
             redis.RedisError: Redis does not answer.
@@ -450,7 +450,7 @@ class Presence:
         self._told_at = time.monotonic()
 
     def end(self, threads: int = 0) -> None:
-        """Remove this advisor's sign of life, and have threads wait for no more questions.
+        """Remove this advisor's sign of life, and stop its threads from waiting for questions.
 
         Other advisors renew the common sign.
 

@@ -47,7 +47,7 @@ class Policy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
 class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The question: the ``hours`` before ``until`` (default: now), or ``since`` to ``until``.
 
-    ``report``: HTML as well. ``pictures``: its curves as well, one SVG each.
+    ``report``: add an HTML report. ``pictures``: add its curves, one SVG each.
     """
 
     policies: list[Policy] = []
@@ -98,12 +98,12 @@ class Stopwatch:
 
 
 def comparison(world: LiveWorld, document: object) -> Manifest:
-    """Return what the last hours would have been under other configurations.
+    """Return how the last hours would have passed under other configurations.
 
     ``status``: ``since``, ``until``, ``runs`` (figures and plugins of each), ``figures`` side by
     side, how many ``pods`` went elsewhere and waited longer or less, and which differ most; by
     node as well. ``report``: the same as one HTML page with pictures; ``pictures``: those alone,
-    ``title`` and ``svg`` each, and ``legend``, which line is whose.
+    ``title`` and ``svg`` each, and ``legend``, the run of each line.
 
     Raises:
         Invalid: with every wrong field.
@@ -260,7 +260,7 @@ def _is_moment(text: str) -> bool:
 
 
 def _configurations(spec: Spec, script: Script) -> list[tuple[str, KubeSchedulerConfiguration]]:
-    """Return the configurations asked for, with what to call each.
+    """Return the requested configurations, each with its name.
 
     Raises:
         Invalid: with every wrong field.

@@ -27,8 +27,8 @@ _MULTI: Final = "multiPoint"
 class Use(msgspec.Struct, frozen=True):
     """A plugin at an extension point.
 
-    ``order`` is its place there, from 1, and 0 where it does not act though it could. ``origin`` is
-    ``default``, or the set of the profile that names it. ``weight`` is 0 but at the point score.
+    ``order``: its place there, from 1; 0 if it is disabled there. ``origin``: ``default``, or the
+    plugin set of the profile that names it. ``weight``: 0 except at the point ``score``.
     """
 
     point: str
@@ -75,7 +75,7 @@ def effective(document: Manifest) -> list[EffectiveProfile]:
 
 
 def _own(configuration: KubeSchedulerConfiguration, profile: Profile) -> Manifest:
-    """Return the part of the document that is about a profile."""
+    """Return the entry of a profile in the document."""
     for one in configuration.document.get("profiles") or ():
         if one.get("schedulerName", profile.scheduler_name) == profile.scheduler_name:
             found: Manifest = one

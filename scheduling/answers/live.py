@@ -42,7 +42,7 @@ Known = TypeVar("Known")
 
 
 class Live:
-    """The mirror of this process, and what was worked out on its present revision."""
+    """The mirror of this process, and a cache of results for its present revision."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -52,7 +52,7 @@ class Live:
         self._cache: tuple[int, dict[Hashable, Any]] = (0, {})
 
     def forget(self) -> None:
-        """Throw the mirror away."""
+        """Drop the mirror."""
         with self._lock:
             self._mirror = None
             self._version += 1
@@ -115,7 +115,7 @@ class Live:
             return use(self._mirror, self._version)
 
     def keep(self, version: int, key: Hashable, make: Callable[[], Known]) -> Known:
-        """Return what ``make`` gave for this key and version, making it the first time."""
+        """Return the result of ``make`` for this key and version, from the cache if it is there."""
         with self._lock:
             if self._cache[0] != version or len(self._cache[1]) > _MOST_KEPT:
                 self._cache = version, {}
@@ -150,7 +150,7 @@ class LiveWorld:
         self._tell = tell
 
     def go_on(self) -> None:
-        """Raise where the answer takes too long; to be asked now and then.
+        """Raise if the answer takes too long; a long computation calls this now and then.
 
         Raises:
             TooLarge: the time for an answer is over.
@@ -170,7 +170,7 @@ class LiveWorld:
     def look(self, use: Callable[[Mirror], Known]) -> Known:
         """Return ``use(mirror)``; other questions wait meanwhile.
 
-        ``use`` must be quick, and neither change nor keep anything of the mirror.
+        ``use`` must be quick, must not change the mirror, and must not return parts of it.
         """
 
         def looked(mirror: Mirror, version: int) -> Known:

@@ -11,7 +11,9 @@ from scheduling.simulation.packing import MOST_PODS, read_packing, run_packing
 
 
 def packing(world: LiveWorld, document: object) -> Manifest:
-    """Return where pods go; of the live world those that wait, before those of the document.
+    """Return the nodes for pods that are packed together, and bounds for any other placement.
+
+    In the live world the waiting pods come first, then those of the document.
 
     Queries some times.
 

@@ -32,15 +32,15 @@ def with_status(
 
     Args:
         plan: the plan.
-        future: what was played.
-        nodes: what they were and become.
-        leavers: what is known of pods.
-        evicted: who leaves, in order; the operation has a step for some of them.
-        rooms: what the nodes have left before and after.
-        brakes: what holds evictions back until it is approved.
-        warnings: what the asker must know besides.
-        revision: of the change log, that the answer rests on.
-        now: when the future begins.
+        future: the simulation, after it was run.
+        nodes: the nodes that the plan names, before and after.
+        leavers: the facts about pods.
+        evicted: the pods that leave, in order; the operation has a step for some of them.
+        rooms: the free resources of the nodes before and after.
+        brakes: the brakes that hold evictions back until a person approves.
+        warnings: further messages for the asker.
+        revision: of the change log, up to which the answer has read it.
+        now: when the simulation begins.
     """
     landings = {
         landed.waiter.replaces: landed
@@ -122,14 +122,14 @@ def with_status(
 
 
 def set_apart(status: Manifest, without: Manifest) -> None:
-    """Set apart what of a plan's status happens without the plan, too.
+    """Mark those parts of a plan's status that also happen without the plan.
 
     Pods that are preempted anyway move to ``leavingAnyway``; of a pod that finds a place or waits,
     ``anyway`` says where it would be placed without the plan.
 
     Args:
-        status: of the plan; changed.
-        without: of a plan that changes nothing, asked at the same time.
+        status: the plan's status; it is changed.
+        without: the status of a plan without changes, predicted for the same time.
     """
     preempted = {one["pod"] for one in without["leaving"] if "preemptedBy" in one}
     anyway = [one for one in status["leaving"] if one["pod"] in preempted and "preemptedBy" in one]

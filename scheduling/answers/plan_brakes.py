@@ -27,14 +27,14 @@ from scheduling.simulation.foresight import Leaver
 def ahead(
     leavers: Sequence[Leaver], pods: Mapping[int, StayingPod], now: datetime
 ) -> list[Manifest]:
-    """Return the brakes that will hold some of these evictions, with how many leave in a minute.
+    """Return the brakes that will hold some of these evictions, each with the evictions per minute.
 
     Args:
-        leavers: the evictions that are counted: for taints and labels, and by steps.
-        pods: what is known of pods, by id.
+        leavers: the evictions that brakes count: for taints and labels, and by steps.
+        pods: the facts about pods, by id.
         now: when the plan begins.
 
-    Queries not at all where nothing is limited.
+    Does not query if no limit is set.
     """
     if not limits():
         return []
@@ -69,10 +69,10 @@ def _names(pod: StayingPod, zone: str) -> Iterable[tuple[str, str]]:
 
 
 def in_turn(leavers: Sequence[Leaver], counted: Iterable[str]) -> list[Leaver]:
-    """Return the leavers, each due when the rate of its zone lets it go, in that order.
+    """Return the leavers with the times at which their zones' rates let them go, in that order.
 
-    Without a rate they are returned as they are. ``counted``: the causes that the rate is for. The
-    zones' buckets are assumed to be full when the plan begins. Queries once.
+    Without a rate they are returned unchanged. ``counted``: the causes to which the rate applies.
+    The zones' token buckets are assumed to be full when the plan begins. Queries once.
     """
     rate = settings.ZONE_EVICTION_RATE
     if not rate:

@@ -57,7 +57,7 @@ class Leavers:
     """The pods that leave, with their facts and those of other pods.
 
     ``pods``: by id, those that were read. ``caused``: those that leave because of the plan.
-    ``staying``: pods that a drain leaves where they are, as they are told.
+    ``staying``: entries of the answer for pods that a drain leaves where they are.
     """
 
     def __init__(self, changes: Sequence[PlanChange], now: datetime) -> None:
@@ -93,9 +93,9 @@ class Leavers:
         return plan_brakes.in_turn(leavers, COUNTED)
 
     def _of_groups(self, found: Mapping[int, Leaver]) -> list[Leaver]:
-        """Return who leaves with another pod of a group, when the first of them does.
+        """Return the pods that leave because a pod of their group does, at the time of the first.
 
-        As ``actions.pods.together`` does it, where a disruption makes the first one leave.
+        Rule: ``actions.pods.together``, if a disruption makes the first one leave.
         """
         first = [key for key, one in found.items() if one.cause in (*COUNTED, DELETED)]
         groups = leaving_together(first) if first else []
@@ -118,9 +118,10 @@ class Leavers:
         return result
 
     def unready(self, snapshot: Snapshot, leavers: Iterable[Leaver]) -> set[int]:
-        """Return which pods that budgets ask about are not ready. Queries twice at most.
+        """Return the ids of pods that are not ready, as far as budgets need it.
 
-        They ask about the pods that leave and, where a budget counts groups, about all of these.
+        Budgets need it for the pods that leave, and budgets that count groups for all pods of the
+        groups. Queries twice at most.
         """
         budgets = snapshot.disruption_budgets()
         covering: dict[int, list[bool]] = {}  # by class; whether each of its budgets counts groups
@@ -172,7 +173,7 @@ class Leavers:
                 )
 
     def _scaled_down(self) -> Iterable[Leaver]:
-        """Yield the pods that their workload can best do without when it gets fewer replicas."""
+        """Yield the pods that a workload deletes when it gets fewer replicas."""
         for change in self._changes:
             if change.what != plan_document.SCALE:
                 continue
@@ -211,7 +212,7 @@ class Leavers:
                     )
 
     def _is_guarded(self, pod: StayingPod) -> bool:
-        """Return whether budgets guard a pod: it runs, or nobody could report that it does."""
+        """Return whether budgets guard a pod: it runs, or has no agent to report that it runs."""
         return pod.phase == "Running" or is_assumed(
             pod.phase,
             pod.node_name,
@@ -348,15 +349,15 @@ class Leavers:
         return pod.title, self.grace(pod), comes_again(pod)
 
     def grace(self, pod: StayingPod, *, anywhere: bool = False) -> float:
-        """Return for how long a leaving pod holds its room at most; 0 where no agent stops it."""
+        """Return for how many seconds a leaving pod takes room at most; 0 if no agent stops it."""
         if not self._agents or (pod.node_name not in self._agents and not anywhere):
             return 0.0
         return _grace(pod.grace_seconds)
 
     def grace_of_new(self, seconds: int | None) -> float:
-        """Return how long a pod that comes with the plan would hold its room, as ``grace`` has it.
+        """Return ``grace`` for a pod that the plan adds.
 
-        ``seconds``: as its manifest states it.
+        ``seconds``: ``terminationGracePeriodSeconds`` of its manifest.
         """
         return _grace(seconds) if self._agents else 0.0
 
@@ -381,7 +382,7 @@ def stays_when_drained(pod: StayingPod, change: PlanChange) -> str:
 
 
 def comes_again(pod: StayingPod) -> str:
-    """Return whether and when the pod's controller makes another one in its place.
+    """Return when the pod's controller replaces it: AT_ONCE, WHEN_GONE or NEVER.
 
     A pod that has ended was replaced already, unless a StatefulSet owns it, which waits for its
     name.

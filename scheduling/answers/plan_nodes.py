@@ -23,7 +23,7 @@ from scheduling.simulation.plan_document import PlanChange
 
 
 class Nodes:
-    """The nodes that the plan names: what they are, and what they become."""
+    """The nodes that the plan names, before and after its changes."""
 
     def __init__(self, changes: Sequence[PlanChange], now: datetime) -> None:
         self._now = now
@@ -115,7 +115,7 @@ def labels_of(node: Manifest) -> Mapping[str, str]:
 
 
 def node_change(name: str, new: Manifest | None) -> Callable[[VirtualCluster], object]:
-    """Return what makes a node in a cluster the new one, or takes it away."""
+    """Return a function that changes a node of a cluster to ``new``, or removes it."""
     if new is None:
         return lambda cluster: cluster.remove_node(name)
     node = msgspec.convert(new, Node)

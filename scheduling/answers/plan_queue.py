@@ -36,11 +36,11 @@ def places(
 
     Args:
         rows: of the pods, read after ``snapshot``.
-        snapshot: the cluster, which learns the classes of what happened.
+        snapshot: the cluster; classes of pods in the events become known to it.
         revision: of the snapshot.
         configuration: revision of the configuration that decides: refusals hold under the one that
             they were made under.
-        registrations: which events may help against which plugin.
+        registrations: the events that may help against each plugin.
         backoff: of that configuration.
         now: seconds since the epoch.
     """

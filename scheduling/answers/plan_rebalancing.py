@@ -112,7 +112,7 @@ def _frameworks(base: LiveBase) -> dict[str, Framework]:
 
 
 def _proposed(world: LiveWorld, change: PlanChange, names: set[str]) -> list[str]:
-    """Return the nodes that the packer would empty, those with the fewest pods first."""
+    """Return the nodes that the packer would empty, by name, those with the fewest pods first."""
     snapshot = world.snapshot()
     prices = None
     if change.selector is not None:
@@ -153,7 +153,7 @@ def _draining(plan: PlanDocument, change: PlanChange, nodes: list[str]) -> PlanD
 
 
 def _refused(status: Manifest, without: Manifest, nodes: list[str]) -> dict[str, int]:
-    """Return how many pods of each node speak against draining them.
+    """Return, by node, how many pods are reasons not to drain it.
 
     A pod that would be preempted, or would lose the place that it gets otherwise, is on none of
     these nodes and counts against all of them; so does a pod elsewhere that leaves with its group.
@@ -161,7 +161,7 @@ def _refused(status: Manifest, without: Manifest, nodes: list[str]) -> dict[str,
     Args:
         status: the prediction with the drain.
         without: the prediction without it.
-        nodes: that are drained.
+        nodes: the drained nodes.
     """
     places = {one["pod"] for one in without["placed"]} - {one["pod"] for one in status["placed"]}
     anyway = {one["pod"] for one in without["leaving"]}

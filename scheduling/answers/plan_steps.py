@@ -43,8 +43,8 @@ def steps(
         changes: of the plan.
         chosen: the names of each change's nodes, by its path.
         evicted: the pods that leave because they are named or their node is drained, in order.
-        places: to be held before they leave: the nodes of their replacements, by title.
-        pods_per_hour: how many may leave; 0 without a bound.
+        places: the nodes of their replacements, by title; these are reserved before they leave.
+        pods_per_hour: how many pods may leave in an hour; 0 without a limit.
     """
     for change in changes:
         names = chosen.get(change.path, ())

@@ -96,7 +96,7 @@ def plan(world: LiveWorld, document: object) -> Manifest:
 
 
 class _Planning:
-    """One plan: gathers what the future begins with, plays it, and makes the answer of it."""
+    """Predicts one plan: prepares the simulation, runs it, and makes the answer from it."""
 
     def __init__(self, world: LiveWorld, plan: PlanDocument) -> None:
         self._world, self._plan = world, plan
@@ -167,7 +167,7 @@ class _Planning:
             raise Invalid(KIND, "", list(errors), GROUP)
 
     def _without_room(self, leavers: Sequence[Leaver], future: Foresight) -> set[object]:
-        """Note in the future which leavers hold no room: they wait or ended. Return their ids."""
+        """Tell the simulation which leavers take no room: they wait or ended. Return their ids."""
         away: set[object] = set()
         snapshot = future.cluster.snapshot
         for one in leavers:
@@ -182,7 +182,7 @@ class _Planning:
     # --- who comes -------------------------------------------------------------------------------
 
     def _waiters(self, ids: Sequence[int], cluster: VirtualCluster) -> Iterable[Waiter]:
-        """Yield the pods that wait, where they stand in the queue of the scheduler that works."""
+        """Yield the waiting pods, with their places in the queue of the live scheduler."""
         rows = load_waiting(ids)
         self._leavers.learn(ids)
         places = plan_queue.places(
@@ -208,7 +208,7 @@ class _Planning:
             )
 
     def _add_objects(self, base: LiveBase, future: Foresight) -> None:
-        """Admit the objects that the plan adds, and let them come; its pods wait for a node."""
+        """Admit the objects that the plan adds, and add them; its pods wait for a node."""
         world = simulation.World(base, admission=True)
         added = [
             Given(manifest, place)
@@ -255,7 +255,7 @@ class _Planning:
     def _come(
         self, future: Foresight, ready: Ready | Set | UnplacedStatus, path: str, manifest: Manifest
     ) -> None:
-        """Let a pod of the plan wait, or say why it does not.
+        """Add a pod of the plan to the waiting ones, or a warning why it does not wait.
 
         Raises:
             Invalid: admission does not let it in.
@@ -280,7 +280,7 @@ class _Planning:
 
 
 def _refusals(ready: UnplacedStatus, path: str) -> list[FieldError]:
-    """Return why admission does not let a pod in, as what is wrong with the pod at ``path``."""
+    """Return admission's refusals of a pod as errors of the field at ``path``."""
     found = [
         FieldError(one.type, f"{path}.{one.field}", one.bad_value, one.detail)
         for one in ready.errors
@@ -296,13 +296,13 @@ def _namespace_of(manifest: Manifest) -> str:
 
 
 class _Deadlines:
-    """For how long pods may stay on nodes that they come to; taints are older than the stay."""
+    """How long pods may stay on nodes that have NoExecute taints already when they come."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
     def of(self, info: PodInfo, node_name: str) -> tuple[float, str] | None:
-        """Return seconds and rule, ``None`` where nothing sends the pod away."""
+        """Return the seconds and the rule, ``None`` if no taint evicts the pod."""
         row = self._snapshot.row_of(node_name)
         if row is None:
             return None

@@ -30,7 +30,7 @@ _HIGHEST_OF_USERS: Final = 1_000_000_000
 
 
 class Present:
-    """A copy of the live cluster, and what decides about the pods that wait."""
+    """A copy of the live cluster, and the profiles in force that decide its waiting pods."""
 
     def __init__(self, world: LiveWorld) -> None:
         self.world = world
@@ -84,14 +84,13 @@ class Present:
     ) -> list[PodToPlace]:
         """Return the pods of a profile that may be tried, in the order of the queue.
 
-        That of a plugin of another package is not known here: then it is the default one.
-
-        Without those that gates keep out, or that have a node already and wait on Permit.
+        If a plugin of another package orders the queue, this uses the default order. It leaves out
+        pods with gates, and pods that have a node already and wait on Permit.
 
         Args:
             scheduler_name: the profile's.
             pods: from ``queries.pods.waiting``, queried when not given.
-            most: so many of those that are queried are enough, the first of the queue.
+            most: the limit for queried pods: the first ones of the queue.
         """
         framework = self.framework(scheduler_name)
         points = 0 if framework is None else framework.age_points_per_minute

@@ -82,7 +82,7 @@ def headroom(world: LiveWorld, document: object) -> Manifest:
 def runtime_class_nodes(name: str, at: int | None = None) -> tuple[list[bytes], int]:
     """Return the nodes that match a RuntimeClass's scheduling rules, as JSON, and the revision.
 
-    As they are now, or as they and the class were at a revision.
+    ``at``: the revision at which nodes and class are looked at; ``None``: now.
 
     A node matches when it has the labels of ``scheduling.nodeSelector`` (without one every node
     has) and the class tolerates the taints that keep pods off it. Taints of the node's condition
@@ -123,7 +123,7 @@ def landings(world: LiveWorld, keys: Sequence[tuple[str, str]]) -> list[Manifest
     without them; nothing is stored. Queries as often for many pods as for one.
 
     Raises:
-        NotFound: one is not there.
+        NotFound: one of the pods does not exist.
     """
     manifests = []
     for (_, name), found in zip(keys, find_pods(keys), strict=True):
@@ -199,7 +199,7 @@ def require_decided(
     """Check that a decision was made between two moments. Queries once.
 
     Raises:
-        NotFound: it was not, or there is none of this number.
+        NotFound: it was made at another time, or there is no decision with this id.
     """
     record = decisions.find(decision_id)
     if (
@@ -293,7 +293,7 @@ def configuration_status() -> Manifest:
 
 
 def _verified() -> list[Manifest]:
-    """Return the condition about checked decisions, none before the first. Queries three times."""
+    """Return the condition about checked decisions, none before the first check. Queries thrice."""
     problem = decision_checks.problem()
     at = decision_checks.latest("differs" if problem else "same")
     if at is None:

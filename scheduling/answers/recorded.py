@@ -55,7 +55,7 @@ def script(
         since: where the script begins.
         until: where it ends, at most now.
         seed: for ties.
-        go_on: asked now and then; it raises where the answer takes too long.
+        go_on: called now and then; it raises if the answer takes too long.
 
     Raises:
         Expired: the history was trimmed while it was read, or there was no node.
@@ -89,7 +89,7 @@ def ended(found: Script) -> str:
 
 
 def outcome(found: Script, *, progress: Progress | None = None) -> Outcome:
-    """Return what really happened, in the form of the other outcomes."""
+    """Return the recorded outcome in the form of the simulated ones."""
     configuration = profiles.in_force()[1]
     return play(found, configuration, title="recorded", follows=True, progress=progress)
 
@@ -116,7 +116,7 @@ class _Reader:
         return max((moment - self._began_at).total_seconds(), 0.0)
 
     def note(self, change: Change) -> None:
-        """Take a change in."""
+        """Add the steps of a change."""
         at = self._seconds(change.at)
         if change.kind == "Pod":
             self._note_pod(change, at)

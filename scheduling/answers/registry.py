@@ -19,7 +19,7 @@ import msgspec
 
 
 class Question(msgspec.Struct, frozen=True):
-    """Where the answer is worked out (``module:function``), and how long that may take.
+    """The function that answers a question (``module:function``), and how long it may take.
 
     ``long``: it may take a second or more. An advisor always keeps a thread for those that do not.
     """
@@ -57,8 +57,8 @@ def answer(
     Args:
         name: one of ``QUESTIONS``.
         document: decoded JSON.
-        until: when it must be there, in monotonic seconds.
-        tell: is told how far it is (``LiveWorld.tell``).
+        until: the latest time for the answer, in monotonic seconds.
+        tell: called with the progress (``LiveWorld.tell``).
 
     Raises:
         StatusError: as the question says.

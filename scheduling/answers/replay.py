@@ -123,15 +123,15 @@ def describe(record: Record) -> Manifest:
 def explain(record: Record) -> Manifest:
     """Return ``describe`` with every node: ``feasible``, ``infeasible``, ``scores``, ``best``.
 
-    ``runtimeClass`` says which part the pod's RuntimeClass has in it (R53), as long as the pod is
-    there.
+    ``runtimeClass``: what the pod's RuntimeClass contributed to the decision (R53), as long as the
+    pod exists.
 
-    ``source`` says where the table is from: ``replayed``, or ``stored`` where history no longer
-    reaches back and the table of a pod that was not placed is still kept. ``verified`` says whether
-    a replay agrees with the record, ``differences`` in what not.
+    ``source``: where the table is from. ``replayed``, or ``stored`` if history no longer reaches
+    back and the table of a pod that was not placed is still kept. ``verified``: whether a replay
+    agrees with the record; ``differences``: where it does not.
 
     Raises:
-        Expired: neither reaches back so far.
+        Expired: history does not reach back so far, and no table is kept.
     """
     found = describe(record)
     if refused_later(record):  # the record says all that there is to say
@@ -202,10 +202,10 @@ def make_again(record: Record, *, full: bool = True) -> ReplayedDecision:
 def _decide_with_group(
     record: Record, key: GroupKey, framework: Framework
 ) -> tuple[Decision, pod_groups.Domain | None]:
-    """Return a pod's decision where all pods that were decided as one group are so again.
+    """Decide the group of a pod again; return the pod's decision and the domain it was confined to.
 
-    And the domain to which it was confined; ``None`` where an exact search had placed the group,
-    whose answer is followed again. Queries some fifteen times.
+    The domain is ``None`` if an exact search had placed the group: then its placement is followed
+    again. Queries some fifteen times.
     """
     together = decisions.with_one_seed(record)
     members = {
@@ -358,9 +358,10 @@ def _set_what_is_claimed(
     placed: Mapping[int, PodPlacement],
     infos: Mapping[int, PodInfo],
 ) -> set[int]:
-    """Put volumes and devices of that time into the snapshot, where one of the pods claims some.
+    """Add the volumes and devices of that time to the snapshot, if one of the pods claims any.
 
-    Return the pods with claims that were placed in mind: they take theirs again, in their order.
+    Return the ids of pods with claims that were only assumed then; they are assumed again, in the
+    same order.
     """
     revision = snapshot.revision
     if any(info.volumes for info in pods):
@@ -428,7 +429,7 @@ def as_table(found: Manifest) -> str:
 
 
 def _written(came: Manifest) -> str:
-    """Return what came from a RuntimeClass, or which of it is the cause, as text."""
+    """Return as text what a RuntimeClass contributed, or which part of that is the cause."""
     parts = [f"{k}={v}" for k, v in (came.get("nodeSelector") or {}).items()]
     parts += [f"toleration of {one.get('key', '')}" for one in came.get("tolerations") or ()]
     parts += [f"overhead {k} {v}" for k, v in (came.get("overhead") or {}).items()]

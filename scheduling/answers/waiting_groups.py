@@ -28,16 +28,16 @@ KIND: Final = "WaitingGroup"
 PLURAL: Final = "waitinggroups"
 _MOST_NAMED: Final = 10
 _MOST_PODGROUPS: Final = 200
-"""PodGroups for which it is worked out what they lack."""
+"""At most this many PodGroups are examined for what they lack."""
 _MOST_HELPED: Final = 10
-"""Groups of a list that remedies are sought for, the largest."""
+"""Remedies are sought for this many groups of a list, the largest ones."""
 
 
 class WaitingGroupsQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which groups: of one namespace or of all, one by its name or all, with remedies or without.
+    """The question: which groups, of one namespace or all, and whether with remedies.
 
-    One alone comes with its remedies and with the names of all its pods. ``patches``: whether who
-    asks may get the pods, all of whose containers the patch of a remedy repeats.
+    One group alone comes with its remedies and the names of all its pods. ``patches``: whether the
+    asker may get the pods, since the patch of a remedy repeats all of their containers.
     """
 
     namespace: str = ""
@@ -50,7 +50,7 @@ def waiting_groups(world: LiveWorld, document: object) -> Manifest:
     """Return ``items``, the largest group first, the ``revision``, and pods ``notExamined``.
 
     Pods that have a node and wait on Permit are not among them. Queries four times and more.
-    ``document``: an ``WaitingGroupsQuestion``.
+    ``document``: a ``WaitingGroupsQuestion``.
 
     Raises:
         NotFound: no pods wait for just these reasons any more.
@@ -83,7 +83,7 @@ def waiting_groups(world: LiveWorld, document: object) -> Manifest:
 
 
 def _lacking(present: Present, pods: Sequence[PodToPlace]) -> dict[int, str]:
-    """Return what PodGroups lack, by the indexes of their pods' classes; of the largest ones."""
+    """Return what the largest PodGroups lack, by the indexes of their pods' classes."""
     members: dict[GroupKey, list[PodToPlace]] = {}
     for pod in pods:
         if (key := group_key(pod.info.pod)) is not None:
@@ -104,7 +104,7 @@ def _lacking(present: Present, pods: Sequence[PodToPlace]) -> dict[int, str]:
 def _remedies(
     present: Present, pods: list[WaitingPod], group: Group, *, patches: bool
 ) -> list[Manifest]:
-    """Return what would help the largest class of a group."""
+    """Return the remedies for the largest class of a group."""
     members = group.members[0]
     framework = present.framework(group.scheduler_name)
     if framework is None:
@@ -135,7 +135,7 @@ def _remedies(
 def _of_group(
     present: Present, framework: Framework, key: GroupKey, pods: list[WaitingPod]
 ) -> list[Manifest]:
-    """Return what would let a PodGroup in."""
+    """Return the remedies for a PodGroup."""
     places = [present.to_place(one) for one in pods]
     mine = [one for one in places if group_key(one.info.pod) == key]
     lacks = shortfall(present.snapshot, framework, key, mine)

@@ -53,10 +53,10 @@ DEFAULT_LIMIT: Final = 500
 MOST: Final = 10_000
 
 _LOOKED_AT: Final = 5_000
-"""Waiting pods at the head of the queue of which remedies count those that they would free."""
+"""Remedies count the pods that they would let in among this many at the head of the queue."""
 _MOST_KEPT: Final = 8
 _MOST_MADE_ROOM: Final = 20
-"""Nodes on which it is tried whether moving pods lets another one in."""
+"""On this many nodes it is tried whether moving pods lets another one in."""
 _kept: OrderedDict[str, tuple[Manifest, Explanation]] = OrderedDict()
 _lock = threading.Lock()
 
@@ -75,8 +75,8 @@ class WhyQuestion(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     ``world``: ``now``, ``then`` (the latest decision about the pod), or empty for what fits.
     ``limit``: the most nodes of the page; 0 for none. ``token``: ``metadata.continue`` of the page
     before. ``rejected_by``: only nodes that this filter rejects. ``remedies``: whether to find out
-    what would let a waiting pod in. ``patches``: whether the asker may get the pod, all of whose
-    containers the patch of a remedy repeats.
+    what would let a waiting pod in. ``patches``: whether the asker may get the pod, since the patch
+    of a remedy repeats all of its containers.
     """
 
     namespace: str
@@ -128,7 +128,7 @@ def _named(whole: Manifest) -> tuple[str, str]:
 
 
 def _explained(world: LiveWorld, question: WhyQuestion) -> tuple[Manifest, Explanation]:
-    """Return the explanation without its nodes, and the nodes."""
+    """Return the answer without its nodes, and the explanation that has the nodes."""
     namespace, name = question.namespace, question.name
     pod = subject(namespace, name)
     if pod is None:
@@ -193,9 +193,9 @@ def _now(present: Present, pod: Subject, question_: WhyQuestion) -> tuple[Manife
 def _group(
     present: Present, framework: Framework, pod: Subject, info: PodInfo, *, helped: bool
 ) -> tuple[Shortfall | None, list[Remedy]]:
-    """Return what the PodGroup of a waiting pod lacks, and what would help where that is wanted.
+    """Return what the PodGroup of a waiting pod lacks, and its remedies if they are asked for.
 
-    Queries once if it is of one.
+    Queries once if the pod is of a group.
     """
     key = group_key(info.pod)
     if key is None or pod.node_name or not framework.schedules_groups:
@@ -215,7 +215,7 @@ def _group(
 def stored_pod(namespace: str, name: str) -> Manifest | None:
     """Return the manifest of a pod, ``None`` if it is gone by now. Queries once.
 
-    Without the token that admission mounted, whose volume no template has.
+    It leaves out the volume of the token that admission mounted, which no template has.
     """
     text = find_object("Pod", namespace, name)
     return None if text is None else without_token(decode_object(text))
@@ -237,13 +237,13 @@ def moving(
 ) -> list[Remedy]:
     """Return the remedy that moves the fewest pods found so that a waiting pod finds room.
 
-    Its plan works that out once more when it is made, by the live rules. The pods are not named:
-    who asks why need not have the right to get them. Nothing for pods of groups and with claims,
-    which one node alone does not let in.
+    The remedy is a plan, which finds the pods anew when it is made, by the live rules. It does not
+    name the pods, since the asker may lack the right to get them. Empty for pods of groups and pods
+    with claims: room on one node does not suffice for these.
 
     Args:
         present: the cluster as it is now.
-        pod: that fits nowhere.
+        pod: the pod that fits nowhere.
         title: its namespace and name.
         queue: pods of its profile in the order in which they are tried; those before it come first.
     """
@@ -314,9 +314,9 @@ def _past_explanation(
 
 
 def _examined(record: Record, snapshot: Snapshot, pod: PodToPlace) -> Rows | None:
-    """Return the nodes that the decision looked at, ``None`` for all.
+    """Return the rows of the nodes that the decision looked at, ``None`` for all nodes.
 
-    Not all, where the profile samples nodes, or where room was made for the pod on one of them.
+    They are not all nodes if the profile samples, or if room was made for the pod on one node.
     """
     if record.evaluated >= record.node_count:
         return None
@@ -328,7 +328,7 @@ def _examined(record: Record, snapshot: Snapshot, pod: PodToPlace) -> Rows | Non
 
 
 def preemption(decision: Decision) -> Manifest:
-    """Return whether others would have to leave for the pod: the node, and how many of them."""
+    """Return the nomination of a pod as JSON: the node, and how many pods would have to leave."""
     nomination = decision.nomination
     if nomination is None or not nomination.node_name:
         return {"nominatedNode": "", "victims": 0}

@@ -21,14 +21,14 @@ _decode_node = msgspec.json.Decoder(Node).decode
 
 
 class PastZones(msgspec.Struct, frozen=True):
-    """State and taints per second by zone; ``waiting``: nodes without the taint that is due."""
+    """State and rate of taints by zone, and ``waiting``: nodes that still lack a due taint."""
 
     zones: dict[str, tuple[ZoneState, float]]
     waiting: list[str]
 
 
 def zones_at(revision: int) -> PastZones:
-    """Return how the zones were at a revision. Queries once.
+    """Return the state of the zones at a revision. Queries once.
 
     Raises:
         Expired: that is no longer known.

@@ -109,7 +109,7 @@ class DefaultPreemption:
         rows: Rows,
         handle: Handle,
     ) -> Victims:
-        """Return who would have to leave, in the quickest way there is."""
+        """Return the victims: found by ``VictimSearch`` where there is one, else by ``dry_run``."""
         if not len(rows) or not snapshot.has_pods_below(pod.priority):
             return Victims(best=None, without_victims=len(rows))
         begin, enough = self.extent(state, len(rows))
@@ -128,7 +128,7 @@ class DefaultPreemption:
         )
 
     def extent(self, state: CycleState, count: int) -> tuple[int, int]:
-        """Return at which of ``count`` nodes to begin, by chance, and how many candidates to find.
+        """Return a random index below ``count`` to begin at, and how many candidates to find.
 
         ``minCandidateNodes*``; at least one, as the search ends with a candidate.
         """
@@ -146,7 +146,7 @@ class DefaultPreemption:
         begin: int,
         enough: int,
     ) -> tuple[list[Candidate], dict[str, Status]]:
-        """Return candidates, those that violate no budget first, and why the others are none.
+        """Return the candidates, those that violate no budget first, and other nodes' statuses.
 
         This is the reference: ``VictimSearch.find_victims`` gives the same from numbers.
         """
@@ -220,7 +220,7 @@ def eligible(
 ) -> tuple[bool, str]:
     """Return whether the pod may preempt now, and why not.
 
-    ``nominated_status``: what Filter said of the node that was nominated before.
+    ``nominated_status``: the result of Filter for the node that was nominated before.
     """
     if pod.preemption_policy == NEVER:
         return False, "not eligible due to preemptionPolicy=Never."
@@ -242,9 +242,10 @@ def select_victims(
     handle: Handle,
     compatibility: Compatibility = NEWEST,
 ) -> tuple[list[PodRecord], int, Status]:
-    """Return the pods that must leave the node, most important first, and violations of budgets.
+    """Return the pods that must leave a node, most important first, and their budget violations.
 
-    The snapshot is changed on the way and is as before on return.
+    The last value is Success, or why the node is no candidate. The snapshot is changed meanwhile,
+    and restored before this returns.
     """
     potential = snapshot.pods_on(row, below=pod.priority)
     if snapshot.groups:
@@ -301,9 +302,9 @@ def started(other: PodRecord) -> float:
 def by_importance(pods: Sequence[PodRecord]) -> list[PodRecord]:
     """Return the pods by importance: higher priority first, then the longer running.
 
-    Equal pods keep their order, except those that have not started: they come out reversed. Of two
-    such pods upstream takes each for older than the other, because it reads the clock for one after
-    the other, and its insertion sort then turns them around (``MoreImportantPod``).
+    Equal pods keep their order, except those that have not started: their order is reversed.
+    Upstream reads the clock for each of two such pods, so each seems older than the other, and its
+    insertion sort then swaps them (``MoreImportantPod``).
     """
 
     def key(place: int) -> tuple[float, float, int]:

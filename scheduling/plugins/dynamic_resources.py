@@ -66,8 +66,8 @@ _NOT_ASKED: Final = Status(Code.ERROR, ("not found",))
 class Answers:
     """Cached verdicts by row for claims with equal requests.
 
-    ``codes`` uint8, ``reason`` int32 (a place in ``reasons``) and ``scores`` int64, (capacity,).
-    ``known``: bool, of which rows. Nodes that no slice is for are judged once.
+    ``codes`` uint8, ``reason`` int32 (index into ``reasons``) and ``scores`` int64, (capacity,).
+    ``known`` bool (capacity,): rows with a verdict. All nodes without slices share one verdict.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Answers:
         self._position = self._nodes = -1
 
     def judge(self, attempt: Attempt, snapshot: NodeTable, rows: Rows) -> Verdict | None:
-        """See to it that rows are known; return the error that ended the attempt, if one did."""
+        """Judge the rows without a verdict; return the error that ended the attempt, if any."""
         self._follow(snapshot, () if attempt.special is None else tuple(attempt.resources))
         devices = snapshot.devices
         for row in rows[~self.known[rows]].tolist():
@@ -110,9 +110,9 @@ class Answers:
         return None
 
     def _follow(self, snapshot: NodeTable, extended: Sequence[str]) -> None:
-        """Forget what nodes answered whose devices, names or labels are not what they were.
+        """Forget the verdicts on nodes whose devices, names or labels have changed.
 
-        ``extended``: resources of which it matters whether a node offers some itself.
+        ``extended``: resources for which it matters whether a node offers some itself.
         """
         columns = [snapshot.resource(name) for name in extended]
         offered = snapshot.allocatable[:, columns] > 0
@@ -160,7 +160,7 @@ class DynamicResources:
         return None if self.column_request(pod, snapshot) is None else _COUNTED
 
     def column_request(self, pod: PodInfo, snapshot: NodeTable) -> ColumnRequest | None:
-        """Return how many devices of which column the pod's claims ask for."""
+        """Return the number of devices that the pod's claims ask for, with its column."""
         counted = counted_claims(pod, snapshot.devices)
         column = -1 if counted is None else snapshot.device_column(counted.kind)
         if counted is None or column < 0:
@@ -234,9 +234,9 @@ class DynamicResources:
         diagnosis: Diagnosis,
         handle: Handle,
     ) -> tuple[None, Status]:
-        """For a pod that fits nowhere, choose a claim whose devices are given back, and say so.
+        """Choose a claim of a pod that fits nowhere, so that its devices are given back.
 
-        That is a claim which no other pod uses and whose allocation keeps the pod off a node. If
+        No other pod uses that claim, and its allocation keeps the pod off a node. If
         another plugin ended PreFilter before this one was called, this method fails, as upstream:
         the message ends in "not found", and no later plugin is called.
         """
@@ -268,7 +268,7 @@ class DynamicResources:
     def normalize(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
     ) -> Scores:
-        """Put the best at 100."""
+        """Return scores scaled so that the highest is 100."""
         if not scores.any():
             return scores
         names = [snapshot.node_name(row) for row in rows.tolist()]
@@ -276,7 +276,7 @@ class DynamicResources:
         return np.array([made[name] for name in names], np.int64)
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Note what the snapshot took for the pod when it was assumed, to be written with it."""
+        """Note the devices that the snapshot took for the pod, to be written with its binding."""
         devices = state.devices
         if devices is None:
             return SUCCESS
@@ -322,7 +322,7 @@ class DynamicResources:
 
 
 def _answers_of(attempt: Attempt, snapshot: NodeTable) -> Answers | None:
-    """Return what nodes answer to claims like those of an attempt, ``None``: it depends on more."""
+    """Return the cached verdicts for claims like those of an attempt; ``None``: more decides."""
     signature = attempt.signature
     if signature is None:
         return None

@@ -80,7 +80,7 @@ class HTTPExtender:
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Return which rows the service takes away.
+        """Return a rejection of the rows that the service does not let through.
 
         Raises:
             ExtenderFailed: the service does not answer, and it may not be ignored.
@@ -106,9 +106,9 @@ class HTTPExtender:
             raise
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Int64:
-        """Return 0 to 100 for each row; of nodes that the service does not name 0.
+        """Return 0 to 100 for each row; 0 for nodes that the service does not name.
 
-        A service that cannot be asked scores nothing, as in kube-scheduler: scores are wishes.
+        If the service fails, all score 0, as in kube-scheduler: scores are only preferences.
         """
         found = np.zeros(len(rows), np.int64)
         if not self._cares_about(pod):
@@ -222,7 +222,7 @@ class HTTPExtender:
         )
 
     def _pod(self, state: CycleState, pod: PodInfo) -> Any:
-        """Return the pod as it is stored, or what all pods of its class have in common."""
+        """Return the stored pod, or if there is none, what all pods of its class have in common."""
         if self._pods is not None and state.pod_key is not None:
             found = self._pods.manifests([state.pod_key]).get(state.pod_key)
             if found is not None:

@@ -32,7 +32,7 @@ SHIPPED: Final = (
         "GPUFragmentation", "scheduling.plugins.shipped.gpu_fragmentation:GPUFragmentation", GROUP
     ),
 )
-"""Plugins that come along, as any package would offer them: no profile uses them by itself."""
+"""Plugins in this package, offered as by any other package: no profile uses them by default."""
 
 METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "preEnqueue": (("pre_enqueue",),),
@@ -78,7 +78,7 @@ def look_again() -> bool:
 
 
 def infos() -> dict[str, PluginInfo]:
-    """Return what ``documents.load`` must know of them."""
+    """Return the facts about the installed plugins for ``documents.load``, by name."""
     return {name: plugin.info for name, plugin in plugins().items()}
 
 

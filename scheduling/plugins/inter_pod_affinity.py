@@ -366,7 +366,7 @@ class _Tables:
 
 
 def _reach(terms: Iterable[AffinityTerm], terms_about: PodInfo | None = None) -> Reach:
-    """Return which classes one of the terms can match, or can have a term that matches a class."""
+    """Return the classes that one of the terms can match, or that can have a term about a class."""
     found = dict.fromkeys(anchor for term in terms for anchor in term_anchors(term))
     return Reach(tuple(found), terms_about)
 

@@ -173,7 +173,7 @@ class NodeAffinity:
         return field.values[0], (term.match_expressions, *spec.node_selector.items())
 
     def without_name(self, pod: PodInfo) -> Pod:
-        """Return the pod with what its only required term asks of labels, and nothing preferred."""
+        """Return the pod with only the label requirements of its one required term."""
         spec = pod.pod.spec
         assert spec.affinity is not None
         assert spec.affinity.node_affinity is not None

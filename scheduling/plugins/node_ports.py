@@ -41,7 +41,7 @@ class NodePorts:
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject nodes where some pod has a port that meets one of this pod's."""
+        """Reject nodes where some pod has a port in conflict with one of this pod's."""
         if not pod.host_ports:
             return None
         conflicts = self._conflicts(pod, snapshot).rows[rows] > 0
@@ -52,7 +52,7 @@ class NodePorts:
         return None if pod.host_ports else ()
 
     def rejecting_counter(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Counter, Rejection]:
-        """Return the count of pods that have a port that meets one of this pod's."""
+        """Return the counter of the pods that have a port in conflict with one of this pod's."""
         return self._conflicts(pod, snapshot), (Code.UNSCHEDULABLE, (REASON,))
 
     def _conflicts(self, pod: PodInfo, snapshot: NodeTable) -> Counter:

@@ -63,7 +63,7 @@ class NodeVolumeLimits:
         self._scaling = args.volume_limit_scaling
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return nothing for pods that no limit concerns, and one aspect for all that are counted.
+        """Return ``()`` for pods that no limit concerns, and one aspect for all that are counted.
 
         ``None`` for others: ask about each node.
         """
@@ -77,8 +77,8 @@ class NodeVolumeLimits:
     def column_request(self, pod: PodInfo, snapshot: NodeTable) -> ColumnRequest | None:
         """Return how many volumes the pod brings of drivers that some node limits.
 
-        ``None``: a volume is used somewhere already, where it counts for nothing, or it differs
-        from node to node what the pod brings.
+        ``None``: a volume is in use on some node, where it does not count again, or nodes differ in
+        the volumes that the pod brings.
         """
         if self._scaling or snapshot.is_trying:
             return None

@@ -46,7 +46,7 @@ from scheduling.framework.volume_table import AssumedClaims
 NAME = "VolumeBinding"
 _FOUND = f"{NAME}/found"
 TAKEN = f"{NAME}/taken"
-"""The note of what is bound and made for a reserved pod: ``AssumedClaims`` as JSON."""
+"""The note with the bindings and provisions of a reserved pod: ``AssumedClaims`` as JSON."""
 
 
 class _BindingsByRow:
@@ -221,7 +221,7 @@ class VolumeBinding:
     # --- once the pod is placed ------------------------------------------------------------------
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Note what is bound and made for the pod: the table took it when the pod was assumed."""
+        """Note the pod's bindings and provisions, which the table took when it was assumed."""
         table = state.volumes
         if table is None:
             return SUCCESS

@@ -91,7 +91,7 @@ class VolumeRestrictions:
         return found
 
     def _holders(self, disks: tuple[Volume, ...], snapshot: NodeTable) -> Counter:
-        """Return the count of pods that have one of the disks."""
+        """Return the counter of the pods that have one of the disks."""
 
         def holds(other: PodInfo) -> int:
             return int(any(shares_disk(mine, theirs) for mine in disks for theirs in other.volumes))

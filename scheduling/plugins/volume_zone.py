@@ -74,7 +74,7 @@ class VolumeZone:
         return FilterResult.rejecting(labelled & unfit, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, REASON)
 
     def _topologies_of(self, pod: PodInfo, snapshot: NodeTable) -> Topologies | Status:
-        """Return what the pod's bound volumes ask of nodes, or why it can go nowhere."""
+        """Return the zones and regions that the pod's bound volumes require, or a rejection."""
         table, found = snapshot.volumes, list[tuple[str, frozenset[str]]]()
         for volume in pod.volumes:
             if volume.persistent_volume_claim is None:

@@ -31,7 +31,7 @@ class ServiceOptions(msgspec.Struct, frozen=True):
     context: str = ""
 
     def connection(self) -> Connection:
-        """Return where it is.
+        """Return the connection to the service.
 
         Raises:
             NoConnection: none is known.
@@ -39,7 +39,7 @@ class ServiceOptions(msgspec.Struct, frozen=True):
         return Connection.find(kubeconfig=self.kubeconfig, context=self.context)
 
     def client(self) -> Client:
-        """Return a client; a person at a terminal waits no two minutes for a dead server."""
+        """Return a client with little patience, as a person at a terminal waits for it."""
         return Client(self.connection(), patience=15.0)
 
 
@@ -49,7 +49,7 @@ namespaced = click.option(
 
 
 def documents(file: str) -> list[Any]:
-    """Return the YAML or JSON documents of a file, ``-`` for standard input; lists taken apart.
+    """Return the YAML or JSON documents of a file (``-``: standard input), and the items of lists.
 
     Raises:
         ClickException: it cannot be read.
@@ -112,7 +112,7 @@ def submit(
 
 
 class _Kinds:
-    """At which path objects of a kind are, by the service's own discovery."""
+    """Finds the paths of kinds by the service's discovery."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -27,14 +27,14 @@ _ROOM: Final = 1 << 30
 
 
 def _manage(*arguments: str) -> NoReturn:
-    """Become the service's management command of that name."""
+    """Replace this process by a command of the service's ``manage.py``."""
     program = [sys.executable, str(_product.ROOT / "manage.py"), *arguments]
     sys.stdout.flush()
     os.execv(sys.executable, program)  # noqa: S606  # our own program, as this user
 
 
 def _passed_on(name: str, text: str, *command: str) -> click.Command:
-    """Return a command that is one of ``manage.py``, with all of its options."""
+    """Return a command that runs one of ``manage.py`` and passes all options on."""
 
     @click.command(name, context_settings=_ANYTHING, help=text, short_help=text)
     @click.pass_context

@@ -23,7 +23,7 @@ _EPILOG: Final = (
 
 
 class _Group(click.Group):
-    """Says in a sentence what went wrong while a service was asked."""
+    """Prints a sentence for errors of requests to a service."""
 
     def invoke(self, context: click.Context) -> Any:
         try:

@@ -35,15 +35,15 @@ def show(
     wide: Sequence[str] = (),
     nothing: str = "",
 ) -> None:
-    """Print a document, or rows that were made of it.
+    """Print a document, or a table of the rows made from it.
 
     Args:
         form: one of ``FORMS``.
         document: what ``json`` and ``yaml`` print.
-        rows: a value for each column.
-        columns: of every table.
-        wide: further columns, of ``wide`` and ``csv``.
-        nothing: what is said in place of a table without rows.
+        rows: each with a value for each column.
+        columns: the columns in every form of table.
+        wide: further columns in the forms ``wide`` and ``csv``.
+        nothing: the text in place of a table without rows.
     """
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))

@@ -18,7 +18,7 @@ T = TypeVar("T")
 def _blocking(
     method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Client", P], T]:
-    """Return a method of ``AsyncClient`` as one that waits for the answer."""
+    """Return a blocking form of a method of ``AsyncClient``."""
 
     @functools.wraps(method)
     def call(client: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -30,7 +30,7 @@ def _blocking(
 def _iterating(
     method: Callable[Concatenate[AsyncClient, P], AsyncIterator[T]],
 ) -> Callable[Concatenate["Client", P], Iterator[T]]:
-    """Return a method of ``AsyncClient`` that yields as one that returns an iterator."""
+    """Return a blocking form of a method of ``AsyncClient`` that yields: it returns an iterator."""
 
     @functools.wraps(method)
     def call(client: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

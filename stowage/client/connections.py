@@ -23,15 +23,15 @@ SERVER: Final = "STOWAGE_SERVER"
 
 
 class NoConnection(Exception):
-    """No server is known, or what a kubeconfig says of it cannot be used."""
+    """No server is known, or its entry in a kubeconfig cannot be used."""
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """A server, and the credentials that it gets.
 
     ``server``: ``https://host:port``. ``token_file`` is read for each request, since tokens are
-    replaced. ``ca``: path of the certificates that the server's is checked by, or their text
-    (PEM); empty for those of the system. ``certificate``: paths of the client's own and its key.
+    replaced. ``ca``: path or text (PEM) of the certificates that sign the server's; empty for those
+    of the system. ``certificate``: paths of the client's own certificate and its key.
     """
 
     server: str
@@ -78,7 +78,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         return from_kubeconfig(files, context=context)
 
     def tls(self) -> ssl.SSLContext | bool:
-        """Return how the server's certificate is checked."""
+        """Return the settings for checking the server's certificate, False if it is not HTTPS."""
         if not self.server.startswith("https:"):
             return False  # there is none; else each client would load the system's certificates
         if not self.verify:
@@ -117,7 +117,7 @@ def state_directory(environment: Mapping[str, str]) -> Path:
 
 
 def from_kubeconfig(files: Iterable[Path], *, context: str = "") -> Connection:
-    """Return the connection of kubeconfig files; of what several say the first counts.
+    """Return the connection of kubeconfig files; an entry in several files counts in the first.
 
     Raises:
         NoConnection: naming the file, or the context, cluster or user that cannot be used.
@@ -182,7 +182,7 @@ def _named(
 
 
 def _beside(value: object, file: Path) -> str:
-    """Return a path of a kubeconfig, which counts from its folder; empty if there is none."""
+    """Return a path in a kubeconfig, which is relative to its folder; empty if there is none."""
     return str(file.parent / str(value)) if value else ""
 
 
@@ -196,7 +196,7 @@ def _text(entry: Mapping[str, Any], field: str, file: Path) -> str:
 
 
 def _path(user: Mapping[str, Any], field: str, file: Path) -> str:
-    """Return the path of what a user shows; text is put into a private file, as OpenSSL wants it.
+    """Return the path of a user's certificate or key; OpenSSL needs text in a private file.
 
     Raises:
         NoConnection: there is neither.

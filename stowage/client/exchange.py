@@ -24,8 +24,8 @@ Manifest = dict[str, Any]
 T = TypeVar("T")
 
 SUBMISSION: Final = "stowage.dev/submission"
-"""Label of pods and annotation of other objects that a client created: by it a repeated creation
-finds that the first was done."""
+"""Label of pods and annotation of other objects that a client created: a repeated creation finds by
+it that the first one succeeded."""
 _AGAIN: Final = frozenset({408, 429, 500, 502, 503, 504})
 _GONE: Final = 410
 _CONFLICT: Final = 409
@@ -33,7 +33,7 @@ _NOT_FOUND: Final = 404
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_ASKED = 0.05, 2.0, 10.0
 _WATCH_SECONDS: Final = 50
 _SILENCE_SECONDS: Final = 30.0
-"""A server that says nothing for so long is asked anew; watches have their own limit."""
+"""A request without an answer for so long is repeated; watches have their own limit."""
 _PAGE: Final = 500
 
 
@@ -63,7 +63,7 @@ class _Line(msgspec.Struct):
 
 
 class Exchange:
-    """Asks one server."""
+    """Sends requests to one server."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class Exchange:
         patience: float = 120.0,
         rng: random.Random | None = None,
     ) -> None:
-        """Connect to nothing yet.
+        """Prepare the connection; nothing is sent yet.
 
         Args:
             connection: where the server is; found by ``Connection.find`` if it is not given.
-            patience: seconds that a request is repeated for while no answer says yes or no.
+            patience: for so many seconds a request is repeated until an answer decides it.
             rng: for pauses and names.
         """
         self.connection = connection or Connection.find()
@@ -370,7 +370,7 @@ def named(manifest: Manifest, rng: random.Random) -> Manifest:
 
 
 def _differences(known: Mapping[tuple[str, str], str], items: list[Manifest]) -> list[Event]:
-    """Return what a new list says beside what was known."""
+    """Return the events that lead from the known objects to those of a new list."""
     found = {place_of(one) for one in items}
     events = [
         Event("DELETED", {"metadata": {"namespace": place[0], "name": place[1]}})
@@ -386,7 +386,7 @@ def _differences(known: Mapping[tuple[str, str], str], items: list[Manifest]) ->
 
 
 def place_of(manifest: Manifest) -> tuple[str, str]:
-    """Return namespace, empty for what has none, and name."""
+    """Return namespace and name; the namespace is empty if the object has none."""
     meta = manifest["metadata"]
     return meta.get("namespace") or "", meta["name"]
 

@@ -20,16 +20,16 @@ from stowage.client.exchange import (
 )
 
 _AT_ONCE: Final = 500
-"""Pods in one request; all of them are created, or none."""
+"""The most pods in one request; all of them are created, or none."""
 _REQUESTS: Final = 4
-"""Requests under way at a time."""
+"""The most requests in flight at a time."""
 _OF_ONE_POD: Final = frozenset({400, 409, 413, 422})
 """Refusals for which a single pod of many may be the reason."""
 _OF_ALL: Final = frozenset({403, 404})
 
 
 class State(StrEnum):
-    """What became of a submitted pod."""
+    """The outcome for a submitted pod."""
 
     PLACED = "Placed"
     WAITING = "Waiting"
@@ -60,7 +60,7 @@ class _Submission:
         self._selector = f"{SUBMISSION}={self._sign}"
         self._pods = [self._signed(one, namespace) for one in pods]
         self.open: dict[tuple[str, str], str] = {place_of(one): "" for one in self._pods}
-        """Pods without an end, and what was said last of why they wait."""
+        """Pods without an outcome, each with the last message why it waits."""
         if len(self.open) < len(self._pods):
             raise ValueError("two of the pods have the same name in one namespace")
         spaces = {place[0] for place in self.open}

@@ -48,7 +48,7 @@ class ClassColumns(NodeColumns):
         """The lowest priority of all classes that were ever known."""
 
     def intern(self, info: PodInfo) -> PodInfo:
-        """Return the known class with the same digest, or make ``info`` known.
+        """Return the known class with the same digest, or add ``info`` to the known classes.
 
         Raises:
             TooManyResources: it asks for too many resources that nothing else has.
@@ -126,38 +126,41 @@ class ClassColumns(NodeColumns):
     # --- how pods look to each other -------------------------------------------------------------
 
     def peers(self) -> Iterator[PodInfo]:
-        """Return one pod for each way in which pods look to each other."""
+        """Yield one class for each peer: the classes that no rule about other pods tells apart."""
         return iter(self._peers.infos)
 
     @property
     def peer_total(self) -> int:
-        """Number of known ways in which pods look to each other."""
+        """Number of known peers."""
         return len(self._peers.infos)
 
     def peer_stamp(self, info: PodInfo) -> int:
         """Return a number that changes when terms about the class become known.
 
-        It changes as well when services or controllers may select other pods with it than before.
+        It also changes when the services or controllers that select its pods may have changed.
         """
         return self._peers.stamps[info.peer]
 
     def has_term_about(self, info: PodInfo) -> bool:
-        """Return whether any known pod carries a term that means pods of this class.
+        """Return whether any known pod has a term that selects pods of this class.
 
         The answer holds as long as ``peer_version`` and the class's ``peer_stamp`` do.
         """
         return self._peers.has_term_about(info)
 
     def anti_affinity_keys(self, info: PodInfo) -> Iterable[str]:
-        """Return topology keys of known required anti-affinity terms about the class."""
+        """Return topology keys of known required anti-affinity terms that select the class."""
         return self._peers.anti_affinity_keys(info)
 
     def anti_affinity_by(self, keys: Collection[str]) -> Iterator[AffinityTerm]:
-        """Return the required anti-affinity terms of placed pods by one of these topology keys."""
+        """Yield the required anti-affinity terms of placed pods that have one of these keys."""
         return self._peers.anti_affinity_by(keys)
 
     def scored_affinity_keys(self, info: PodInfo) -> Iterable[str]:
-        """Return topology keys of known required affinity and preferred terms about the class."""
+        """Return topology keys of known required affinity and preferred terms about the class.
+
+        These are the terms that give a score.
+        """
         return self._peers.scored_affinity_keys(info)
 
     def counted_by(self, info: PodInfo) -> Sequence[tuple[Counter, int]]:
@@ -165,7 +168,7 @@ class ClassColumns(NodeColumns):
         return self._peers.weights[info.peer]
 
     def peer_weights(self, counters: Sequence[Counter]) -> Int64:
-        """Return what a pod weighs in each counter, int64 (peers, counters)."""
+        """Return the weight of a pod of each peer in each counter, int64 (peers, counters)."""
         found = np.zeros((len(self._peers.infos), len(counters)), np.int64)
         places: dict[int, list[int]] = {}
         for place, counter in enumerate(counters):
@@ -210,8 +213,8 @@ class ClassColumns(NodeColumns):
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         """Return the labels of a namespace, ``None`` when it is not known.
 
-        Notes that a rule looked at them: when they change, what is kept of classes is obsolete.
-        Whoever keeps nothing asks ``labels_of_namespace``.
+        Notes that a rule looked at them: when they change, all that was cached for classes becomes
+        invalid. Callers that cache nothing use ``labels_of_namespace``.
         """
         self._looked_up.add(namespace)
         return self._namespaces.get(namespace)

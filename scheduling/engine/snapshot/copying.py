@@ -30,7 +30,7 @@ _MADE_AGAIN: Final = frozenset(
 
 
 def copy_snapshot(snapshot: Snapshot) -> Snapshot:
-    """Return an equal snapshot; neither sees what happens to the other afterwards.
+    """Return an independent copy of a snapshot.
 
     Raises:
         TypeError: the snapshot has an attribute of a kind that is not known here.
@@ -86,5 +86,5 @@ def _copied(name: str, value: Any, classes: dict[int, PodInfo]) -> Any:
 
 
 def _has_inner(value: Any) -> bool:
-    """Return whether values like this one change in place, so that each needs a copy."""
+    """Return whether a container has values that change in place, so that each needs a copy."""
     return isinstance(value, PodInfo | dict | list | set | np.ndarray)

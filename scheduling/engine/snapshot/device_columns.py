@@ -33,10 +33,10 @@ class _Nodes(Protocol):
 
 
 _MOST: Final = 32
-"""So many kinds have a column at a time; devices of other kinds are not counted."""
+"""At most this many kinds have a column at a time; devices of other kinds are not counted."""
 _MOST_REFUSED: Final = 4096
 _IDLE: Final = 64
-"""Where columns are lacking, all are given out anew once a kind was not asked for in so many runs.
+"""If columns are lacking and a kind was not asked for in this many runs, all are assigned anew.
 """
 
 
@@ -58,7 +58,7 @@ class DeviceColumns:
         self._renewed: set[int] = set()
 
     def node_set(self, row: int) -> None:
-        """Note that a node came or changed, and its row says nothing of devices."""
+        """Note that a node came or changed, so that its row lacks the counts of devices."""
         if self._kinds:
             self._renewed.add(row)
 
@@ -114,7 +114,7 @@ class DeviceColumns:
                     self.generation += 1
 
     def _give_out_anew(self) -> None:
-        """Forget all kinds if some column is of no use any more."""
+        """Forget all kinds if some column was not asked for lately."""
         self._is_lacking = False
         last = min(self._asked.values(), default=0)
         if len(self._kinds) == _MOST and self._runs - last < _IDLE:
@@ -144,7 +144,7 @@ class DeviceColumns:
         rows: Iterable[int],
         touch: Callable[[int], None],
     ) -> bool:
-        """Write what rows have of a kind; False where one has some that cannot be counted."""
+        """Write how many devices of a kind rows have; False if a row has some not countable."""
         allocator = snapshot.devices.allocator(GATES.allocator)
         allocatable, requested = snapshot.allocatable, snapshot.requested
         for row in rows:

@@ -17,7 +17,7 @@ _SCALAR_PREFIXES = ("hugepages-", "attachable-volumes-")
 
 
 class Interner(Generic[K]):
-    """A growing list of distinct values with the way back."""
+    """A growing list of distinct values, and the number of each."""
 
     __slots__ = ("_numbers", "values")
 

@@ -26,7 +26,7 @@ from scheduling.framework.volume_table import VolumeTable
 
 
 class LookedUp(PodCounters):
-    """Objects by kind and name; assumed pods take what they found on their nodes."""
+    """Objects by kind and name; assumed pods take volumes and devices on their nodes."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -57,7 +57,7 @@ class LookedUp(PodCounters):
             self.attached_volumes()
 
     def attached_volumes(self) -> AttachedVolumes:
-        """Return which volumes are attached to nodes, as it is now."""
+        """Return the volumes attached to nodes, up to date."""
         self._attached_volumes.follow(self, self._touch)
         return self._attached_volumes
 
@@ -74,7 +74,7 @@ class LookedUp(PodCounters):
 
     @property
     def column_generation(self) -> int:
-        """What changes when columns of devices mean others."""
+        """A number that changes when columns of devices are assigned to other kinds."""
         return self._device_columns.generation
 
     # --- objects and pods ------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class LookedUp(PodCounters):
         return self.volumes.set(value)
 
     def remove_object(self, kind: str, namespace: str, name: str) -> msgspec.Struct | None:
-        """Remove one; return it, ``None`` where it was not known."""
+        """Remove an object; return it, ``None`` if it was not known."""
         return self.volumes.remove(kind, namespace, name)
 
     def intern(self, info: PodInfo) -> PodInfo:
@@ -105,7 +105,7 @@ class LookedUp(PodCounters):
         return self.pods_of(classes) if classes else []
 
     def spares_some(self, pod: PodInfo) -> bool:
-        """Return whether pods of lower priority make no room for a pod because of their groups."""
+        """Return whether a pod cannot preempt some pods below its priority, due to their groups."""
         classes = self.groups.spared_classes(pod)
         return any(
             self.classes[number].priority < pod.priority and self._class_pods[number] > 0
@@ -113,9 +113,9 @@ class LookedUp(PodCounters):
         )
 
     def peer_stamp(self, info: PodInfo) -> int:
-        """Return a number that changes when something becomes known that decides about a class.
+        """Return a number that changes when something changes that decides about a class.
 
-        Terms about it, services and controllers that select it, and objects that it uses.
+        That is: terms about it, services and controllers that select it, and objects that it uses.
         """
         found = self._peers.stamps[info.peer]
         # All of them only grow, so no two states have the same sum.
@@ -150,9 +150,10 @@ class LookedUp(PodCounters):
             self.devices.take(key, info, self.node(row))
 
     def change_class(self, key: Hashable, info: PodInfo) -> bool:
-        """Count an assumed pod as one of another class that looks and takes the same, if it is so.
+        """Change the class of an assumed pod; return False if the classes' peers differ.
 
-        Volumes and devices are given out by class: pods that may have some stay as they are.
+        Both classes must request the same. Volumes and devices are given out by class: pods that
+        may have some keep their class, and this returns False.
         """
         slot = self._slot_of[key]
         before = self.classes[self._pod_class.item(slot)]

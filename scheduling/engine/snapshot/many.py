@@ -148,7 +148,7 @@ class ManyPods(PodColumns):
         rows: Int32,
         link: Callable[..., None],
     ) -> None:
-        """Note pods that were just decided, accounted for on their rows and written to the log.
+        """Add pods that the loop just decided, counted on their rows and wrote to the log.
 
         Counters follow here. ``link``: ``compiled.shared.link``.
         """
@@ -197,7 +197,7 @@ class ManyPods(PodColumns):
         return np.array([find(key, -1) for key in keys], np.int32)
 
     def are_unchanged(self, slots: Int32, classes: Int32, rows: Int32, terminating: Mask) -> Mask:
-        """Return which of these pods are just what is known of them, on live rows; bool (slots,).
+        """Return a mask (slots,): the pods on live rows whose known values equal these.
 
         ``slots`` may be -1; ``classes``: ``PodInfo.index`` of each.
         """
@@ -207,7 +207,7 @@ class ManyPods(PodColumns):
         return unchanged
 
     def are_confirmed(self, keys: Sequence[Hashable], slots: Int32) -> Mask:
-        """Return which of these pods are counted on live rows and not only assumed; bool (keys,).
+        """Return a mask (keys,): the pods that are on live rows and not only assumed.
 
         ``slots`` may be -1.
         """
@@ -217,7 +217,7 @@ class ManyPods(PodColumns):
         return found
 
     def infos_of(self, slots: Int32) -> list[PodInfo]:
-        """Return the classes of pods by slot, each once."""
+        """Return the classes of the pods in these slots, each class once."""
         return [self.classes[index] for index in np.unique(self._pod_class[slots]).tolist()]
 
     def _new_slots(self, keys: Sequence[Hashable]) -> Int32:
@@ -242,9 +242,9 @@ class ManyPods(PodColumns):
     def _bump(
         self, peers: Int32, rows: Int32, terminating: Mask | None = None, sign: int = 1
     ) -> None:
-        """Let counters follow pods that came: how they look to others, and where they are.
+        """Update counters after pods came, given their peers and rows.
 
-        ``sign`` -1: pods that left.
+        ``sign`` -1: the pods left.
         """
         # Sorted by peer, as a mask for each of a thousand peers takes ten times as long.
         order = np.argsort(peers, kind="stable")

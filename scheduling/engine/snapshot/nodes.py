@@ -21,22 +21,22 @@ ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io
 REGION_LABELS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 
 MOST_RESOURCES = 512
-"""Resources that are counted: each is a column of every node, and stays while the process lives.
+"""Limit of counted resources: each is a column of every node as long as the process lives.
 
 Real clusters have some dozens. A pod that asks for ten thousand, or a node that offers them, is
-valid; it would take minutes and gigabytes of every scheduler, and of each that starts after it.
+valid, but would cost every scheduler minutes and gigabytes, now and at each start.
 """
 KEPT_FOR_NODES = 64
-"""This many of them only nodes bring. What a pod asks for and no node has, it does not get anyway:
-whoever may create pods must not be able to have the nodes set aside that come later."""
+"""This many of them are reserved for resources that nodes offer: whoever may create pods must not
+be able to use up all columns, so that later nodes are set aside. No pod gets what no node has."""
 
 _MOST_CHANGES = 8192
 
 
 class TooManyResources(QuantityError):
-    """An object has more resources of its own than can be counted.
+    """An object has more resources that nothing else has than can be counted.
 
-    One of the cluster is set aside; in a question it is a wrong amount, and told as such.
+    An object of the cluster is set aside; in a question this is reported as a wrong amount.
     """
 
 
@@ -71,7 +71,7 @@ class NodeColumns(TouchedRows):
         self._changes: list[int] = []
         self._changes_after = 0
         self.image_version = 0
-        """Changes of which nodes have images, and of what share of all nodes they are."""
+        """Number of changes of the images on nodes, and of the share of nodes that have them."""
         self.reads_whole_nodes = False
         """Whether ``node_version`` counts every change of a node's labels and spec."""
         self._names_version = 0
@@ -157,15 +157,15 @@ class NodeColumns(TouchedRows):
         return self._order
 
     def changed_since(self, version: int) -> Sequence[int] | None:
-        """Return the rows of which ``node_version`` counted changes since, with repeats.
+        """Return the rows that changed since ``node_version`` was ``version``, with repeats.
 
-        ``None``: the changes concern all rows, or are too many. Not to be written to.
+        ``None``: the changes concern all rows, or are too many. The caller must not write to it.
         """
         begin = version - self._changes_after
         return None if begin < 0 else self._changes[begin:]
 
     def _node_changed(self, row: int) -> None:
-        """Count a change of what rules see of one row's node."""
+        """Count a change of one row's node that rules can see."""
         self.node_version += 1
         if len(self._changes) >= _MOST_CHANGES:
             del self._changes[: _MOST_CHANGES // 2]
@@ -269,10 +269,10 @@ class NodeColumns(TouchedRows):
         self._touch(row)
 
     def _node_came(self, name: str, row: int) -> None:
-        """Apply to a new node's row what was known under its name before the node came."""
+        """Apply to a new node's row all that was known under the node's name before."""
 
     def _node_leaves(self, name: str, row: int) -> None:
-        """Take what is on the row of a node off it, and remember it by the node's name."""
+        """Remove pods and nominations from a node's row, and remember them by the node's name."""
 
     def _grow_rows(self) -> None:
         old = self._capacity
@@ -332,7 +332,7 @@ class NodeColumns(TouchedRows):
             self._all_changed()  # ``has_any_image`` may say something else about any class
 
     def _share_changed(self) -> None:
-        """Note that there are more nodes, or fewer: each image is on another share of them."""
+        """Note that the number of nodes changed, and so the share of nodes that have an image."""
         if self._image_nodes:
             self.image_version += 1
 

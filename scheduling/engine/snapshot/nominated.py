@@ -17,7 +17,7 @@ from scheduling.framework.types import PodInfo
 
 
 class NominatedPods(ClassColumns):
-    """Which pods are nominated to which nodes, and counting them there for a while."""
+    """The nominations of pods to nodes; nominated pods can be counted there for a while."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -37,7 +37,7 @@ class NominatedPods(ClassColumns):
         self._nominations_changed(row)
 
     def unnominate(self, key: Hashable) -> None:
-        """Drop a pod's nomination. None: nothing happens."""
+        """Drop a pod's nomination; nothing happens if it has none."""
         if self._nominated_before:
             self._nominated_before.pop(key, None)
         node_name = self.nominations.node_of.get(key)
@@ -48,13 +48,13 @@ class NominatedPods(ClassColumns):
             self._nominations_changed(row)
 
     def renew_nomination(self, key: Hashable, info: PodInfo) -> None:
-        """Count a nominated pod as what it became. Not nominated, or the same: nothing happens."""
+        """Change the class of a nominated pod; nothing happens if it has none or the same."""
         node_name = self.nominations.node_of.get(key)
         if node_name is not None and self.nominations.of_node[node_name][key] is not info:
             self.nominate(key, info, node_name)
 
     def _suspend_nomination(self, key: Hashable) -> None:
-        """Drop the nomination of a pod that is assumed, but remember where it was."""
+        """Drop the nomination of a pod that is assumed, but remember its node."""
         node_name = self.nominations.node_of.get(key)
         if node_name is not None:
             self.unnominate(key)
@@ -72,8 +72,8 @@ class NominatedPods(ClassColumns):
     def nominated_below(self, node_name: str, priority: int) -> Mapping[Hashable, PodInfo]:
         """Return the pods of lower priority that are nominated to a node.
 
-        They lose that when a pod of ``priority`` makes room for itself there: they may not fit any
-        more, and are to look for another place now (preemption/executor.go
+        They lose the nomination when a pod of ``priority`` preempts pods there: they may no longer
+        fit, and must look for another place now (preemption/executor.go
         ``getLowerPriorityNominatedPods``, v1.36).
         """
         there = self.nominations.of_node.get(node_name, {})
@@ -89,7 +89,7 @@ class NominatedPods(ClassColumns):
     ) -> Mapping[int, Sequence[PodInfo]]:
         """Return nominated pods of at least ``priority`` by row, but for ``key``.
 
-        ``rows``: those of others may be left out.
+        ``rows``: the result may lack other rows than these.
 
         Such pods count as if they ran there (``RunFilterPluginsWithNominatedPods``). The mapping is
         shared: the caller must not write to it.

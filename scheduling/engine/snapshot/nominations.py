@@ -42,7 +42,7 @@ class Nominations:
         return len(self.node_of)
 
     def copied(self, classes: Mapping[int, PodInfo]) -> "Nominations":
-        """Return an equal one over other objects for the classes, given by the id of the old."""
+        """Return a copy with other objects for the classes, given by ``id`` of the old ones."""
         new = Nominations.__new__(Nominations)
         new.first, new.following = self.first.copy(), self.following.copy()
         new.kind, new.pods = self.kind.copy(), self.pods.copy()

@@ -39,10 +39,10 @@ class _Terms:
 
 
 class Peers:
-    """All peers of a snapshot, the counters that weigh them and the terms that they carry.
+    """All peers of a snapshot, the counters in which they have weights, and the terms they have.
 
-    ``pods``: of each peer the number of pods on known nodes. ``weights``: of each peer the counters
-    in which it has a weight, with the weight.
+    ``pods``: for each peer the number of pods on known nodes. ``weights``: for each peer the
+    counters in which it has a weight, with the weight.
     """
 
     def __init__(self, namespace_labels: NamespaceLabels) -> None:
@@ -70,7 +70,7 @@ class Peers:
     # --- peers -----------------------------------------------------------------------------------
 
     def intern(self, info: PodInfo) -> int:
-        """Return the peer's number; a new one is met with the terms and counters that mean it."""
+        """Return the peer's number; for a new peer, find the terms and counters that select it."""
         number = self._number_of.get(info.peer_key)
         if number is not None:
             return number
@@ -119,7 +119,7 @@ class Peers:
                     yield number
 
     def selected_by(self, namespace: str, selector: Selector) -> Iterator[int]:
-        """Return the peers in a namespace that a selector means."""
+        """Yield the numbers of the peers in a namespace that a selector selects."""
         seen: set[int] = set()
         for anchor in anchors(selector, (namespace,)):
             for number in self._at.get(anchor, ()):
@@ -166,7 +166,7 @@ class Peers:
     # --- counters --------------------------------------------------------------------------------
 
     def count(self, counter: Counter) -> dict[int, int]:
-        """File a new counter. Return the peers that it weighs, with their weights."""
+        """Add a counter; return the weight of each peer that counts in it, by the peer's number."""
         reach = counter.reach
         numbers: Iterable[int]
         if reach is None:

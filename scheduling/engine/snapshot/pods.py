@@ -36,7 +36,7 @@ class PodColumns(NominatedPods):
         self._pod_order: Int64 = np.zeros(64, np.int64)
         self._came = 0
         self.start_version = 0
-        """Changes of the start times of known pods, which no log entry tells."""
+        """Number of changes of known pods' start times, which are not in the log."""
         # A doubly linked list of slots per row: removal in O(1) without an object per pod.
         self._next: Int32 = np.full(64, -1, np.int32)
         self._previous: Int32 = np.full(64, -1, np.int32)
@@ -68,7 +68,7 @@ class PodColumns(NominatedPods):
         preempted: bool = False,
         name: str = "",
     ) -> None:
-        """Note that a pod runs, or is to run, on a node; replaces what was known of ``key``.
+        """Add a pod that runs, or is to run, on a node; it replaces the pod known by ``key``.
 
         Pods that are finished (Succeeded, Failed) use nothing: the feeder removes them instead.
 
@@ -128,13 +128,13 @@ class PodColumns(NominatedPods):
         return True
 
     def mark_preempted(self, key: Hashable) -> None:
-        """Note that a pod ends because the scheduler made room. Unknown: nothing happens."""
+        """Note that a pod terminates because of preemption; nothing happens if it is unknown."""
         slot = self._slot_of.get(key)
         if slot is not None and self._pod_terminating.item(slot):
             self._preempted.add(slot)
 
     def remove_pod(self, key: Hashable) -> None:
-        """Forget a pod. Unknown: nothing happens."""
+        """Forget a pod; nothing happens if it is unknown."""
         slot = self._slot_of.pop(key, None)
         if slot is None:
             return
@@ -177,7 +177,7 @@ class PodColumns(NominatedPods):
                 self.nominate(key, info, node_name)
 
     def nominate_when_unassumed(self, key: Hashable, info: PodInfo, node_name: str) -> None:
-        """Nominate a pod, with an empty name to no node; if it is assumed, once it is forgotten."""
+        """Nominate a pod to a node (empty: to none); an assumed pod only once it is forgotten."""
         if key not in self._assumed:
             if node_name:
                 self.nominate(key, info, node_name)
@@ -225,7 +225,9 @@ class PodColumns(NominatedPods):
         return slot
 
     def _order_of(self, key: Hashable) -> int:
-        """Return the sort key of a pod among equal ones: numeric keys first, others by arrival.
+        """Return the place of a pod among pods that are otherwise equal.
+
+        Numeric keys come first, in their order; others follow by arrival.
 
         The live cluster's keys are ids of rows, so every process has the same order.
         """

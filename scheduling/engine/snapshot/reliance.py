@@ -22,9 +22,9 @@ _ROOM: Final = frozenset({"NodeResourcesFit", "NodePorts"})
 
 
 def leans(framework: Framework, info: PodInfo, snapshot: Snapshot) -> bool:
-    """Return whether a rule may have let a pod of this class in because of others.
+    """Return whether a rule may have let a pod of this class in because of other pods.
 
-    Plugins of other packages may have looked at anything.
+    True if plugins of other packages filter, since they may look at anything.
     """
     if framework.filters_by_itself:
         return True
@@ -32,7 +32,7 @@ def leans(framework: Framework, info: PodInfo, snapshot: Snapshot) -> bool:
 
 
 def counts(framework: Framework, info: PodInfo, other: PodInfo, snapshot: Snapshot) -> bool:
-    """Return whether a pod of this class may be let in because of a pod of the ``other`` one."""
+    """Return whether a rule may let a pod of this class in because of a pod of class ``other``."""
     return any(
         counter.weigh(other)
         for plugin in framework.relying_filters
@@ -41,7 +41,7 @@ def counts(framework: Framework, info: PodInfo, other: PodInfo, snapshot: Snapsh
 
 
 def stands(framework: Framework, record: PodRecord, snapshot: Snapshot) -> bool:
-    """Return whether the rules that lean still let a pod, itself ``set_apart``, onto its node.
+    """Return whether rules that rely on other pods still pass a pod, ``set_apart``, on its node.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -67,7 +67,7 @@ def has_room(framework: Framework, record: PodRecord, snapshot: Snapshot) -> boo
 
 
 def fits(framework: Framework, record: PodRecord, snapshot: Snapshot) -> bool:
-    """Return whether all rules still let a pod, itself ``set_apart``, onto its node.
+    """Return whether all rules still pass a pod, itself ``set_apart``, on its node.
 
     Raises:
         PluginFailed: a plugin failed.

@@ -79,7 +79,7 @@ def from_pod(
 
     Args:
         pod: an admitted pod; its ``metadata.namespace`` may be empty and is then ``default``.
-        digest: content of everything that matters; worked out from the pod when ``None``.
+        digest: of all content that matters for scheduling; made from the pod when ``None``.
         compatibility: the version that says what a pod asks for while it is resized.
 
     Raises:

@@ -46,7 +46,7 @@ class Workloads:
         self.selection_version = 0
 
     def set_service(self, service: Service) -> None:
-        """Add or replace a service; one that selects what it did before changes nothing."""
+        """Add or replace a service; nothing changes if its selector is the same as before."""
         meta = service.metadata
         selector = selector_from_set(service.spec.selector)
         if self._services.get((meta.namespace, meta.name)) == selector:
@@ -60,7 +60,7 @@ class Workloads:
             self._selects_anew(meta.namespace, selector)
 
     def remove_service(self, namespace: str, name: str) -> None:
-        """Remove a service. Unknown: nothing happens."""
+        """Remove a service; nothing happens if it is unknown."""
         selector = self._services.pop((namespace, name), None)
         if selector is not None and selector.requirements:
             filed = _filed(namespace, selector)

@@ -89,7 +89,7 @@ class PodTopologySpread:
         return not selector.nothing and (bool(selector.requirements) or self._counts_everything)
 
     def _counter(self, selector: Selector, pod: PodInfo, snapshot: NodeTable) -> Counter:
-        """Return the count of the pods of a pod's namespace that a selector means."""
+        """Return the counter of the pods in a pod's namespace that a selector selects."""
         namespace = pod.namespace
         counts_any = self._counts_any(selector)
 
@@ -369,21 +369,24 @@ class PodTopologySpread:
         return terms
 
     def spread_alike(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Hashable, Counter] | None:
-        """Return the number of constraints by default that only score, and whose pods count."""
+        """Return the number that classes of the same default constraints share, and the counter.
+
+        ``None`` unless the pod has default constraints, and they only score.
+        """
         spread = self._constraints(pod, snapshot)
         if spread.alike is None or spread.hard or not spread.soft:
             return None
         return spread.alike, self._counter(spread.selectors[0], pod, snapshot)
 
     def relied_on(self, pod: PodInfo, snapshot: NodeTable) -> list[Counter]:
-        """Return the counts of hard constraints: others may have raised the lowest."""
+        """Return the counters of hard constraints: other pods may have raised the lowest count."""
         if not pod.pod.spec.topology_spread_constraints and not self._defaults:
             return []
         hard = self._constraints(pod, snapshot).hard_counted()
         return [self._counter(selector, pod, snapshot) for _, selector in hard]
 
     def counters_read(self, pod: PodInfo, snapshot: NodeTable) -> frozenset[bytes]:
-        """Return the names of the counts that hard constraints look at."""
+        """Return the ids of the counters that hard constraints look at."""
         hard = self._constraints(pod, snapshot).hard_counted()
         return frozenset(counter_id(selector, (pod.namespace,)) for _, selector in hard)
 
@@ -400,7 +403,7 @@ class PodTopologySpread:
 
     @staticmethod
     def _by_count(constraint: Constraint, snapshot: NodeTable, *, soft: bool) -> bool:
-        """Whether domains are single nodes: then the count tells rows apart, not the name."""
+        """Whether each domain is a single node: then rows differ by counts, not by names."""
         if soft and constraint.topology_key == HOSTNAME:
             return True
         return snapshot.label_column(constraint.topology_key).single(snapshot.node_version)
@@ -439,7 +442,7 @@ class _Tables:
 
 
 class _Quirks:
-    """Where upstream's dry run counts pods that its first count leaves out.
+    """Corrects counts where upstream's dry run counts pods that its first count leaves out.
 
     ``updateWithPod`` looks neither at the deletion timestamp nor, until 1.37, at an empty selector,
     so taking such a pod off a node lowers the count below what was there, and putting it back

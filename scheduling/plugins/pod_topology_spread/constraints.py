@@ -39,7 +39,7 @@ _instances = itertools.count()
 
 
 class Constraint(msgspec.Struct, frozen=True):
-    """A constraint, all but whose pods it counts: so classes that are spread by default share it.
+    """A constraint without its selector, so that classes with default constraints share it.
 
     ``matches_self``: whether the pod itself is counted, of a hard one. ``eligible_key`` names the
     nodes whose pods count.
@@ -57,10 +57,10 @@ class Constraint(msgspec.Struct, frozen=True):
 class Constraints(msgspec.Struct, frozen=True):
     """The constraints of a class: ``hard`` filter, ``soft`` score.
 
-    ``selectors``: whose pods each of them counts, hard ones first; they hold ``matchLabelKeys``
-    too. ``all_keys``: nodes that lack one of the soft topology keys are not scored (false for the
-    system's defaults, so that nodes without a zone are still spread by hostname). ``alike``: a
-    number that classes share which have the same constraints by default, ``None`` for others.
+    ``selectors``: of the pods that each constraint counts, hard ones first, with
+    ``matchLabelKeys``. ``all_keys``: nodes that lack one of the soft topology keys are not scored
+    (false for the system's defaults, so that nodes without a zone are still spread by hostname).
+    ``alike``: a number that classes with the same default constraints share, ``None`` for others.
     """
 
     hard: tuple[Constraint, ...]
@@ -177,7 +177,7 @@ class ConstraintsByClass:
         *,
         by_default: bool = False,
     ) -> tuple[Constraint, ...]:
-        """Return what takes part; ``matching``: whether each constraint counts the pod itself.
+        """Return the constraints that apply; ``matching``: whether each counts the pod itself.
 
         ``by_default``: the constraints are not the pod's own.
         """
