@@ -47,7 +47,7 @@ from clusterstate.queries.pods.stays import BOUND_AT, ClassOnNode, Stay
 
 FOLLOWER: Final = "evictions"
 FOLLOWER_OF_LABELS: Final = "evictions-by-labels"
-"""Under these names objects are set aside that cannot be judged for taints, and for labels."""
+"""The names under which objects that cannot be judged, for taints or for labels, are set aside."""
 COMPONENT: Final = "taint-eviction-controller"
 _TAINTED: Final = "TaintManagerEviction"
 EXECUTION_COMPONENT: Final = "node-affinity-eviction-controller"
@@ -100,7 +100,7 @@ class FiredTimers(msgspec.Struct, frozen=True):
     busy: int
     news: list[Occurrence]
     due_at: list[datetime]
-    """When each of ``evicted`` was due that had a timer, and does not only go with its group."""
+    """When the evicted pods were due, without those that only leave with their group."""
 
 
 # Planning -------------------------------------------------------------------------------------
@@ -420,7 +420,7 @@ def _period(grace: int | None) -> int:
 
 
 def _graces(pod_ids: Sequence[int]) -> list[int | None]:
-    """Return what the specs of pods say, of those whose timers do not. Queries once."""
+    """Return the grace periods in the specs of pods whose timers have none. Queries once."""
     found = {
         pod_id: (document.decode(text, 0).get("spec") or {}).get("terminationGracePeriodSeconds")
         for pod_id, text in sql.fetch(

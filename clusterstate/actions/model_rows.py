@@ -1,7 +1,7 @@
-"""Objects are written for rows: what ``Node.objects.create``, ``save`` and ``delete`` do.
+"""Writes objects when ``create``, ``save`` or ``delete`` is called for their rows in Django.
 
-A new row says the object by ``manifest``, or, of the kinds in ``_COMPOSED``, by its columns. A row
-that was read says what is to change by ``manifest`` or by the columns in ``_EDITS``; all others
+A new row describes its object by ``manifest`` or, for the kinds in ``_COMPOSED``, by its columns. A
+row that was read is changed by ``manifest`` or by the columns in ``_EDITS``; all other columns
 follow from the object or are the service's own.
 """
 

@@ -231,8 +231,7 @@ def follow_with(follower: Follower, kinds: Iterable[str]) -> None:
 def follow_at_once(kind: Kind, namespace: str, name: str, now: datetime) -> None:
     """Run the controllers' immediate work on a changed object, before its client is answered.
 
-    The controllers register it as a function (``follow_with``).
-    Nothing follows a rehearsal.
+    The controllers register it as a function (``follow_with``). Does nothing in a rehearsal.
     """
     follower = _followers.get(kind.name)
     if follower is not None and not transactions.is_rehearsal():

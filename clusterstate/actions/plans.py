@@ -50,7 +50,8 @@ def store(
     """Store a plan that was made; return it with its name. Two statements.
 
     The user's oldest plan that nobody applied goes when there are too many. A preview, which a page
-    was opened for, is called so: only other previews go for it, and lists leave it out.
+    makes when it is opened, has a name that says so: it replaces only previews, and lists leave it
+    out.
     """
     prefix = PREVIEW if is_preview else "plan-"
     name = f"{prefix}{secrets.token_hex(4)}"

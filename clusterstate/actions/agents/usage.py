@@ -24,7 +24,7 @@ from clusterstate.queries.nodes.usage import NodeReport, Report
 from clusterstate.queries.objects import get_object
 
 SEEN: Final = "lastPressureAt"
-"""Where an outcome has the time of the last report under each pressure that is still declared."""
+"""Key in an outcome: the time of the last report under each pressure that is still declared."""
 _TOLD: Final[Mapping[str, Mapping[bool, tuple[str, str]]]] = {
     "MemoryPressure": {
         True: ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),

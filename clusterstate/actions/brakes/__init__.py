@@ -1,11 +1,11 @@
 """Brakes: set where too many pods would leave, released when they would not, approved by people.
 
-Two look at them. The timers' loop counts all pods that are due (``settle``). An eviction that a
-client or a plan asks for is judged when it is asked (``admit``), and refused like by a disruption
-budget, so that ``kubectl drain`` tries again until somebody approved. What was asked for is kept
-for a minute: it counts while the loop looks, so a brake stands as long as anybody still asks. So is
-what timers evicted (``note_evicted``), or pods that are gone at once would never count together.
-
+They are set at two places. The timers' loop counts all pods that are due (``settle``). An eviction
+that a client or a plan asks for is judged at once (``admit``), and refused as a disruption budget
+refuses it, so that ``kubectl drain`` tries again until somebody approved. Such requests are kept
+for a minute and count when the loop looks, so a brake stands as long as anybody still asks.
+Evictions by timers are kept as long (``note_evicted``): otherwise pods that are gone at once would
+never count together.
 
 ``paces`` limits the rate of evictions in each zone.
 """
@@ -242,9 +242,9 @@ _ASK: Final = """
 def admit(namespace: str, name: str, *, now: datetime) -> None:
     """Judge an eviction that was asked for, in its transaction, before it locks anything.
 
-    What was judged counts for those that come next, who wait until this transaction ends. Pods that
-    are on no node, finished, leaving or gone are not judged. Queries not at all where nothing is
-    limited, else up to twelve times.
+    An eviction that was judged counts for the next ones, which wait until this transaction ends.
+    Pods that are on no node, finished, leaving or gone are not judged. Queries not at all where
+    nothing is limited, else up to twelve times.
 
     Raises:
         EvictionHeld: a brake holds the pod back, or would; `hold` it when the transaction is over.
@@ -367,7 +367,7 @@ def ask_on(pod_uids: Sequence[str], *, now: datetime) -> int:
 def hold(refusal: EvictionHeld, *, now: datetime) -> None:
     """Set the brake that refused an eviction, outside the transaction that was rolled back.
 
-    That the pod is still wanted away keeps the brake for a minute more.
+    The request for the pod's eviction keeps the brake for another minute.
     """
     _note(refusal.candidate, now)
     if not any(one.key == refusal.share.key for one in brakes()):

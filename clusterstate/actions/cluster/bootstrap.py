@@ -13,7 +13,7 @@ from clusterstate.objects.values.addresses import NETWORK
 from clusterstate.queries.objects import find_object
 
 SERVICE_NETWORK = "kubernetes"
-"""The ServiceCIDR that tells of which network Services get their addresses."""
+"""The ServiceCIDR with the network that Services get their addresses from."""
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 PRIORITY_CLASSES: tuple[tuple[str, int, str], ...] = (
     (
@@ -34,7 +34,7 @@ PRIORITY_CLASSES: tuple[tuple[str, int, str], ...] = (
 
 @acts_as(APISERVER)
 def ensure(*, now: datetime) -> list[str]:
-    """Create what is missing of it; return the names. Safe to call at any time, by several.
+    """Create what a cluster lacks of this; return the names. Safe to call at any time, by several.
 
     Must not be called in a transaction: revisions are reserved in one of their own.
     """

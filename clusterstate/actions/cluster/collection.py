@@ -38,14 +38,14 @@ def delete_collection(
 ) -> int:
     """Delete what the selectors match; return how many objects were deleted or begin to go.
 
-    Each object is deleted as if alone. Objects that were created meanwhile
-    stay, and those that vanish meanwhile are passed over. ``enough`` is asked between transactions;
-    when it returns true the rest stays. Of a dry run each transaction is rolled back. ``most``: how
-    many objects of those that match, the first of their list.
+    Each object is deleted as if alone. Objects that are created meanwhile stay, and those that
+    vanish are passed over. ``enough`` is called between transactions; if it returns true, the rest
+    stays. In a dry run each transaction is rolled back. ``most``: delete only so many of the
+    objects that match, the first of their list.
 
     Raises:
         StatusError: an object may not be deleted; some others are gone.
-        Timeout: ``enough`` ended it; who asks again goes on.
+        Timeout: ``enough`` ended it; another call deletes the rest.
     """
     kind = kind_of(kind)
     chosen = DeleteOptions.of(options)

@@ -45,7 +45,7 @@ def holder(loop: str) -> int:
 
 
 class Reporter:
-    """Writes one loop's row, seldom; who reports holds what the loop works under.
+    """Writes one loop's row, seldom; its caller holds the lock that the loop works under.
 
     The loop calls ``note`` when it has done its work, never while it only waits for its turn. That
     the row was written shows that the database takes writes, too. The connection that writes it

@@ -232,8 +232,8 @@ def _run(statement: composed.Composed) -> None:
 def _all_tables_held() -> Iterator[None]:
     """Run in a transaction that has all tables for itself.
 
-    They are asked for again and again, not for long at a time: every session that waits behind the
-    request waits too, and two who lock in another order would wait for each other.
+    It requests the locks again and again, each time for a moment: other sessions wait behind such a
+    request, and two sessions that lock in different orders would wait for each other.
 
     Raises:
         CannotRestore: another session did not release them in time.

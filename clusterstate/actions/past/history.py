@@ -14,7 +14,7 @@ from clusterstate.database import sql
 EVENT_SECONDS = 3600
 """How long an event is kept after it happened last (kube-apiserver ``--event-ttl``)."""
 GIVE_UP = timedelta(days=1)
-"""How much longer than it should be the log grows for the past that cannot be packed."""
+"""If the past cannot be packed, the log may grow by so much before the past is given up."""
 _BATCH = 50_000
 logger = structlog.get_logger(__name__)
 

@@ -76,9 +76,8 @@ def class_ids_of(classes: Sequence[tuple[bytes, str, int]]) -> list[int]:
     """Return the ids of scheduling classes, inserted if they are new, by one statement.
 
     ``classes``: digest and spec of each, and the id of the class that its pod has, which is not
-    deleted while the pod has it. That another one is remembered does not count, since nothing here
-    would tell that it was deleted since: it is asked for, and its row is locked until the pod is
-    written.
+    deleted while the pod has it. The remembered id of any other class is not used, since that may
+    have been deleted meanwhile: its row is read, and locked until the pod is written.
     """
     specs = {}
     for digest, spec, present in classes:

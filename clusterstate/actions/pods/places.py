@@ -162,8 +162,8 @@ def hand_over(created: Sequence[tuple[Manifest, str, str]], *, now: datetime) ->
 def _lock(names: Sequence[str], *, wait: bool) -> str:
     """Lock the first of these places that nobody else takes at this moment, and return it.
 
-    Empty if there is none. ``wait`` for one that is locked, if all are: who holds places already
-    must not, since two could wait for each other.
+    Empty if there is none. ``wait``: if all are locked, wait for one. A caller that has locked
+    places already must not wait, since two could wait for each other.
     """
     for rest in (" SKIP LOCKED", "") if wait else (" SKIP LOCKED",):
         row = names and sql.fetch_one(
@@ -178,7 +178,7 @@ def _lock(names: Sequence[str], *, wait: bool) -> str:
 
 
 def release(names: Sequence[str], *, now: datetime) -> None:
-    """Hold places no longer; those that were handed over or deleted meanwhile are passed over."""
+    """Release places; those that were handed over or deleted meanwhile are passed over."""
     delete_pods_each(
         [Deletion(namespace=PLACES, name=name, grace_seconds=0) for name in names], now=now
     )

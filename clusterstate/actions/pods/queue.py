@@ -19,7 +19,7 @@ class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
 
     ``reason`` and ``message`` become the PodScheduled=False condition. ``stage``, ``attempts``,
     ``early``, ``not_before`` and ``rejected_by`` are its place in the queue. ``refused_revision``
-    and ``refused_under``: the log up to which, and the configuration under which, that was decided.
+    and ``refused_under``: the last revision, and the configuration, that the decision knew.
     ``nominated_node_name``: ``None`` leaves status.nominatedNodeName alone, a text sets it.
     """
 

@@ -9,7 +9,7 @@ transaction, as a kubelet would for what it has set aside (`objects.rules.resizi
     no room at present   PodResizePending, Deferred: the pod keeps what it has, and counts for the
                          most of both, so that no other pod takes the room; a row of
                          ``deferred_resize``, which the controller ``resizes`` tries again
-    larger than the node is refused at once, by admission; if the node became smaller since, the
+    larger than node     admission refuses that at once; if the node became smaller since, the
                          resize is Infeasible, and the pod counts for what it has
 
 Whoever decides holds the placement lock exclusively, as a scheduler's bind does: what is set aside

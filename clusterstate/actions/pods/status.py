@@ -16,9 +16,9 @@ _NOMINATED_AT_ONCE: Final = 500
 
 
 def nominate(nodes: Mapping[int, str], *, now: datetime) -> list[tuple[int, int]]:
-    """Set status.nominatedNodeName of pods by id (empty: clear it); return who changed.
+    """Set status.nominatedNodeName of pods by id (empty: clear it).
 
-    As (id, revision). Pods bound or gone meanwhile are passed over.
+    Returns (id, revision) of those that changed. Pods bound or gone meanwhile are passed over.
     """
 
     def changed(pod_id: int, old: Manifest) -> Manifest:
