@@ -38,6 +38,7 @@ from clusterstate.queries.scheduler.plans import (
     HEAD,
     HELD,
     IS_DONE,
+    PLACES,
     PLURAL,
     TO_DO,
     StoredPlan,
@@ -289,10 +290,13 @@ def rights(plan: StoredPlan) -> Iterator[Attributes]:
     """Yield the right to each change that carrying the plan out makes, once."""
     seen: set[Attributes] = set()
     for step in plan.to_do():
-        one = _right(step)
-        if one not in seen:
-            seen.add(one)
-            yield one
+        wanted = [_right(step)]
+        if "place" in step:
+            wanted.append(Attributes(verb="create", resource="pods", namespace=PLACES))
+        for one in wanted:
+            if one not in seen:
+                seen.add(one)
+                yield one
 
 
 def _right(step: dict[str, Any]) -> Attributes:

@@ -906,6 +906,22 @@ def test_who_may_not_list_pods_does_not_learn_from_a_refusal_where_they_leave(cl
         }  # fmt: skip
 
 
+def test_who_has_places_held_needs_the_right_to_create_pods_there(cluster):
+    plan = post(cluster, {"rebalance": {}})
+    may_drain = [
+        {"apiGroups": ["stowage.dev"], "resources": ["plans/apply"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+    ]
+    drainer = grant(cluster, "drainer", may_drain)
+    status = act(drainer, plan, "apply").fails(403, "Forbidden")
+    assert f'cannot create resource "pods" in API group "" in the namespace "{PLACES}"' in str(
+        status
+    )
+    act(drainer, post(cluster, DRAIN), "apply").ok(201)
+
+
 def test_plans_are_dropped_after_a_week(cluster):
     plan = post(cluster, DRAIN)
     running = post(cluster, DRAIN)
