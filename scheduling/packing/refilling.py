@@ -23,34 +23,34 @@ _UNPLACED: Final = 1e6
 """A pod without a node costs so many times the dearest node."""
 _MOST_RUINED: Final = 6
 _HEAT: Final = 0.02
-"""Of the mean price of a node: what a step may cost more in the beginning."""
+"""In the beginning a step may raise the price by this fraction of a node's mean price."""
 _SWAY: Final = 0.05
-"""Losses are compared with so much chance."""
+"""A random number below this is added to each loss before losses are compared."""
 
 
 class Facts(NamedTuple):
-    """What is known of classes of pods (C), resources (R) and kinds of nodes (K)."""
+    """The facts about classes of pods (C), resources (R) and kinds of nodes (K)."""
 
     requests: Int64
-    """(C, R) of one pod."""
+    """(C, R) the amounts that one pod requests."""
     free: Int64
-    """(K, R) of one node."""
+    """(K, R) the free amounts of one node."""
     caps: Int64
-    """(K, C) pods of a class alone that a node takes."""
+    """(K, C) the most pods of a class on a node, if it takes no others."""
     apart: Mask
     """(C, C) whether pods of two classes must not share a node."""
     rents: Float64
-    """(K, R) what one unit of a resource is worth."""
+    """(K, R) the worth of one unit of a resource."""
     class_losses: Float64
-    """(K, C) what the room of a pod is worth beyond the pod."""
+    """(K, C) the worth of the room that a pod takes, less the worth of the pod."""
     worth: Float64
-    """(C,) of one pod."""
+    """(C,) the worth of one pod."""
     prices: Float64
-    """(K,) of one node."""
+    """(K,) the price of one node."""
     most: Int64
-    """(K,) nodes there are."""
+    """(K,) the number of nodes that can be had."""
     chances: Float64
-    """(K,) that a kind is tried."""
+    """(K,) the chance that a kind is tried."""
 
 
 _compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -127,9 +127,9 @@ def _refill(
     pods: Int64,
     rng: np.random.Generator,
 ) -> tuple[int, float, int]:
-    """Place the pods of ``left`` on new nodes; return nodes, their price and tries.
+    """Place the pods of ``left`` on new nodes; return the number of nodes, their price, and tries.
 
-    Of what no kind takes something stays in ``left``. -1 nodes: dearer than ``limit``.
+    Pods that no kind takes stay in ``left``. -1 nodes: the price would exceed ``limit``.
     """
     caps, worth, prices = facts.caps, facts.worth, facts.prices
     classes = len(left)
@@ -200,7 +200,7 @@ class Set(NamedTuple):
 
 @_compiled
 def begin(facts: Facts, demand: Int64, rng: np.random.Generator) -> Set:
-    """Return nodes that are filled with all pods that are asked for, as far as there are nodes."""
+    """Return a set of nodes filled with all pods of ``demand``, as far as there are nodes."""
     most, left = demand.sum(), demand.copy()
     kinds, pods = np.zeros(most, np.int64), np.zeros((most, len(demand)), np.int64)
     used = np.zeros(len(facts.prices), np.int64)
@@ -212,18 +212,18 @@ def begin(facts: Facts, demand: Int64, rng: np.random.Generator) -> Set:
 def improve(
     facts: Facts, now: Set, best: Set, steps: int, heat: float, rng: np.random.Generator
 ) -> tuple[Set, Set, int]:
-    """Take nodes out and fill others so many times; the arrays of both sets are changed.
+    """Remove some nodes and fill new ones, ``steps`` times; the arrays of both sets are changed.
 
     Args:
-        facts: see there.
+        facts: the classes of pods and kinds of nodes.
         now: the set that is changed.
-        best: the best one so far, with arrays of its own.
-        steps: how often.
+        best: the best set so far, with arrays of its own.
+        steps: how many times.
         heat: 1 in the beginning, 0 at the end.
-        rng: draws what is taken out.
+        rng: chooses the nodes to remove.
 
     Returns:
-        Both sets, and pods that were tried: a measure of the work.
+        Both sets, and the number of tries of a pod on a node: a measure of the work.
     """
     nodes, price, kinds, pods, left = now
     best_nodes, best_price, best_kinds, best_pods, best_left = best

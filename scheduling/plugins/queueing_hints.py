@@ -110,14 +110,14 @@ def _node_unschedulable(pod: Pod, event: ClusterEvent) -> bool:
 
 
 def _tolerates_unschedulable(_pod: Pod, event: ClusterEvent) -> bool:
-    """The pod itself tolerates the unschedulable taint now."""
+    """Return whether the pod itself now tolerates the unschedulable taint."""
     if not isinstance(event.new, Pod):
         return True
     return tolerated(_UNSCHEDULABLE_TAINT, event.new.spec.tolerations)
 
 
 def _taint_toleration(pod: Pod, event: ClusterEvent) -> bool:
-    """A node whose taints the pod tolerates now and did not before."""
+    """Return whether the pod tolerates all hard taints of the node now, and did not before."""
 
     def keeps_off(node: Node) -> bool:
         found = find_untolerated(node.spec.taints, pod.spec.tolerations, HARD_EFFECTS)
@@ -144,7 +144,7 @@ def _empty_term(args: NodeAffinityArgs) -> EmptyTerm:
 
 
 class _NodeAffinityHint:
-    """A node that matches now and did not before; selectors are parsed once per class."""
+    """Says whether a node matches now and did not before; parses selectors once per class."""
 
     def __init__(self, args: NodeAffinityArgs) -> None:
         self._empty = _empty_term(args)
@@ -197,7 +197,7 @@ def _host_ports(pod: Pod) -> list[tuple[str, str, int]]:
 
 
 def _node_ports(pod: Pod, event: ClusterEvent) -> bool:
-    """The pod that went held a port that this one wants."""
+    """Return whether the pod that left used a port that this one wants."""
     if not isinstance(event.old, Pod):
         return False
     held = _host_ports(event.old)
@@ -222,10 +222,10 @@ _NEVER_DEVICES: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 
 
 def _node_grew(pod: Pod, event: ClusterEvent) -> bool:
-    """The pod would fit on the node if it were empty, and the node has more of a needed resource.
+    """Return whether a node has more of a needed resource, and fits the pod if it were empty.
 
-    What a node does not have and devices serve is for DynamicResources to judge: it counts as
-    there, and as more than before (``shouldDelegateResourceToDRA``).
+    DynamicResources judges resources that the node lacks and devices serve: here they count as
+    sufficient, and as more than before (``shouldDelegateResourceToDRA``).
     """
     if not isinstance(event.new, Node):
         return False
@@ -274,7 +274,7 @@ _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 def _serves(pod: Pod, event: ClusterEvent) -> bool:
-    """A device class newly serves an extended resource that the pod requests."""
+    """Return whether a device class newly serves an extended resource that the pod requests."""
     new = event.new
     if not isinstance(new, dict):
         return True
@@ -528,7 +528,7 @@ def _repels(term: AffinityTerm, pod: Pod) -> bool:
 
 
 def _affinity_namespaces(pod: Pod, _event: ClusterEvent) -> bool:
-    """Terms of this pod or of others may select namespaces by labels."""
+    """Return True: terms of this pod or of others may select namespaces by labels."""
     return True
 
 
@@ -546,13 +546,13 @@ def _in_group(
 
 
 def _same_group(pod: Pod, event: ClusterEvent) -> bool:
-    """Only another pod of the group."""
+    """Return whether the event is about another pod of the pod's group."""
     key = group_key(pod)
     return key is not None and isinstance(event.new, Pod) and group_key(event.new) == key
 
 
 def _its_group(pod: Pod, event: ClusterEvent) -> bool:
-    """Only the pod's group, new or with a lower ``minCount``, which v1.37 lets change."""
+    """Return whether the pod's group is new or has a lower ``minCount`` (may change in v1.37)."""
     old, new = event.old, event.new
     if not isinstance(new, PodGroup) or new.key != group_key(pod):
         return False

@@ -53,7 +53,7 @@ _MASK = 2**64 - 1
 
 
 class PodToPlace(msgspec.Struct, frozen=True):
-    """A pending pod: identity, class, and where room was made for it by preemption, if at all."""
+    """A pending pod: its key, its class, and its nominated node, if preemption made room for it."""
 
     key: Hashable
     info: PodInfo
@@ -64,8 +64,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to decide.
 
     ``full``: with the table of every node by every plugin. ``preempt``: whether PostFilter runs
-    when nothing fits. ``candidates``: whether a nomination tells all nodes where room could be
-    made, not only the chosen one.
+    when nothing fits. ``candidates``: whether a nomination lists all candidate nodes, not only the
+    chosen one.
     """
 
     seed: int = 0
@@ -76,15 +76,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _SHARE_BITS = 4
-"""Bits of a negative seed for which share it is of, and as many for of how many."""
+"""A negative seed has this many bits for the number of the share, and as many for their count."""
 
 
 def of_share(seed: int, share: int, count: int) -> int:
     """Return a seed by which one of several schedulers draws among equals within its share.
 
-    Of nodes with equal scores scheduler ``share`` of ``count`` then chooses one of the nodes in
-    that part of their order, if there are as many: so two schedulers seldom choose the same. A
-    negative number; both are below 16. For one scheduler the seed as it is.
+    Scheduler ``share`` of ``count`` then chooses among nodes with equal scores only from its part
+    of their order, if there are at least ``count``: so two schedulers seldom choose the same node.
+    The result is negative; both arguments are below 16. For one scheduler it is the seed itself.
     """
     if count == 1:
         return seed
@@ -93,7 +93,7 @@ def of_share(seed: int, share: int, count: int) -> int:
 
 
 def _share_of(seed: int) -> tuple[int, int]:
-    """Return which share of how many a negative seed is for."""
+    """Return the share of a negative seed, and the number of shares."""
     bits, most = -1 - seed, (1 << _SHARE_BITS) - 1
     count = max(bits & most, 1)
     return (bits >> _SHARE_BITS & most) % count, count
@@ -123,7 +123,7 @@ def draw_below(seed: int, number: int, count: int) -> int:
 def draws(seed: int, first: int, count: int) -> tuple[Int64, Int64]:
     """Return ``count`` pseudo-random numbers, from the ``first`` one that ``seed`` gives.
 
-    Two int64 (count,): the upper and the lower 32 bits of what ``mix`` makes of each number.
+    Two int64 (count,): the upper and the lower 32 bits of the results of ``mix``.
     """
     numbers = np.arange(count, dtype=np.uint64) + np.uint64((first + 1) & _MASK)
     z = numbers * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & _MASK)
@@ -147,7 +147,7 @@ def schedule_pod(
     state: CycleState | None = None,
     programs: RowPrograms | None = None,
 ) -> Decision:
-    """Return where the pod goes, or why nowhere; the snapshot stays as it is.
+    """Return the decision about a pod; the snapshot stays as it is.
 
     Args:
         snapshot: the cluster.
@@ -175,13 +175,13 @@ class Shortcut(Protocol):
     """Something that may know the decision already; see ``engine.deciding.Decider``."""
 
     def anew(self) -> "Shortcut":
-        """Return one of the same snapshot and profile that knows nothing yet."""
+        """Return a shortcut of the same snapshot and profile with empty caches."""
         ...
 
     def refused(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
     ) -> Decision | None:
-        """Return the refusal that follows from one of the same class, ``None`` if none is known.
+        """Return a refusal that an earlier one of the pod's class implies, ``None`` without one.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -211,7 +211,7 @@ class Shortcut(Protocol):
         draw: int = 0,
         start: int = 0,
     ) -> Sequence[Decision]:
-        """Decide for pods from the ``first`` on and assume them; return their decisions, if any.
+        """Decide and assume pods from the ``first`` on, as far as possible; return the decisions.
 
         Raises:
             PluginFailed: a plugin failed; nothing was decided.
@@ -294,7 +294,7 @@ def schedule_batch(
 def _stops(
     stop: Callable[[Decision], bool], pods: Sequence[PodToPlace], run: Sequence[Decision]
 ) -> bool:
-    """Return whether the batch ends, as a decision of a run about a pod that got devices says."""
+    """Return whether ``stop`` ends the batch at a pod of the run that got devices."""
     got = [at for at in range(len(run)) if pods[at].info.may_claim]
     return max([stop(run[at]) for at in got], default=False)
 
@@ -302,8 +302,8 @@ def _stops(
 def assume_or_nominate(snapshot: Snapshot, pod: PodToPlace, decision: Decision) -> None:
     """Carry a decision into the snapshot: assume a placed pod, note or end nominations.
 
-    Pods that are decided after this one find its room claimed and who was displaced gone from it;
-    one of lower priority that claims room on the same node then keeps that.
+    Pods that are decided later see the room of this one taken, and the nominations that it
+    displaced gone; a pod of lower priority that is nominated to the node afterwards stays so.
     """
     if decision.row >= 0:
         snapshot.assume(pod.key, pod.info, decision.row)
@@ -327,10 +327,10 @@ def explain_unplaced(
     start: int,
     begun: tuple[CycleState, PreFiltered] | None = None,
 ) -> Decision:
-    """Return the decision about a pod that fits nowhere, given what Filter says of every node.
+    """Return the decision about a pod that fits nowhere, given the outcome of Filter.
 
-    PostFilter runs here, and PreFilter where ``begun`` does not say what it left. ``filtered``
-    covers all rows that PreFilter leaves.
+    PostFilter runs here, and PreFilter if ``begun`` lacks its outcome. ``filtered`` covers all rows
+    that PreFilter leaves.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -344,7 +344,7 @@ def explain_unplaced(
 
 
 class _Cycle:
-    """One pod's way through the extension points up to the choice of a node."""
+    """Runs the extension points for one pod, up to the choice of a node."""
 
     def __init__(
         self,
@@ -443,7 +443,7 @@ class _Cycle:
         return self.framework.ask_extenders(self.state, self.info, self.snapshot, filtered)
 
     def _judge(self, rows: Rows) -> Filtered:
-        """Return what the filters say of rows, without extenders."""
+        """Return the outcome of the filters for rows, without extenders."""
         if self.programs is not None and self.snapshot.has_any_nomination:
             filtered = self.programs.judge(self.state, self.info, rows)
             if filtered is not None:
@@ -547,7 +547,7 @@ class _Cycle:
 
 
 def enough(feasible: Mask, count: int) -> int:
-    """Return how many nodes were looked at when ``count`` feasible ones were found, or all."""
+    """Return how many nodes must be looked at to find ``count`` feasible ones; all, if too few."""
     found = np.flatnonzero(feasible)
     count = max(count, 1)
     return len(feasible) if len(found) < count else int(found[count - 1]) + 1
@@ -556,9 +556,9 @@ def enough(feasible: Mask, count: int) -> int:
 def diagnose(snapshot: Snapshot, begun: PreFiltered, filtered: Filtered | None) -> Diagnosis:
     """Return the reasons in the form that PostFilter plugins and FitError read.
 
-    Plugins that named nodes count among those that rejected the pod, even where another one rejects
-    it on these nodes: it may help that they name others. Rule: ``findNodesThatFitPod``,
-    schedule_one.go, v1.36.
+    Plugins that named nodes in PreFilter count among those that rejected the pod, even if another
+    plugin rejects it on these nodes: the pod may fit if they name others. Rule:
+    ``findNodesThatFitPod``, schedule_one.go, v1.36.
     """
     plugins = set(begun.narrowed_by)
     if filtered is None:

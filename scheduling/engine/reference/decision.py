@@ -27,7 +27,7 @@ BEST_KEPT = 10
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """A status and on how many nodes it was the first rejection."""
+    """A status, and the number of nodes on which it was the first rejection."""
 
     status: Status
     nodes: int
@@ -141,9 +141,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     them passed. ``margin``: the winner's total minus the runner-up's, 0 where nodes tie, ``None``
     where nothing was scored. ``ties``: nodes with the top total. ``message``: the FitError
     text, or the error. ``rejected_by``: plugins to wait for, sorted; ``pending_by``: those of them
-    whose events skip the backoff. ``next_start``: where the next pod's search begins. Of a pod that
-    fits nowhere ``judged`` holds what Filter said, by row of the snapshot as it then was, and
-    ``absent`` the status of nodes that PreFilter left out.
+    whose events skip the backoff. ``next_start``: the node index at which the next pod's search
+    begins. For a pod that fits nowhere, ``judged`` has the outcome of Filter by row of the snapshot
+    at that time, and ``absent`` the status of nodes that PreFilter left out.
     ``displaced``: keys of the nominated pods of lower priority that lose their claim on the node
     where room is made (``Snapshot.nominated_below``); none if all victims are leaving already, so
     that there is nothing to do (``prepareCandidateAsync``, preemption/executor.go, v1.36).
@@ -192,12 +192,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def victims(self) -> tuple[PodRecord, ...]:
-        """The pods that are to leave so that this one fits; empty where none are."""
+        """The pods that must leave so that this one fits; empty if none must."""
         return () if self.nomination is None else self.nomination.victims
 
 
 class Run(Sequence[Decision]):
-    """Decisions of placed pods as columns, beside being a sequence of them (``engine.fast.run``).
+    """A sequence of decisions of placed pods, which also has them as columns (``engine.fast.run``).
 
     A class and no protocol: whether a decision is a run is asked once for each pod that is placed,
     and Python looks up all members of a protocol to answer, properties included.
@@ -237,7 +237,7 @@ class Run(Sequence[Decision]):
 
     @abstractmethod
     def bodies(self) -> list[bytes]:
-        """Return what ``record.pack`` makes of each decision."""
+        """Return each decision as ``record.pack`` would pack it."""
 
     @abstractmethod
     def named(self) -> Self:
@@ -288,7 +288,7 @@ class Decisions(Sequence[Decision]):
         return last.next_start if isinstance(last, Run) else last[-1].next_start
 
     def placed(self) -> Iterator[tuple[Hashable, str]]:
-        """Return the keys of the pods that were placed, and where."""
+        """Yield the keys of the placed pods, each with its node's name."""
         for part in self.parts:
             if isinstance(part, Run):
                 yield from zip(part.keys, part.node_names(), strict=True)

@@ -75,7 +75,7 @@ _decode_table = msgspec.msgpack.Decoder(_Table).decode
 
 
 def pack(decision: Decision) -> bytes:
-    """Return the body; where names are very long, fewer of the best nodes are in it."""
+    """Return the encoded ``Body``; if names are very long, it has fewer of the best nodes."""
     packed = _packed(decision, BEST_KEPT, len(decision.rejections))
     if len(packed) <= LARGEST_BODY:
         return packed
@@ -133,14 +133,14 @@ def encode_body(
 
 
 def unpack(body: bytes) -> Body:
-    """Return what ``pack`` packed."""
+    """Return the ``Body`` that ``pack`` encoded."""
     return _decode(body)
 
 
 def pack_table(decision: Decision, snapshot: Snapshot) -> bytes:
-    """Return every node's first rejection of a decision that placed nothing.
+    """Return, encoded, every node's first rejection in a decision that placed nothing.
 
-    ``snapshot``: the one decided on; nodes must not have changed their rows since.
+    ``snapshot``: that of the decision; nodes must not have changed their rows since.
     """
     names = snapshot.names
     live = snapshot.rows()
@@ -169,7 +169,7 @@ def _status(status: Status) -> tuple[int, str, tuple[str, ...]]:
 
 
 def unpack_table(packed: bytes) -> FullTable:
-    """Return what ``pack_table`` packed."""
+    """Return the table that ``pack_table`` encoded."""
     table = _decode_table(zlib.decompress(packed))
     statuses = [Status(Code(code), reasons, plugin) for code, plugin, reasons in table.statuses]
     names = table.names.split("\n") if table.names else []

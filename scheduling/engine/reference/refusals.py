@@ -38,10 +38,11 @@ _Stamp = tuple[int, ...]
 
 
 class _CachedRefusal(msgspec.Struct, gc=False):
-    """A refusal and what it holds for; ``judged`` and ``moves`` are ``None`` and 0 if only strict.
+    """A refusal, and the versions for which it is valid.
 
-    ``versions`` are those of the loose stamp; ``needs_no_lower``: it holds only as long as no pod
-    of lower priority is on a node.
+    ``judged`` and ``moves`` are ``None`` and 0 if only the strict stamp counts. ``versions``: those
+    of the loose stamp. ``needs_no_lower``: it is valid only as long as no pod of lower priority is
+    on a node.
     """
 
     decision: Decision
@@ -54,7 +55,7 @@ class _CachedRefusal(msgspec.Struct, gc=False):
 
 
 class Refusals:
-    """The refusals of one profile over one snapshot, the least recently used forgotten."""
+    """A cache of the refusals of one profile over one snapshot; drops the least recently used."""
 
     def __init__(self, snapshot: Snapshot, framework: Framework, programs: RowPrograms) -> None:
         self._snapshot = snapshot
@@ -70,7 +71,7 @@ class Refusals:
         return info.index in self._cache
 
     def find(self, pod: PodToPlace, options: Options, *, draw: int, start: int) -> Decision | None:
-        """Return the refusal of a pod whose class was refused at this state, ``None`` if unknown.
+        """Return the refusal of a pod if its class was refused in the same state, else ``None``.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -115,10 +116,10 @@ class Refusals:
         """Note a decision that was just made, before the snapshot follows it.
 
         Args:
-            pod: what it is about.
-            options: how it was made.
-            decision: of any outcome; only refusals that hold for sisters are kept.
-            start: where the search began.
+            pod: the pod that was decided.
+            options: those of the decision.
+            decision: of any outcome; only refusals that hold for all pods of the class are kept.
+            start: the node index at which the search began.
             most: how many classes to keep.
         """
         nomination = decision.nomination
@@ -182,7 +183,7 @@ class Refusals:
 
 
 def _usable(framework: Framework) -> bool:
-    """Whether a refusal depends on nothing but class and snapshot."""
+    """Return whether refusals of this profile depend on class and snapshot alone."""
     if any(plugin.name in framework.third_party for plugin in framework.pre_filter_plugins):
         return False
     if any(plugin.name in framework.third_party for plugin in framework.post_filter_plugins):
@@ -195,6 +196,6 @@ def _usable(framework: Framework) -> bool:
 
 
 def _has_candidates(decision: Decision) -> bool:
-    """Whether removing pods might help on some node, as Filter and PreFilter say."""
+    """Return whether Filter and PreFilter say that removing pods may help on some node."""
     judged = () if decision.judged is None else decision.judged.statuses
     return any(status.code is Code.UNSCHEDULABLE for status in (*judged, decision.absent))

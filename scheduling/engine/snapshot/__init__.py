@@ -34,11 +34,10 @@ Beside the floors::
     reliance        placed pods, not bound yet, that a decision leans on
     copying         a copy of a snapshot, for what-if
 
-A floor
-that keeps an array by row or by resource extends ``_grow_rows`` or ``_grow_resources``; one that
-remembers things by node name extends ``_node_came`` and ``_node_leaves``.
+A floor that keeps an array by row or by resource extends ``_grow_rows`` or ``_grow_resources``; one
+that remembers things by node name extends ``_node_came`` and ``_node_leaves``.
 
-Caches see by numbers what changed. The log holds the rows whose pods or capacity changed.
+Version numbers tell caches what changed. The log has the rows whose pods or capacity changed.
 ``node_version`` counts changes of taints, of labels that a rule looked at (``label_column``) and of
 the set of nodes; ``changed_since`` returns their rows. ``peer_version`` counts events that make all
 counters obsolete. ``peer_stamp`` changes for a class when a new term of other pods, a service or a
