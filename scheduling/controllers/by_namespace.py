@@ -6,10 +6,10 @@ is set aside, and the others go on; it is looked at again after a while, since t
 had nothing to do with it. The cursor, and when to look again where nothing but the time passes, are
 kept in the follower's row.
 
-Some of them depend on objects without a namespace, too: on which nodes there are. A node changes
-far more often than what matters of it, so that a digest of what matters is kept in a row of its own
-(`Around`). It is written when the namespaces have been brought up to date with it. A memory of the
-process would not do: another worker's pass may have been the last one, and a pass may fail.
+Some followers depend on objects without a namespace, too, such as which nodes exist. A node changes
+far more often than the parts of it that matter, so a digest of these parts is kept in a row of its
+own (`Around`). It is written when the namespaces have been brought up to date with it. A memory of
+the process would not do: another worker's pass may have been the last one, and a pass may fail.
 """
 
 import hashlib
@@ -70,10 +70,10 @@ def follow(
 ) -> int:
     """Look at the namespaces that need it; return how many.
 
-    ``kinds``: of what changes are followed. ``present``: the namespaces that may need work, by the
-    cursor, which is ``None`` in the first pass, and the revision up to which is looked. ``sync``
-    brings one up to date, and returns when to look again though nothing changed. ``around``: what
-    they depend on besides.
+    ``kinds``: the kinds whose changes are followed. ``present`` returns the namespaces that may
+    need work, given the cursor (``None`` in the first pass) and the revision up to which the pass
+    looks. ``sync`` brings a namespace up to date, and returns when to look again though nothing
+    changed. ``around``: objects without a namespace that matter, too.
     """
     cursor = controller_state.cursor(name)
     due_times: dict[str, Any] = stored_state(name)

@@ -1,4 +1,4 @@
-"""Writes into ClusterRoles that aggregate others the rules that these have.
+"""Writes the rules of aggregated ClusterRoles into the roles that aggregate them.
 
 What such a role allows is worked out when a request is judged (``clusterstate.access.policy``), so
 nothing waits for this controller. People and programs read a role's ``rules``, and find there what

@@ -83,7 +83,7 @@ class _Graph:
         self.users: dict[Key, int] = {}
         """Claims of ``ending`` that are used: the id of a pod that uses each."""
         self.claims: dict[str, dict[str, int]] = {}
-        """By namespace what ``claim_users`` said in this pass."""
+        """The results of ``claim_users`` in this pass, by namespace."""
 
     def add(self, item: _Item, refs: Iterable[Reference]) -> set[Owner]:
         """Remember an item's owners in addition to those known; return them."""
@@ -281,7 +281,7 @@ def _read(which: ObjectRef, text: bytes) -> tuple[Manifest, list[Reference] | No
 
 
 def _collect(graph: _Graph, owner: Owner, states: dict[Owner, State], now: datetime) -> int:
-    """Judge what an owner leaves behind that is gone, or waits for that; return how many acted."""
+    """Judge the dependents of an owner that is gone or waits for them; return how many changed."""
     done = looked = 0
     for kind, manifest, refs in _dependents(graph, owner, now, live=True):
         looked += 1

@@ -62,8 +62,8 @@ class PlaceTaken(TooManyRequests):
 def hold(step: Manifest, plan_id: int, *, now: datetime) -> None:
     """Return if the places of an operation are held; else make a step's placeholder.
 
-    The pods leave one right after the other once all of their places are held: so they were
-    predicted, and so rules about other pods judge the end and not what lies between.
+    Once all of their places are held, the pods leave one right after the other. So it was
+    predicted, and so rules about other pods judge the final state, not the states in between.
 
     Args:
         step: of a plan: ``namespace``, ``name``, ``uid`` of the pod, and ``place``, its new node.
@@ -71,7 +71,7 @@ def hold(step: Manifest, plan_id: int, *, now: datetime) -> None:
         now: the time.
 
     Raises:
-        PlaceNotHeld: the scheduler has not decided yet about all of the operation's.
+        PlaceNotHeld: the scheduler has not decided about all places of the operation yet.
         PlacesFull: there are ``MOST`` already.
         PlaceTaken: it, or the node, found no room for the pod there; the placeholder is deleted.
         NotFound: the pod is gone.
@@ -140,7 +140,7 @@ def _placeholder(pod: Manifest, name: str, node: str) -> Manifest:
 
 
 def _never_preempting(placeholder: Manifest) -> Manifest:
-    """Past admission, which gives a pod the policy of its PriorityClass."""
+    """Return the placeholder with ``Never``; admission set the policy of its PriorityClass."""
     return {**placeholder, "spec": {**placeholder["spec"], "preemptionPolicy": "Never"}}
 
 

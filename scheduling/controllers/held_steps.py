@@ -24,7 +24,7 @@ from scheduling.controllers.held_places import OperationPaced, PlaceNotHeld, Pla
 RATE_PAUSE: Final = timedelta(seconds=0.5)
 OTHER_PAUSE: Final = timedelta(seconds=5)
 ASKED_EVERY: Final = timedelta(seconds=20)
-"""How often brakes are asked for held pods: sooner than a brake forgets an eviction asked for."""
+"""How often evictions that brakes hold are requested again: before a brake forgets the request."""
 
 _BUDGET, _BRAKE, _RATE, _OTHER = range(4)
 Gate = tuple[int, str, str]
@@ -89,8 +89,8 @@ class HeldSteps:
     def look(self, now: datetime, *, revisions: Revisions) -> None:
         """Open the gates that may let a pod go by now. Queries up to three times.
 
-        Brakes that hold are asked for their pods again: otherwise they would end by themselves
-        after a minute, before an operator could approve them.
+        Requests the evictions that brakes hold once more: otherwise the brakes would end by
+        themselves after a minute, before an operator could approve them.
         """
         budgets = [gate for gate in self._shut if gate[0] == _BUDGET]
         if budgets:

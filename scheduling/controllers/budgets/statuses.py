@@ -167,7 +167,7 @@ def _min_counts(pods: Sequence[Pod]) -> dict[str, int]:
 
 
 def _scales(namespace: str) -> Callable[[OwnerReference], int | None]:
-    """Return what answers how many pods a controller wants; a ReplicaSet's Deployment counts."""
+    """Return a function: how many pods a controller wants, for a ReplicaSet its Deployment."""
 
     def scale_of(owner: OwnerReference) -> int | None:
         if owner.kind not in _SCALED:

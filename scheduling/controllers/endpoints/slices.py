@@ -72,7 +72,7 @@ def by_service(present: Iterable[Manifest]) -> dict[str, list[Manifest]]:
 
 
 def is_mine(one: Manifest, keeper: str = CONTROLLER) -> bool:
-    """Return whether a slice is one that this controller keeps, or another one."""
+    """Return whether a slice is one that this controller keeps."""
     return (one["metadata"].get("labels") or {}).get(MANAGED_BY) == keeper
 
 
