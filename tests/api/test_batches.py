@@ -94,7 +94,10 @@ def bare(value):
         return [bare(one) for one in value]
     if not isinstance(value, dict):
         return value.partition("UID in object meta")[0] if isinstance(value, str) else value
-    own = ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "time", "cells")
+    own = (
+        "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime",
+        "time", "cells",
+    )  # fmt: skip
     return {key: key in own or bare(one) for key, one in value.items()}
 
 
