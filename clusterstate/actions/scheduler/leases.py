@@ -43,9 +43,10 @@ def renew(shard: int, factor: int) -> None:
 
 
 def end(shard: int) -> None:
-    """End a scheduler's lease; whoever has its number without a lease is not silent. Queries once.
+    """End a scheduler's lease, so that the next one with its number counts as awake. Queries once.
 
-    Without that the next one would be, that works alone or is of the version before.
+    A scheduler that works alone, or is of an earlier version, renews no lease: it would count as
+    silent once the lease of the one before has run out.
     """
     sql.run(_END, (shard,))
 
