@@ -296,7 +296,7 @@ class VictimSearch(Protocol):
     def find_victims(
         self, state: CycleState, info: PodInfo, rows: Rows, *, begin: int, enough: int
     ) -> Victims | None:
-        """Return which pods would have to leave a node for a pod.
+        """Return the pods that would have to leave a node for a pod, as candidates.
 
         The answer is that of ``plugins.default_preemption.DefaultPreemption.dry_run``. Nodes are
         tried until ``enough`` candidates are found, at least 1, and one that violates no budget.
@@ -334,7 +334,7 @@ class Extender(Plugin, Protocol):
         snapshot: NodeTable,
         candidates: Sequence[Candidate],
     ) -> Sequence[Candidate]:
-        """Return which candidates are left, with their victims."""
+        """Return the candidates that the service leaves, with their victims."""
         ...
 
 

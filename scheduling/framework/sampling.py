@@ -31,7 +31,7 @@ def feasible_nodes_to_find(nodes: int, percentage: int, *, floor: int = SEED_FLO
 
 
 def next_start(start: int, examined: int, nodes: int) -> int:
-    """Return where the next pod's search begins: where this one's ended (R177).
+    """Return the node index at which the next pod's search begins: where this one ended (R177).
 
     Args:
         start: index at which this search began.

@@ -108,7 +108,7 @@ def search(problem: GangProblem, seconds: float) -> GangAnswer:
     def there(
         cls: int, domains: list[int]
     ) -> dict[int, tuple[cp_model.IntVar, list[cp_model.IntVar]]]:
-        """Return of each domain whether a pod of the class is in it, and its counts there."""
+        """Return, by domain, whether a pod of the class is in it, and the class's counts there."""
         found: dict[int, list[cp_model.IntVar]] = {}
         for node, one in x[cls].items():
             if domains[node] >= 0:

@@ -321,7 +321,7 @@ class HTTPExtender:
         }
 
     def _ask(self, verb: str, body: bytes, read: Callable[[Any], T]) -> T:
-        """Return what ``read`` makes of the answer to one call.
+        """Return the result of ``read`` for the answer to one call.
 
         Raises:
             ExtenderFailed: no call could be made, or the answer cannot be used.
@@ -349,7 +349,7 @@ class HTTPExtender:
 
 
 def _context(args: ExtenderArgs) -> ssl.SSLContext | None:
-    """Return how to check the service's certificate.
+    """Return the settings for checking the service's certificate, ``None`` for plain HTTP.
 
     Raises:
         OSError: a file of ``tlsConfig`` cannot be read.

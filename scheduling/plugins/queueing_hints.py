@@ -389,7 +389,7 @@ def _hard_constraints(pod: Pod) -> list[TopologySpreadConstraint]:
 
 
 def _counted_by(constraint: TopologySpreadConstraint, pod: Pod) -> Selector:
-    """Return which pods a constraint counts, ``matchLabelKeys`` included."""
+    """Return the selector of the pods that a constraint counts, ``matchLabelKeys`` included."""
     selector = selector_from_label_selector(constraint.label_selector)
     labels = pod.metadata.labels
     keys = sorted({key for key in constraint.match_label_keys if key in labels})

@@ -108,7 +108,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def state_directory(environment: Mapping[str, str]) -> Path:
-    """Return where ``stowage up`` keeps its state: the rule of ``clusterstate.local.places``."""
+    """Return the state directory of ``stowage up`` (rule: ``clusterstate.local.places``)."""
     if named := environment.get("STOWAGE_STATE"):
         return Path(named).expanduser()
     found = _product.module("clusterstate.local.places").default_state(_product.ROOT)

@@ -366,7 +366,7 @@ class Compiler:
         return None, False
 
     def _held_by(self, info: PodInfo, pod: Pod) -> Mask:
-        """Return which rows can hold a class as it is without a node's name, bool (rows,).
+        """Return a mask (rows,): the rows that can take a class if it names no node.
 
         Empty where PreFilter rejects it.
         """

@@ -116,7 +116,7 @@ class Statements:
         return name in self._affinities
 
     def affinities_scoring(self, info: PodInfo) -> set[str]:
-        """Return which plugins with ``AffinityTerms`` do not skip their score now.
+        """Return the names of plugins with ``AffinityTerms`` that do not skip their score now.
 
         Raises:
             PluginFailed: a plugin failed.

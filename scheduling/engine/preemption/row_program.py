@@ -266,7 +266,7 @@ class RowPrograms:
         return found
 
     def judge(self, state: CycleState, info: PodInfo, rows: Rows) -> Filtered | None:
-        """Return what Filter says of rows, with the pods nominated to them counted there as well.
+        """Return the outcome of Filter for rows, with the pods nominated to them counted there.
 
         ``None`` where a filter cannot be stated in numbers.
 
@@ -428,7 +428,7 @@ _NO_RANK = np.zeros(0, np.int32)
 
 
 def _kind(plugin: Filter) -> int | None:
-    """Return which kind of step a filter is by what it states, ``None`` if it states nothing."""
+    """Return the kind of step for a filter's statement, ``None`` if it states nothing."""
     if looks_at_nodes(plugin):
         return row_arguments.STATIC
     if isinstance(plugin, RequestFilter):

@@ -327,7 +327,7 @@ class PodColumns(NominatedPods):
         return self._node_of_slot[slot] if row < 0 else self.names[row]
 
     def pod(self, key: Hashable) -> PodRecord | None:
-        """Return what is known of a pod; ``row`` is -1 where its node is not known."""
+        """Return the record of a pod, ``None`` if unknown; ``row`` is -1 if its node is unknown."""
         slot = self._slot_of.get(key)
         return None if slot is None else self._record(slot)
 

@@ -89,7 +89,7 @@ def load(
 
 @cache
 def default_configuration() -> KubeSchedulerConfiguration:
-    """Return what an empty document means: one profile, ``default-scheduler``; never changed."""
+    """Return the configuration of an empty document: one profile, ``default-scheduler``; cached."""
     return load({"apiVersion": API_VERSION, "kind": KIND})
 
 
