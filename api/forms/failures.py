@@ -66,3 +66,14 @@ def unknown_path(request: HttpRequest, exception: Exception | None = None) -> Ht
 def server_error(request: HttpRequest) -> HttpResponse:
     """Answer 500; Django has logged the cause."""
     return answer_to(request, StatusError(errors.INTERNAL))
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Have an error that has become an answer hold nothing but its words.
+
+    The frames that it came through hold the view, and those of a batch the error itself, so that
+    none of them would be freed before the garbage collector looks for them.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSetMixin
 
-from api.forms import errors, negotiation, options, parsers, renderers, replies, wire
+from api.forms import errors, failures, negotiation, options, parsers, renderers, replies, wire
 from api.requests import Request
 from api.server import batches, room
 from clusterstate.access.rules import Attributes
@@ -27,17 +27,6 @@ from scheduling.answers import advisor
 logger = structlog.get_logger(__name__)
 
 Handler = Callable[..., HttpResponseBase]
-
-
-def _forget_frames(error: BaseException | None) -> None:
-    """Have an error that has become an answer hold nothing but its words.
-
-    The frames that it came through hold the view, and those of a batch the error itself, so that
-    none of them would be freed before the garbage collector looks for them.
-    """
-    while error is not None:
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__
 
 
 class ActionsMixin(ViewSetMixin):
@@ -150,7 +139,7 @@ class StatusView(APIView):
             response = make()
         except Exception as error:  # noqa: BLE001  # every failure becomes a Status
             response = self.handle_exception(error)
-            _forget_frames(error)
+            failures.forget_frames(error)
         return self.finalize_response(request, response)
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from django.http.response import HttpResponseBase
 
 from api import clock
+from api.forms import failures
 from api.requests import Request
 from clusterstate.actions import objects
 from clusterstate.actions.writing.deletion import Deletion
@@ -112,6 +113,7 @@ class _Group(Generic[Wanted, Result]):
             return
         for (place, _, finish), result in zip(requests, results, strict=True):
             if isinstance(result, Exception):
+                failures.forget_frames(result)
                 place.fail(result)
             else:
                 place.finish(finish, result)

@@ -402,7 +402,7 @@ class _Lookout:
         """Have the thread look now, without waiting for it."""
         self.start(_EVERY_SECONDS)
         with self._changed:
-            self._asked, self._asked_at = True, time.monotonic()
+            self._is_asked, self._asked_at = True, time.monotonic()
             self._changed.notify_all()
 
     def away_since(self) -> float:

@@ -5,6 +5,7 @@ import re
 import threading
 
 import pytest
+from django.db import connection
 from django.http import HttpRequest
 from django.urls import get_resolver, resolve
 
@@ -413,13 +414,14 @@ def test_a_check_that_fails_is_named_and_the_others_are_asked(db, monkeypatch):
 
 
 @pytest.fixture
-def lookout(monkeypatch):
+def lookout(db, monkeypatch):
     """A thread that looks, and what holds up its checks: of the database, and of the others."""
     database, others = threading.Event(), threading.Event()
     database.set()
 
     def needed():
         assert database.wait(20)
+        connection.ensure_connection()
         yield health.Part("database")
 
     def slow():
@@ -427,6 +429,7 @@ def lookout(monkeypatch):
         yield health.Part("redis")
 
     monkeypatch.setattr(health, "CHECKS", [needed, slow])
+    monkeypatch.setattr(health, "_WITHOUT_DATABASE", (slow,))
     monkeypatch.setattr(health, "_EVERY_SECONDS", 0.02)
     found = health._Lookout()
     yield found, database, others
@@ -444,6 +447,23 @@ def test_what_is_needed_is_known_while_another_check_is_slow(lookout):
     until(lambda: names(found.latest()) == ["web", "database"], seconds=10)
     others.set()
     until(lambda: names(found.latest()) == ["web", "database", "redis"], seconds=10)
+
+
+def test_a_session_that_fails_has_the_database_looked_at_at_once(lookout, monkeypatch):
+    found, _, others = lookout
+    others.set()
+    until(lambda: names(found.latest()) == ["web", "database", "redis"], seconds=10)
+    found.end()
+    monkeypatch.setattr(health, "_EVERY_SECONDS", 60.0)
+    again = health._Lookout()
+    try:
+        again.start(60.0)
+        until(lambda: names(again.latest()) == ["web", "database", "redis"], seconds=10)
+        began = again._began_at
+        again.look()
+        until(lambda: again._began_at > began, seconds=10)
+    finally:
+        again.end()
 
 
 def test_a_database_that_does_not_answer_is_told_of_and_one_that_nobody_asked_is_not(
