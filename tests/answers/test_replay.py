@@ -52,8 +52,8 @@ def test_a_pod_that_was_placed_before_and_deleted_at_once_counts(db: None) -> No
     make_node("b")
     worker = Worker()
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
-    pods = [pod_manifest(name, containers=[container]) for name in ("first", "second")]
-    create_pods(pods, now=NOW)
+    for name, seconds in (("first", -1), ("second", 0)):
+        create_pods([pod_manifest(name, containers=[container])], now=after(seconds))
     worker.decide()
     objects.delete("Pod", "default", "first", {"gracePeriodSeconds": 0}, now=NOW)
     worker.binder.recorder.record()
@@ -68,7 +68,8 @@ def test_a_decision_that_was_taken_back_counts_until_then(db: None) -> None:
     make_node("a")
     make_node("b")
     worker = Worker()
-    create_pods([pod_manifest("first"), pod_manifest("second")], now=NOW)
+    create_pods([pod_manifest("first")], now=after(-1))
+    create_pods([pod_manifest("second")], now=NOW)
     worker.decide()
     first = find_pod_id("default", "first")
     assert first is not None

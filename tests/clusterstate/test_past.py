@@ -205,7 +205,7 @@ def test_what_happened_between_two_histories_is_told_to_be_unknown(story: Story)
     for at, was in (*moments[:-3], *moments[-2:]):
         found = reading.revision_at(at, now=story.now + timedelta(hours=1))
         assert state_at(found) == was
-    with pytest.raises(Expired, match="another history"):
+    with pytest.raises(Expired, match="restored or failed over"):
         reading.revision_at(moments[-3][0], now=story.now + timedelta(hours=1))
 
 

@@ -559,7 +559,7 @@ def comes_true(
     for attempt in range(100):  # a place is held once the scheduler has decided
         while operations.carry_out(plan_id, start + attempt * RATE_PAUSE):
             pass
-        if not any("place" in step for step in foretold["steps"]):
+        if not any("place" in step for step in foretold.get("steps", ())):
             break
         world.tick(start)
     world.tick(start)
