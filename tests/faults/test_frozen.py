@@ -573,6 +573,8 @@ def seconds_of(ask: Callable[[], object]) -> float:
 
 def require_pages_that_say_so(service: Service) -> None:
     """Each page and form is answered at once; a style sheet needs no database."""
+    # The console's process finds out by itself.
+    until(lambda: service.request("GET", PAGES[0])[0] == 503, seconds=4 + SLACK, what="503")
     for method, path in [*(("GET", path) for path in PAGES), ("POST", "/console/sign-in")]:
         began = time.monotonic()
         status, text = service.request(method, path, b"" if method == "POST" else None)
