@@ -400,7 +400,7 @@ def _claim(item: Manifest, now: datetime) -> Cells:
 
 
 def _with_default(kind: str) -> Callable[[Manifest], str]:
-    """Return a function that returns a class's name, with a mark on the default one."""
+    """Return a printer of the names of this kind's classes: it writes `` (default)`` behind one."""
     return lambda item: name_of(item) + (" (default)" if is_default(kind, item) else "")
 
 

@@ -273,7 +273,7 @@ def _differences(record: Record, decision: Decision) -> Iterable[str]:
 def _world_of(
     record: Record, fellows: Sequence[Record] = ()
 ) -> tuple[Snapshot, dict[int, PodInfo]]:
-    """Return the snapshot that the decision was made on, and the classes by id.
+    """Return the snapshot on which a decision was made, and scheduling classes by their ids.
 
     ``fellows``: the decisions of its group, whose classes are needed, too.
     """

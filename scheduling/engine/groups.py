@@ -297,7 +297,10 @@ def schedule_group(
 
 
 class _PlacementOutcome(msgspec.Struct):
-    """The outcome of a group at one placement; ``is_kept``: its pods are still assumed there."""
+    """The result of trying a group at one placement.
+
+    ``is_kept``: the snapshot still counts the group's pods on the nodes of this placement.
+    """
 
     placement: Placement
     decisions: list[Decision]

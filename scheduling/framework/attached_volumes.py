@@ -7,7 +7,7 @@ Rule: plugins/nodevolumelimits/csi.go, v1.36.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,12 @@ from clusterstate.objects.rules.csi_migration import (
     is_migratable,
 )
 from clusterstate.objects.rules.volume_matching import not_for_pod
-from clusterstate.objects.values.storage import CSINode, PersistentVolumeClaim
+from clusterstate.objects.values.storage import (
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from scheduling.framework.arrays import Float64, Int32, Int64, Mask
 from scheduling.framework.types import PodInfo
 from scheduling.framework.volume_binder import claim_name, meta_of
@@ -90,23 +95,35 @@ def _served_by(
     table: VolumeTable, claim: PersistentVolumeClaim, node: CSINode | None
 ) -> tuple[str, str]:
     """Return the CSI driver of a claim's volume on a node, and its handle; both empty without."""
-    volume = table.volume(claim.spec.volume_name) if claim.spec.volume_name else None
+    volume, storage_class = _provided_by(table, claim)
     if volume is not None:
         source = csi_source(volume, node)
         return ("", "") if source is None else (source.driver, source.volume_handle)
-    of = table.storage_class(claim.class_name) if claim.class_name else None
-    if of is None:
+    if storage_class is None:
         return "", ""
-    return driver_of(of.provisioner, node), f"{_UNBOUND}{claim.full_name}"
+    return driver_of(storage_class.provisioner, node), f"{_UNBOUND}{claim.full_name}"
+
+
+def _provided_by(
+    table: VolumeTable, claim: PersistentVolumeClaim
+) -> tuple[PersistentVolume | None, StorageClass | None]:
+    """Return the volume of a claim, and the class that makes it where there is none yet."""
+    volume = table.volume(claim.spec.volume_name) if claim.spec.volume_name else None
+    if volume is not None or not claim.class_name:
+        return volume, None
+    return None, table.storage_class(claim.class_name)
+
+
+def _remembered(table: VolumeTable, pod: PodInfo) -> tuple[int, Handles | None] | None:
+    """Return the table's version and the result of ``brought_by`` at it, ``None`` if it is old."""
+    found: Any = pod.memo.get(_BROUGHT)
+    return None if found is None or found[0] != table.version else found
 
 
 def known_of(table: VolumeTable, pod: PodInfo) -> Handles | None:
     """Return the last result of ``brought_by`` for a class, ``None`` if it is out of date."""
-    known = pod.memo.get(_BROUGHT)
-    if not isinstance(known, tuple) or known[0] != table.version:
-        return None
-    found: Handles | None = known[1]
-    return found
+    found = _remembered(table, pod)
+    return None if found is None else found[1]
 
 
 def brought_by(table: VolumeTable, pod: PodInfo) -> Handles | None:
@@ -116,13 +133,12 @@ def brought_by(table: VolumeTable, pod: PodInfo) -> Handles | None:
         LimitError: an ephemeral volume's claim is another pod's.
         MissingClaim: a claim does not exist.
     """
-    known = pod.memo.get(_BROUGHT)
-    if not isinstance(known, tuple) or known[0] != table.version:
+    found = _remembered(table, pod)
+    if found is None:
         alike = not _has_in_tree(table, pod)
         brought = attached_by(table, pod, None, is_new=True) if alike else None
-        known = pod.memo[_BROUGHT] = table.version, brought
-    found: Handles | None = known[1]
-    return found
+        found = pod.memo[_BROUGHT] = table.version, brought
+    return found[1]
 
 
 def _has_in_tree(table: VolumeTable, pod: PodInfo) -> bool:
@@ -133,13 +149,10 @@ def _has_in_tree(table: VolumeTable, pod: PodInfo) -> bool:
         claim = table.claim(pod.namespace, name)
         if claim is None:
             continue
-        volume = table.volume(claim.spec.volume_name) if claim.spec.volume_name else None
-        if volume is not None:
-            if is_migratable(volume):
-                return True
-            continue
-        of = table.storage_class(claim.class_name) if claim.class_name else None
-        if of is not None and is_in_tree(of.provisioner):
+        volume, storage_class = _provided_by(table, claim)
+        if volume is not None and is_migratable(volume):
+            return True
+        if storage_class is not None and is_in_tree(storage_class.provisioner):
             return True
     return False
 

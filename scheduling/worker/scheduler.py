@@ -593,8 +593,9 @@ class Scheduler:
         division, snapshot = self.division, self.mirror.snapshot
         if division is None or not batch:
             return ()
-        # After the decisions, because a bind is refused that does not know all rules. A pod that
-        # became common meanwhile is bound if the snapshot has all binds of common pods.
+        # Rules are read after the decisions, since the database refuses the binds of a scheduler
+        # that has not read all of them. A pod that became common meanwhile is bound only if the
+        # snapshot has all binds of common pods.
         division.learn(self.mirror.compatibility)
         self.binder.beside = OtherSchedulers(division.reach)
         classes = {pod.class_id: self.mirror.info(pod.class_id) for pod in batch}

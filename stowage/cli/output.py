@@ -35,7 +35,7 @@ def show(
     wide: Sequence[str] = (),
     nothing: str = "",
 ) -> None:
-    """Print a document, or a table of the rows made from it.
+    """Print a document in JSON or YAML, or rows that the caller made of it as a table.
 
     Args:
         form: one of ``FORMS``.

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 from typing import Any
 
 import psycopg
@@ -296,8 +295,9 @@ def test_a_preview_that_takes_long_is_told_and_shown_once_it_is_there(
         status, _, leads_to = part.result(60)
         assert status == 200
     if not leads_to:  # the advisor was away for so long that the page said so: ask again
-        asked_again = partial(visitor.read, drain, is_part=True)
-        leads_to = until(lambda: asked_again()[2], seconds=60, what="the preview")
+        leads_to = until(
+            lambda: visitor.read(drain, is_part=True)[2], seconds=60, what="the preview"
+        )
     assert leads_to.startswith("?do=")
     name = leads_to.rpartition("plan=")[2]
     again = visitor.read(f"/console/change{leads_to}")[1]

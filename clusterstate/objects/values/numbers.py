@@ -1,5 +1,10 @@
 """Numbers that clients write as texts, in addresses, headers, annotations and parts of names."""
 
+from typing import Final
+
+MOST_ANNOTATED: Final = 1_000_000_000
+"""The largest number that an annotation may have."""
+
 
 def natural(text: str | bytes, *, digits: int = 18) -> int | None:
     """Return the number that a text of 1 to ``digits`` decimal digits writes, else ``None``.
@@ -15,10 +20,10 @@ def natural(text: str | bytes, *, digits: int = 18) -> int | None:
 def annotated_number(text: str) -> float | None:
     """Return the number of seconds (``5`` or ``5s``), or the exit code, of an annotation.
 
-    ``None`` where the text is no number from 0 to 1e9.
+    ``None`` where the text is no number from 0 to ``MOST_ANNOTATED``.
     """
     try:
         found = float(text.removesuffix("s"))
     except ValueError:
         return None
-    return found if 0 <= found <= 1e9 else None
+    return found if 0 <= found <= MOST_ANNOTATED else None

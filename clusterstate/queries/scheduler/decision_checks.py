@@ -1,6 +1,6 @@
-"""Decisions that are verified by deciding again: the next one, and those with another outcome.
+"""Decisions that an advisor makes again: which one is next, and which came out differently.
 
-An advisor makes them (`scheduling.processes.decision_checks`).
+The advisor's work is in `scheduling.processes.decision_checks`.
 """
 
 from datetime import datetime, timedelta

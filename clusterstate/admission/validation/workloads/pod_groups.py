@@ -27,7 +27,7 @@ from clusterstate.admission.validation.core.field import (
 )
 from clusterstate.admission.validation.core.metadata import IMMUTABLE, validate_immutable
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.objects.values.numbers import annotated_number
+from clusterstate.objects.values.numbers import MOST_ANNOTATED, annotated_number
 from clusterstate.objects.values.pod_group import (
     LOST_WORK,
     PREFERRED_TOPOLOGY,
@@ -130,7 +130,7 @@ def _lost_work(group: Manifest) -> Errors:
     text = ((group.get("metadata") or {}).get("annotations") or {}).get(LOST_WORK)
     if text is None or annotated_number(text) is not None:
         return []
-    detail = "must be a number of seconds from 0 to 1000000000"
+    detail = f"must be a number of seconds from 0 to {MOST_ANNOTATED}"
     return [invalid(f"metadata.annotations[{LOST_WORK}]", text, detail)]
 
 
