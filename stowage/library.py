@@ -518,5 +518,5 @@ def read_trace(form: str, *files: str | Path, **options: Any) -> Any:
     traces = _product.module("scheduling.scenarios.traces")
     try:
         return traces.read(form, [Path(one) for one in files], **options)
-    except _product.module("scheduling.scenarios.openb").TraceError as error:
+    except traces.TraceError as error:
         raise Invalid(str(error)) from error

@@ -4,7 +4,7 @@ A ``script`` states a world and what happens in it when; it comes from a documen
 a public trace in its own format, or from the history of the live service. It is played in virtual
 time on the queue and the core of the live scheduler, and the outcome is told and compared::
 
-    document, traces (openb)           a Scenario, a public trace in one of seven formats -> Script
+    document, traces (trace_files)     a Scenario, a public trace in one of seven formats -> Script
     script                             the world, and steps by time
     simulation.cluster                 queue, snapshot and cycles of the scheduler, with given time
     measuring                          shares in use, and fragmentation

@@ -15,8 +15,8 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.quantity import QuantityError, value
 from scheduling.framework.configuration import KubeSchedulerConfiguration
 from scheduling.plugins.catalogue import load_configuration
-from scheduling.scenarios.openb import MODEL
 from scheduling.scenarios.script import Script
+from scheduling.scenarios.traces import MODEL
 
 _API: Final = "kubescheduler.config.k8s.io/v1"
 _MOST_TASKS: Final = 50

@@ -1,6 +1,6 @@
 """A script: the world at the beginning, and what happens in it when.
 
-Scenarios of people (``document``), public traces (``openb``) and the history of the live service
+Scenarios of people (``document``), public traces (``traces``) and the history of the live service
 (``scheduling.answers.recorded``) all become one, so that the same may be played under several
 configurations.
 """

@@ -2,7 +2,7 @@
 
 ``read(FORMAT, FILES)``. Of each format the files that are named here, gzipped or not:
 
-``openb``         Alibaba GPU 2023: nodes, pods (``openb``)
+``openb``         Alibaba GPU 2023: nodes, pods
 ``gpu-2020``      Alibaba GPU 2020 (MLaaS): pai_machine_spec, pai_task_table
 ``cluster-2018``  Alibaba cluster trace 2018: machine_meta, batch_task, perhaps container_meta
 ``borg-2019``     Google Borg 2019, exported as JSON lines: machine_events, instance_events
@@ -12,12 +12,12 @@
 
 A pod comes when it was submitted; it leaves when it has run as long as in the trace, counted from
 where it is bound, times ``stretch``. Where a source gives shares of its largest machine in place of
-amounts, that machine has ``cores`` and ``gib`` (options). docs/traces.md says what becomes of each
-column.
+amounts, that machine has ``cores`` and ``gib`` (options). GPUs that pods share are counted in
+thousandths (``RESOURCE``), else whole (``WHOLE_RESOURCE``); a node's label ``MODEL`` names their
+model. docs/traces.md says what becomes of each column.
 """
 
 import contextlib
-import csv
 import inspect
 import math
 import sqlite3
@@ -33,13 +33,17 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import HOSTNAME
 from clusterstate.objects.values.numbers import natural
 from clusterstate.objects.values.quantity import QuantityError, milli_value, value
-from scheduling.scenarios import openb
-from scheduling.scenarios.openb import MODEL, RESOURCE, WHOLE_RESOURCE, TraceError
+from scheduling.scenarios import trace_files
 from scheduling.scenarios.script import Arrival, Gone, Script, Step
+from scheduling.scenarios.trace_files import Row, TraceError
 
+RESOURCE: Final = "stowage.dev/gpu-milli"
+WHOLE_RESOURCE: Final = "nvidia.com/gpu"
+MODEL: Final = "gpu-model"
 _ZONE: Final = "topology.kubernetes.io/zone"
 _PODS_PER_NODE: Final = "256"
 _MOST_PODS: Final = 1_000_000
+_MOST: Final = 2**50
 _LAST: Final = 2**62
 """Microseconds; Google writes what lies after its trace as 2^63 - 1."""
 _DAY: Final = 86_400.0
@@ -89,11 +93,6 @@ def read(
     Raises:
         TraceError: a file cannot be read or is of another format, or an option is not known.
     """
-    if form == "openb":
-        if len(files) != 2 or options:
-            raise TraceError("openb: needs two files, NODES PODS, and has no options of its own")
-        nodes, pods = files
-        return openb.read(nodes, pods, stretch=stretch, share_of_nodes=share_of_nodes, seed=seed)
     if form not in _READERS:
         raise TraceError(f"{form}: unknown trace format; the formats are {', '.join(FORMATS)}")
     reader, fewest, most = _READERS[form]
@@ -200,51 +199,11 @@ def _plain(name: str) -> str:
     return plain.strip("-")[:200] or "unnamed"
 
 
-def _milli(cores: float) -> str:
-    return f"{max(0, round(cores * 1000))}m"
-
-
-def _mebi(gibi: float) -> str:
-    return f"{max(0, round(gibi * 1024))}Mi"
-
-
-def _table(path: Path, columns: Sequence[str], needed: int) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield line and row of a CSV file without a head line, or with the one that is published.
-
-    Raises:
-        TraceError: a line has fewer than ``needed`` columns.
-    """
-    try:
-        for line, row in enumerate(csv.reader(openb.text_of(path).splitlines()), 1):
-            if not row or (line == 1 and row[0] == columns[0]):
-                continue
-            if len(row) < needed:
-                raise TraceError(
-                    f"{path}: line {line}: {len(row)} columns, where {', '.join(columns)} belong"
-                )
-            yield line, dict(zip(columns, [*row, *[""] * len(columns)], strict=False))
-    except csv.Error as error:
-        raise TraceError(f"{path}: {error}") from error
-
-
-def _number(row: Mapping[str, Any], column: str, path: Path, line: int) -> float | None:
-    """Return a number, ``None`` where there is none (empty, NaN).
-
-    Raises:
-        TraceError: it is something else, or out of range.
-    """
-    text = row.get(column)
-    if text is None or text == "":
-        return None
-    try:
-        found = float(text)
-    except (TypeError, ValueError) as error:
-        raise TraceError(f"{path}: line {line}: {column} is no number: {text!r}") from error
-    if math.isnan(found):
-        return None
-    if not abs(found) < 2**64:
-        raise TraceError(f"{path}: line {line}: {column} is out of range: {text}")
-    return found
+def _amounts(cores: float | None, gib: float | None) -> dict[str, str]:
+    return {
+        "cpu": f"{max(0, round((cores or 0) * 1000))}m",
+        "memory": f"{max(0, round((gib or 0) * 1024))}Mi",
+    }
 
 
 def _between(start: float | None, end: float | None) -> float | None:
@@ -252,6 +211,58 @@ def _between(start: float | None, end: float | None) -> float | None:
 
 
 # --- Alibaba ------------------------------------------------------------------------------------
+
+_OPENB_NODES: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+_OPENB_PODS: Final = (
+    "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "creation_time",
+    "deletion_time", "scheduled_time",
+)  # fmt: skip
+
+
+def _openb(files: Sequence[Path], shares: str = "true") -> _Trace:
+    """Read cluster-trace-gpu-v2023: Weng et al., "Beware of Fragmentation" (USENIX ATC 2023).
+
+    ``shares``: whether pods share GPUs; else (``"false"``) each gets whole ones.
+    """
+    node_file, pod_file = files
+    shared = shares != "false"
+    gpu = RESOURCE if shared else WHOLE_RESOURCE
+
+    def whole(row: Row, column: str) -> int:
+        return row.count(column, none=0, most=_MOST)
+
+    def amounts(row: Row) -> dict[str, str]:
+        return _amounts(whole(row, "cpu_milli") / 1000, whole(row, "memory_mib") / 1024)
+
+    nodes = []
+    for row in trace_files.named_columns(node_file, _OPENB_NODES):
+        offers = amounts(row)
+        if gpus := whole(row, "gpu"):
+            offers[gpu] = str(gpus * 1000 if shared else gpus)
+        nodes.append(_node(row["sn"], offers, {MODEL: row["model"]} if gpus else {}))
+    pods = []
+    for row in trace_files.named_columns(pod_file, _OPENB_PODS):
+        requests = amounts(row)
+        if gpus := whole(row, "num_gpu"):
+            requests[gpu] = str(gpus * whole(row, "gpu_milli") if shared else gpus)
+        pod = _pod(row["name"], {}, labels={"qos": row["qos"].lower()})
+        # Amounts that are 0 are stated, as in the trace.
+        pod["spec"]["containers"][0]["resources"] = {"requests": requests, "limits": requests}
+        if models := sorted({model for model in row["gpu_spec"].split("|") if model}):
+            term = {"matchExpressions": [{"key": MODEL, "operator": "In", "values": models}]}
+            required = {"nodeSelectorTerms": [term]}
+            pod["spec"]["affinity"] = {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+            }
+        came = whole(row, "creation_time")
+        bound = whole(row, "scheduled_time") if row["scheduled_time"] else None
+        waited = None if bound is None else float(max(bound - came, 0))
+        runs = None
+        if row["deletion_time"]:
+            runs = whole(row, "deletion_time") - (came if bound is None else bound)
+        pods.append(_TracePod(float(came), row.line, pod, runs, waited))
+    return _Trace(nodes, pods, (gpu, "cpu", "memory"))
+
 
 _MACHINE_SPEC: Final = ("machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu")
 _PAI_TASK: Final = (
@@ -262,48 +273,31 @@ _PAI_TASK: Final = (
 
 def _gpu_2020(files: Sequence[Path]) -> _Trace:
     """Read cluster-trace-gpu-v2020: an instance of a task is a pod; plan_cpu 600 is 6 cores."""
-    machines, tasks = files
+    machine_file, task_file = files
     nodes = []
-    for line, row in _table(machines, _MACHINE_SPEC, 5):
-        gpus = int(_number(row, "cap_gpu", machines, line) or 0)
-        offers = {
-            "cpu": _milli(_number(row, "cap_cpu", machines, line) or 0),
-            "memory": _mebi(_number(row, "cap_mem", machines, line) or 0),
-        }
-        if gpus:
+    for row in trace_files.table(machine_file, _MACHINE_SPEC, 5):
+        offers = _amounts(row.number("cap_cpu"), row.number("cap_mem"))
+        if gpus := int(row.number("cap_gpu") or 0):
             offers[RESOURCE] = str(gpus * 1000)
-        nodes.append(
-            _node(_plain(row["machine"]), offers, {MODEL: row["gpu_type"]} if gpus else {})
-        )
+        labels = {MODEL: row["gpu_type"]} if gpus else {}
+        nodes.append(_node(_plain(row["machine"]), offers, labels))
     pods: list[_TracePod] = []
-    for line, row in _table(tasks, _PAI_TASK, 9):
-        came = _number(row, "start_time", tasks, line)
+    for row in trace_files.table(task_file, _PAI_TASK, 9):
+        came = row.number("start_time")
         if came is None:  # it was never started: nothing says when it came
             continue
-        gpu = (_number(row, "plan_gpu", tasks, line) or 0) * 10
-        requests = {
-            "cpu": _milli((_number(row, "plan_cpu", tasks, line) or 0) / 100),
-            "memory": _mebi(_number(row, "plan_mem", tasks, line) or 0),
-        }
+        requests = _amounts((row.number("plan_cpu") or 0) / 100, row.number("plan_mem"))
         selector = {}
-        if gpu:
+        if gpu := (row.number("plan_gpu") or 0) * 10:
             requests[RESOURCE] = str(round(gpu))
             if row["gpu_type"] and row["gpu_type"] != "MISC":
                 selector = {MODEL: row["gpu_type"]}
-        runs = _between(came, _number(row, "end_time", tasks, line))
-        name = _plain(f"{row['job_name'][:40]}-{row['task_name'][:20]}-{line}")
-        for at in range(_count(row, "inst_num", tasks, line)):
+        runs = _between(came, row.number("end_time"))
+        name = _plain(f"{row['job_name'][:40]}-{row['task_name'][:20]}-{row.line}")
+        for at in range(row.count("inst_num", none=1, most=_MOST_PODS)):
             pod = _pod(f"{name}-{at}", requests, selector=selector)
-            pods.append(_TracePod(came, line, pod, runs))
+            pods.append(_TracePod(came, row.line, pod, runs))
     return _Trace(nodes, pods, (RESOURCE, "cpu", "memory"))
-
-
-def _count(row: Mapping[str, str], column: str, path: Path, line: int) -> int:
-    found = _number(row, column, path, line)
-    count = 1 if found is None else int(found)
-    if not 0 <= count <= _MOST_PODS:
-        raise TraceError(f"{path}: line {line}: {column} is out of range: {row[column]}")
-    return count
 
 
 _MACHINE_META: Final = (
@@ -322,40 +316,38 @@ _CONTAINER_META: Final = (
 
 def _cluster_2018(files: Sequence[Path], gib: float = 100.0) -> _Trace:
     """Read cluster-trace-v2018; memory is in hundredths of the largest machine's ``gib``."""
-    machines, tasks = files[:2]
-    nodes: dict[str, Manifest] = {}
+    machine_file, task_file, *container_files = files
     unit = float(gib) / 100
-    for line, row in _table(machines, _MACHINE_META, 6):
-        offers = {
-            "cpu": _milli(_number(row, "cpu_num", machines, line) or 0),
-            "memory": _mebi((_number(row, "mem_size", machines, line) or 0) * unit),
-        }
+    nodes: dict[str, Manifest] = {}
+    for row in trace_files.table(machine_file, _MACHINE_META, 6):
+        offers = _amounts(row.number("cpu_num"), (row.number("mem_size") or 0) * unit)
         name = _plain(row["machine_id"])
         nodes.setdefault(name, _node(name, offers, {_ZONE: row["failure_domain_1"]}))
     pods: list[_TracePod] = []
-    for path in files[1:]:
-        is_batch = path is tasks
-        columns, needed = (_BATCH_TASK, 8) if is_batch else (_CONTAINER_META, 7)
-        containers: set[str] = set()
-        for line, row in _table(path, columns, needed):
-            came = _number(row, "start_time" if is_batch else "time_stamp", path, line)
-            if came is None or (not is_batch and row["container_id"] in containers):
-                continue  # of a container the first line tells when it came
-            cpu = _number(row, "plan_cpu" if is_batch else "cpu_request", path, line) or 0
-            memory = _number(row, "plan_mem" if is_batch else "mem_size", path, line) or 0
-            requests = {"cpu": _milli(cpu / 100), "memory": _mebi(memory * unit)}
-            if is_batch:
-                runs = _between(came, _number(row, "end_time", path, line))
-                name = _plain(f"{row['job_name'][:40]}-{row['task_name'][:40]}-{line}")
-                count = _count(row, "instance_num", path, line)
-                labels = {"kind": "batch"}
-            else:
-                containers.add(row["container_id"])
-                runs, name, count = None, _plain(row["container_id"]), 1
+
+    def add(row: Row, came: float, name: str, cpu: str, memory: str, **more: Any) -> None:
+        runs, count = more.pop("runs", None), more.pop("count", 1)
+        amounts = _amounts((row.number(cpu) or 0) / 100, (row.number(memory) or 0) * unit)
+        for at in range(count):
+            pod = _pod(f"{_plain(name)}-{at}", amounts, **more)
+            pods.append(_TracePod(came, row.line, pod, runs))
+
+    for row in trace_files.table(task_file, _BATCH_TASK, 8):
+        if (came := row.number("start_time")) is not None:
+            add(
+                row, came, f"{row['job_name'][:40]}-{row['task_name'][:40]}-{row.line}",
+                "plan_cpu", "plan_mem", labels={"kind": "batch"},
+                runs=_between(came, row.number("end_time")),
+                count=row.count("instance_num", none=1, most=_MOST_PODS),
+            )  # fmt: skip
+    containers: set[str] = set()
+    for path in container_files:
+        for row in trace_files.table(path, _CONTAINER_META, 7):
+            came, name = row.number("time_stamp"), row["container_id"]
+            if came is not None and name not in containers:  # the first line tells when it came
+                containers.add(name)
                 labels = {"kind": "service", "app-du": _plain(row["app_du"])[:63]}
-            for at in range(count):
-                pod = _pod(f"{name}-{at}", requests, labels=labels)
-                pods.append(_TracePod(came, line, pod, runs))
+                add(row, came, name, "cpu_request", "mem_size", labels=labels)
     return _Trace(list(nodes.values()), pods)
 
 
@@ -373,57 +365,56 @@ def _borg_2019(files: Sequence[Path], cores: float = 64.0, gib: float = 256.0) -
     """Read Borg 2019: shares of the largest machine; each submission of an instance is a pod."""
     machine_file, instance_file = files
 
-    def amounts(shares_: Any, path: Path, line: int) -> dict[str, str]:
-        shares = shares_ if isinstance(shares_, dict) else {}
-        return {
-            "cpu": _milli((_number(shares, "cpus", path, line) or 0) * float(cores)),
-            "memory": _mebi((_number(shares, "memory", path, line) or 0) * float(gib)),
-        }
+    def amounts(event: Row, column: str) -> dict[str, str]:
+        given = event.get(column)
+        shares = Row(given if isinstance(given, dict) else {}, event.path, event.line)
+        cpus, memory = shares.number("cpus") or 0, shares.number("memory") or 0
+        return _amounts(cpus * float(cores), memory * float(gib))
 
     nodes: list[Manifest] = []
     changes: list[tuple[float, Manifest | str]] = []
-    for line, event in _lines(machine_file):
-        at, name = _moment(event, machine_file, line), f"m-{event.get('machine_id')}"
-        what = _type(event, _MACHINE_EVENTS, machine_file, line)
+    for event in trace_files.json_lines(machine_file):
+        at, name = _moment(event), f"m-{event.get('machine_id')}"
+        what = _type(event, _MACHINE_EVENTS)
         if what == "REMOVE":
             changes.append((at, name))
         elif event.get("capacity"):
-            node = _node(name, amounts(event["capacity"], machine_file, line))
+            node = _node(name, amounts(event, "capacity"))
             if at <= 0 and what == "ADD":
                 nodes.append(node)
             else:
                 changes.append((at, node))
-    found: list[tuple[float, int, Mapping[str, Any], str]] = []
-    for line, event in _lines(instance_file):
-        if int(_number(event, "alloc_collection_id", instance_file, line) or 0):
-            continue  # it runs in the room of an alloc instance, which is in the trace itself
-        what = _type(event, _INSTANCE_EVENTS, instance_file, line)
-        found.append((_moment(event, instance_file, line), line, event, what))
+    found = [
+        (_moment(event), event.line, event, _type(event, _INSTANCE_EVENTS))
+        for event in trace_files.json_lines(instance_file)
+        # What runs in the room of an alloc instance is left out: that is in the trace itself.
+        if not int(event.number("alloc_collection_id") or 0)
+    ]
     found.sort(key=lambda one: one[:2])
     pods: list[_TracePod] = []
-    pending: dict[tuple[str, str], tuple[float, int, Mapping[str, Any], float | None]] = {}
+    pending: dict[tuple[str, str], tuple[float, Row, float | None]] = {}
     turns: Counter[tuple[str, str]] = Counter()
 
     def close(key: tuple[str, str], ended: float | None) -> None:
-        came, line, event, bound = pending.pop(key)
+        came, event, bound = pending.pop(key)
         turns[key] += 1
-        priority = _number(event, "priority", instance_file, line)
+        priority = event.number("priority")
         pod = _pod(
             _plain(f"c{key[0]}-{key[1]}-{turns[key]}"),
-            amounts(event.get("resource_request"), instance_file, line),
+            amounts(event, "resource_request"),
             priority=None if priority is None else int(priority),
         )
         waited = None if bound is None else bound - came
-        pods.append(_TracePod(came, line, pod, _between(bound, ended), waited))
+        pods.append(_TracePod(came, event.line, pod, _between(bound, ended), waited))
 
-    for at, line, event_, what in found:
-        key = (str(event_.get("collection_id")), str(event_.get("instance_index", 0)))
+    for at, _, event, what in found:
+        key = (str(event.get("collection_id")), str(event.get("instance_index", 0)))
         if what == "SUBMIT":
             if key in pending:
                 close(key, at)
-            pending[key] = at, line, event_, None
+            pending[key] = at, event, None
         elif key in pending and what == "SCHEDULE":
-            pending[key] = (*pending[key][:3], at)
+            pending[key] = (*pending[key][:2], at)
         elif key in pending and what in _ENDS:
             close(key, at)
     for key in list(pending):
@@ -431,34 +422,21 @@ def _borg_2019(files: Sequence[Path], cores: float = 64.0, gib: float = 256.0) -
     return _Trace(nodes, pods, changes=changes)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, text in enumerate(openb.text_of(path).splitlines(), 1):
-        if not text.strip():
-            continue
-        try:
-            found = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
-            raise TraceError(f"{path}: line {line}: {error}") from error
-        if not isinstance(found, dict):
-            raise TraceError(f"{path}: line {line}: is no JSON object")
-        yield line, found
-
-
-def _moment(event: Mapping[str, Any], path: Path, line: int) -> float:
-    micros = _number(event, "time", path, line)
+def _moment(event: Row) -> float:
+    micros = event.number("time")
     if micros is None:
-        raise TraceError(f"{path}: line {line}: no time")
+        raise event.error("no time")
     return min(micros, _LAST) / 1e6
 
 
-def _type(event: Mapping[str, Any], names: Sequence[str], path: Path, line: int) -> str:
+def _type(event: Row, names: Sequence[str]) -> str:
     """Return an event's type, which is a number or a name."""
     text = str(event.get("type")).upper()
     number = natural(text)
     if number is not None and number < len(names):
         return names[number]
     if text not in names:
-        raise TraceError(f"{path}: line {line}: type is none of {', '.join(names)}: {text}")
+        raise event.error(f"type is none of {', '.join(names)}: {text}")
     return text
 
 
@@ -507,22 +485,20 @@ def _azure(
         raise TraceError(f"{path}: no VM type can be on machine {chosen}")
 
     def amounts(shares: Mapping[str, Any]) -> dict[str, str]:
-        found = {
-            "cpu": _milli(float(shares.get("core") or 0) * float(cores)),
-            "memory": _mebi(float(shares.get("memory") or 0) * float(gib)),
+        of_all = {name: float(shares.get(name) or 0) for name in ("core", "memory", *_AZURE_EXTRA)}
+        extra = {
+            f"stowage.dev/{name}": str(round(of_all[name] * _AZURE_UNIT)) for name in _AZURE_EXTRA
         }
-        for name in _AZURE_EXTRA:
-            found[f"stowage.dev/{name}"] = str(round(float(shares.get(name) or 0) * _AZURE_UNIT))
-        return found
+        return _amounts(of_all["core"] * float(cores), of_all["memory"] * float(gib)) | extra
 
     whole = amounts(dict.fromkeys(("core", "memory", *_AZURE_EXTRA), 1))
     pods = []
-    for line, row in enumerate(rows, 1):
-        kind = types.get(row["vmTypeId"])
-        start = _number(dict(row), "starttime", path, line)
+    for line, values in enumerate(rows, 1):
+        row = Row(dict(values), path, line)
+        kind, start = types.get(row["vmTypeId"]), row.number("starttime")
         if kind is None or start is None:
             continue
-        runs = _between(start, _number(dict(row), "endtime", path, line))
+        runs = _between(start, row.number("endtime"))
         pod = _pod(
             f"vm-{row['vmId']}",
             amounts(kind),
@@ -531,16 +507,14 @@ def _azure(
             priority=1 - int(row["priority"] or 0),
         )
         pods.append(_TracePod(start * _DAY, line, pod, None if runs is None else runs * _DAY))
-    all_nodes = [_node(f"machine-{number}", whole) for number in range(int(nodes))]
-    return _Trace(all_nodes, pods)
+    return _Trace([_node(f"machine-{number}", whole) for number in range(int(nodes))], pods)
 
 
 # --- Parallel machines, and tables of one's own ---------------------------------------------------
 
 _SWF: Final = (
     "job", "submit", "wait", "run", "procs", "cpu_used", "memory_used", "procs_asked",
-    "time_asked", "memory_asked", "status", "user", "group", "executable", "queue", "partition",
-    "preceding", "think",
+    "time_asked", "memory_asked",
 )  # fmt: skip
 
 
@@ -549,45 +523,48 @@ def _swf(
 ) -> _Trace:
     """Read the Standard Workload Format: a job is as many pods as nodes that its processors fill.
 
-    ``nodes`` and ``cores`` of each: by default MaxNodes and MaxProcs of the head.
+    ``nodes`` and ``cores`` of each: by default MaxNodes and MaxProcs of the head. -1 stands for
+    what is not known.
     """
     (path,) = files
     head: dict[str, int] = {}
-    jobs: list[tuple[int, dict[str, str]]] = []
-    for line, text in enumerate(openb.text_of(path).splitlines(), 1):
+    jobs: list[Row] = []
+    for line, text in enumerate(trace_files.text_of(path).splitlines(), 1):
         if text.startswith(";"):
-            name, _, value = text.lstrip("; ").partition(":")
-            if (first := value.split()) and (number := natural(first[0])) is not None:
-                head[name.strip()] = number
+            name, _, given = text.lstrip("; ").partition(":")
+            if (first := given.split()) and (whole := natural(first[0])) is not None:
+                head[name.strip()] = whole
         elif fields := text.split():
+            jobs.append(Row(dict(zip(_SWF, fields, strict=False)), path, line))
             if len(fields) < 11:
-                raise TraceError(f"{path}: line {line}: {len(fields)} fields, where 18 belong")
-            jobs.append((line, dict(zip(_SWF, fields, strict=False))))
+                raise jobs[-1].error(f"{len(fields)} fields, where 18 belong")
     procs = head.get("MaxProcs") or head.get("MaxNodes") or 0
     count = int(nodes or head.get("MaxNodes") or procs)
     if count < 1:
         raise TraceError(f"{path}: its head has neither MaxNodes nor MaxProcs: say nodes and cores")
     each = int(cores or max(1, procs // count))
     pods = []
-    for line, job in jobs:
-        numbers = {name: _known_number(job, name, path, line) for name in _SWF[:10]}
-        came, processors = numbers["submit"], int(numbers["procs_asked"] or numbers["procs"] or 0)
-        if came is None or processors < 1:
+    for job in jobs:
+        numbers = {
+            name: number
+            for name in _SWF
+            if (number := job.number(name)) is not None and number >= 0
+        }
+        processors = int(numbers.get("procs_asked") or numbers.get("procs") or 0)
+        if "submit" not in numbers or processors < 1:
             continue
-        memory = numbers["memory_asked"] or numbers["memory_used"] or 0  # KiB for each processor
+        memory = numbers.get("memory_asked") or numbers.get("memory_used") or 0  # KiB, by processor
         for at in range(math.ceil(processors / each)):
             share = min(each, processors - at * each)
-            requests = {"cpu": _milli(share), "memory": _mebi(memory * share / (1 << 20))}
-            pod = _pod(f"job-{job['job']}-{at}", requests, labels={"job": f"job-{job['job']}"})
-            pods.append(_TracePod(came, line, pod, numbers["run"], numbers["wait"]))
-    offers = {"cpu": _milli(each), "memory": _mebi(float(gib))}
+            pod = _pod(
+                f"job-{job['job']}-{at}",
+                _amounts(share, memory * share / (1 << 20)),
+                labels={"job": f"job-{job['job']}"},
+            )
+            times = numbers["submit"], job.line, pod, numbers.get("run"), numbers.get("wait")
+            pods.append(_TracePod(*times))
+    offers = _amounts(each, float(gib))
     return _Trace([_node(f"node-{number}", offers) for number in range(count)], pods)
-
-
-def _known_number(row: Mapping[str, str], column: str, path: Path, line: int) -> float | None:
-    """Return a number of the Standard Workload Format, in which -1 stands for what is not known."""
-    found = _number(row, column, path, line)
-    return None if found is None or found < 0 else found
 
 
 _LABEL: Final = "label:"
@@ -604,50 +581,46 @@ def _csv(files: Sequence[Path], **columns: str) -> _Trace:
     """
     node_file, pod_file = files
     nodes = []
-    for line, row in enumerate(_named(node_file, ("name", "cpu", "memory"), columns), 2):
-        offers = _amounts(row, node_file, line)
+    for row in _named(node_file, ("name", "cpu", "memory"), columns):
+        offers, labels = _quantities(row), _labels(row)
         if row.get("pods"):
             offers["pods"] = row["pods"]
-        labels = _labels(row)
         if row.get("zone"):
             labels[_ZONE] = row["zone"]
         nodes.append(_node(row["name"], offers, labels))
     pods = []
-    for line, row in enumerate(_named(pod_file, ("name", "arrives", "cpu", "memory"), columns), 2):
-        came = _number(row, "arrives", pod_file, line)
+    for row in _named(pod_file, ("name", "arrives", "cpu", "memory"), columns):
+        came, priority = row.number("arrives"), row.number("priority")
         if came is None:
-            raise TraceError(f"{pod_file}: line {line}: no {columns.get('arrives', 'arrives')}")
-        priority = _number(row, "priority", pod_file, line)
-        count = _count({"count": row.get("count", "")}, "count", pod_file, line)
+            raise row.error(f"no {columns.get('arrives', 'arrives')}")
+        count = row.count("count", none=1, most=_MOST_PODS)
         for at in range(count):
             pod = _pod(
                 row["name"] if count == 1 else f"{row['name']}-{at}",
-                _amounts(row, pod_file, line),
+                _quantities(row),
                 namespace=row.get("namespace") or "default",
                 labels=_labels(row),
                 priority=None if priority is None else int(priority),
             )
-            pods.append(_TracePod(came, line, pod, _number(row, "runs", pod_file, line)))
+            pods.append(_TracePod(came, row.line, pod, row.number("runs")))
     has_gpus = any(WHOLE_RESOURCE in one["status"]["capacity"] for one in nodes)
     scored = ("cpu", "memory")
     return _Trace(nodes, pods, (WHOLE_RESOURCE, *scored) if has_gpus else scored)
 
 
-def _named(path: Path, needed: Sequence[str], columns: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return rows by our names of the columns."""
-    rows = openb.rows_of(path, tuple(columns.get(name, name) for name in needed))
+def _named(path: Path, needed: Sequence[str], columns: Mapping[str, str]) -> Iterator[Row]:
+    """Yield rows by our names of the columns."""
     ours = {theirs: name for name, theirs in columns.items()}
-    return [
-        {ours.get(name, name): (text or "").strip() for name, text in row.items() if name}
-        for row in rows
-    ]
+    for row in trace_files.named_columns(path, [columns.get(name, name) for name in needed]):
+        texts = {ours.get(name, name): (text or "").strip() for name, text in row.items() if name}
+        yield Row(texts, path, row.line)
 
 
-def _labels(row: Mapping[str, str]) -> dict[str, str]:
+def _labels(row: Row) -> dict[str, str]:
     return {name[len(_LABEL) :]: text for name, text in row.items() if name.startswith(_LABEL)}
 
 
-def _amounts(row: Mapping[str, str], path: Path, line: int) -> dict[str, str]:
+def _quantities(row: Row) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, resource, check in (
         ("cpu", "cpu", milli_value), ("memory", "memory", value), ("gpu", WHOLE_RESOURCE, value),
@@ -656,14 +629,15 @@ def _amounts(row: Mapping[str, str], path: Path, line: int) -> dict[str, str]:
             try:
                 negative = check(text) < 0
             except QuantityError as error:
-                raise TraceError(f"{path}: line {line}: {name}: {error}") from error
+                raise row.error(f"{name}: {error}") from error
             if negative:
-                raise TraceError(f"{path}: line {line}: {name} is negative: {text}")
+                raise row.error(f"{name} is negative: {text}")
             found[resource] = text
     return found
 
 
 _READERS: Final[Mapping[str, tuple[Callable[..., _Trace], int, int]]] = {
+    "openb": (_openb, 2, 2),
     "gpu-2020": (_gpu_2020, 2, 2),
     "cluster-2018": (_cluster_2018, 2, 3),
     "borg-2019": (_borg_2019, 2, 2),
@@ -672,4 +646,4 @@ _READERS: Final[Mapping[str, tuple[Callable[..., _Trace], int, int]]] = {
     "csv": (_csv, 2, 2),
 }
 """How each format is read: a function of its files and options, and how many files it has."""
-FORMATS: Final = ("openb", *_READERS)
+FORMATS: Final = tuple(_READERS)

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 
-from scheduling.scenarios import openb
+from scheduling.scenarios import trace_files
 from tests.perf import (
     advisor,
     backlog,
@@ -236,7 +236,7 @@ def main(arguments: Sequence[str]) -> None:
             chosen = [trace.read(*options.trace, shared=options.shared_gpus)]
             options.nodes = str(chosen[0].node_count)
         sizes = [int(text) for text in options.nodes.split(",")]
-    except openb.TraceError as error:
+    except trace_files.TraceError as error:
         raise SystemExit(str(error)) from error
     except KeyError as error:
         raise SystemExit(f"--workloads: there is no {error}") from error

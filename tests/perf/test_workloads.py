@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.scenarios import openb
+from scheduling.scenarios import trace_files, traces
 from tests.console import served
 from tests.forms import few
 from tests.perf import command, console, engine, trace, why
@@ -88,13 +88,13 @@ def test_a_trace_is_read_in_the_order_of_creation(tmp_path: Path, packed: bool) 
     assert names == ["first", "second", "plain", "nowhere", "late"]
     result = engine.run(workload, 500, say=quiet)
     assert (result["nodes"], result["placed"]) == (3, 4)
-    assert result["shares"][openb.WHOLE_RESOURCE] == 1.0
+    assert result["shares"][traces.WHOLE_RESOURCE] == 1.0
 
 
 def test_gpus_in_thousandths_are_shared(tmp_path: Path) -> None:
     result = engine.run(trace.read(*excerpt(tmp_path), shared=True), 500, say=quiet)
     assert result["placed"] == 4
-    assert result["shares"][openb.RESOURCE] == round(2000 / 3000, 4)
+    assert result["shares"][traces.RESOURCE] == round(2000 / 3000, 4)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_is_no_trace_is_refused_by_file_and_line(
     nodes.write_text(text)
     with pytest.raises(SystemExit, match=message):
         command.main(["--trace", str(nodes), str(pods)])
-    with pytest.raises(openb.TraceError, match="No such file"):
+    with pytest.raises(trace_files.TraceError, match="No such file"):
         trace.read(tmp_path / "absent.csv", pods)
 
 

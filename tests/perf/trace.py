@@ -1,11 +1,11 @@
 """A public trace as a workload: which of its pods fit, in the order of creation, if none leaves.
 
-The files are read as ``manage.py replay`` reads them (``scheduling.scenarios.openb``).
+The files are read as ``manage.py replay`` reads them (``scheduling.scenarios.traces``).
 """
 
 from pathlib import Path
 
-from scheduling.scenarios import openb
+from scheduling.scenarios import traces
 from tests.perf.workloads import Workload
 
 
@@ -17,7 +17,7 @@ def read(nodes: Path, pods: Path, *, shared: bool = False) -> Workload:
     Raises:
         TraceError: a file cannot be read or is not such a trace.
     """
-    script = openb.read(nodes, pods, shares=shared)
+    script = traces.read("openb", [nodes, pods], shares="true" if shared else "false")
     made_nodes = script.objects
     made_pods = [arrival.manifest for step in script.steps for arrival in step.arrivals]
     classes = {repr(made["spec"]) + made["metadata"]["labels"]["qos"] for made in made_pods}

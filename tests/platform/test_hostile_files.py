@@ -13,7 +13,7 @@ import pytest
 
 from clusterstate.database import archive
 from scheduling.management import files
-from scheduling.scenarios import openb
+from scheduling.scenarios import trace_files, traces
 
 SMALL = 1 << 16
 
@@ -64,11 +64,11 @@ def test_a_device_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_trace_that_unpacks_without_an_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openb, "_MOST_BYTES", SMALL)
+    monkeypatch.setattr(trace_files, "_MOST_BYTES", SMALL)
     bomb = tmp_path / "nodes.csv.gz"
     bomb.write_bytes(gzip.compress(b"sn" + b"\n" * 100 * SMALL))
-    with pytest.raises(openb.TraceError, match="is larger than 65536 bytes, unpacked"):
-        openb.read(bomb, bomb)
+    with pytest.raises(trace_files.TraceError, match="is larger than 65536 bytes, unpacked"):
+        traces.read("openb", [bomb, bomb])
 
 
 def test_lists_in_lists_are_read_however_deep(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.scenarios import openb, policies
+from scheduling.scenarios import policies, trace_files, traces
 from scheduling.scenarios.comparing import compare
 from scheduling.scenarios.outcome import Outcome
 from scheduling.scenarios.page import page
@@ -54,17 +54,17 @@ def test_a_trace_may_come_through_a_pipe(trace: tuple[Path, Path], *, packed: bo
     try:
         os.write(writes, gzip.compress(PODS.encode()) if packed else PODS.encode())
         os.close(writes)
-        found = openb.read(trace[0], Path(f"/dev/fd/{reads}"))
+        found = traces.read("openb", [trace[0], Path(f"/dev/fd/{reads}")])
     finally:
         os.close(reads)
-    assert found.steps == openb.read(*trace).steps
+    assert found.steps == traces.read("openb", trace).steps
 
 
 def test_a_trace_is_read_as_nodes_arrivals_and_running_times(trace: tuple[Path, Path]) -> None:
-    script = openb.read(*trace)
+    script = traces.read("openb", trace)
     assert [node["metadata"]["name"] for node in script.objects] == ["node-0", "node-1", "node-2"]
-    assert script.objects[0]["status"]["allocatable"][openb.RESOURCE] == "2000"
-    assert openb.RESOURCE not in script.objects[2]["status"]["allocatable"]
+    assert script.objects[0]["status"]["allocatable"][traces.RESOURCE] == "2000"
+    assert traces.RESOURCE not in script.objects[2]["status"]["allocatable"]
     coming = [(step.at, a.manifest["metadata"]["name"], a.runs, a.recorded_wait)
               for step in script.steps for a in step.arrivals]  # fmt: skip
     assert coming == [
@@ -75,18 +75,18 @@ def test_a_trace_is_read_as_nodes_arrivals_and_running_times(trace: tuple[Path, 
         (400.0, "late", 390.0, 10.0),
     ]
     requests = script.steps[1].arrivals[0].manifest["spec"]["containers"][0]["resources"]
-    assert requests["requests"][openb.RESOURCE] == "2000"
+    assert requests["requests"][traces.RESOURCE] == "2000"
 
 
 def test_running_times_stretch_and_nodes_are_thinned(trace: tuple[Path, Path]) -> None:
-    script = openb.read(*trace, stretch=3, share_of_nodes=0.34)
+    script = traces.read("openb", trace, stretch=3, share_of_nodes=0.34)
     assert [node["metadata"]["name"] for node in script.objects] == ["node-2"]
     assert [a.runs for a in script.steps[0].arrivals] == [2700.0, 2700.0]
 
 
 def test_the_fragmentation_aware_scorer_keeps_whole_gpus_free(trace: tuple[Path, Path]) -> None:
     """LeastAllocated puts the two shared pods on two nodes, and the double one waits for a T4."""
-    script = openb.read(*trace)
+    script = traces.read("openb", trace)
     waits = {
         outcome.title: {fate.pod: fate.waited for fate in outcome.fates}
         for outcome in _played(script)
@@ -96,7 +96,7 @@ def test_the_fragmentation_aware_scorer_keeps_whole_gpus_free(trace: tuple[Path,
 
 
 def test_outcomes_are_compared_as_table_lines_and_page(trace: tuple[Path, Path]) -> None:
-    outcomes = _played(openb.read(*trace))
+    outcomes = _played(traces.read("openb", trace))
     found = compare(outcomes)
     table = comparison_table(found)
     assert table.splitlines()[0].split() == ["least", "most", "packing", "fragmentation"]
@@ -130,10 +130,10 @@ def test_a_file_that_is_no_trace_says_where(
     paths = [tmp_path / "nodes.csv", tmp_path / "pods.csv"]
     for path, content in zip(paths, texts, strict=True):
         path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(openb.TraceError, match=problem):
-        openb.read(*paths)
+    with pytest.raises(trace_files.TraceError, match=problem):
+        traces.read("openb", paths)
 
 
 def test_a_trace_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(openb.TraceError, match="nowhere"):
-        openb.read(tmp_path / "nowhere.csv", tmp_path / "nowhere.csv")
+    with pytest.raises(trace_files.TraceError, match="nowhere"):
+        traces.read("openb", [tmp_path / "nowhere.csv"] * 2)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from scheduling.plugins.catalogue import load_configuration
-from scheduling.scenarios import openb, traces
+from scheduling.scenarios import trace_files, traces
 from scheduling.scenarios.playing import play
 from scheduling.scenarios.script import Arrival, Script
 
@@ -56,7 +56,7 @@ def test_alibabas_gpu_trace_of_2020(written: Written) -> None:
         "j3,never,1,Waiting,,,100.0,1,,\n",
     )
     script = traces.read("gpu-2020", files)
-    assert [one["status"]["capacity"].get(openb.RESOURCE) for one in script.objects] == [
+    assert [one["status"]["capacity"].get(traces.RESOURCE) for one in script.objects] == [
         "8000",
         None,
     ]
@@ -64,9 +64,9 @@ def test_alibabas_gpu_trace_of_2020(written: Written) -> None:
     assert (first[0], first[1].runs, requests(first[1])) == (
         0.0,
         60.0,
-        {"cpu": "6000m", "memory": "30208Mi", openb.RESOURCE: "500"},
+        {"cpu": "6000m", "memory": "30208Mi", traces.RESOURCE: "500"},
     )
-    assert first[1].manifest["spec"]["nodeSelector"] == {openb.MODEL: "V100"}
+    assert first[1].manifest["spec"]["nodeSelector"] == {traces.MODEL: "V100"}
     assert second[0] == 0.0
     assert (third[0], third[1].runs) == (10.0, None)
     nodes = placed(script)
@@ -179,7 +179,7 @@ def test_tables_with_columns_of_ones_own(written: Written) -> None:
         "host,cpu,memory,gpu,label:disk\nbig,16,64Gi,4,ssd\n",
         "name,submit,runs,cpu,memory,count,gpu\na,10,60,500m,1Gi,3,\nb,20,,2,1073741824,1,2\n",
     )
-    with pytest.raises(openb.TraceError, match="no column arrives"):
+    with pytest.raises(trace_files.TraceError, match="no column arrives"):
         traces.read("csv", [files[0], files[1]], name="host")
     (tmp := files[0]).write_text(tmp.read_text().replace("host", "name"))
     script = traces.read("csv", files, arrives="submit", stretch=2)
@@ -216,12 +216,14 @@ def test_a_gzipped_file_is_read_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_named(written: Written, form: str, texts: Any, problem: str) -> None:
-    with pytest.raises(openb.TraceError, match=problem):
+    with pytest.raises(trace_files.TraceError, match=problem):
         traces.read(form, written(*texts))
 
 
 def test_an_option_that_the_format_does_not_have_is_named(written: Written) -> None:
-    with pytest.raises(openb.TraceError, match="no option color; options are nodes, cores, gib"):
+    with pytest.raises(
+        trace_files.TraceError, match="no option color; options are nodes, cores, gib"
+    ):
         traces.read("swf", written(SWF), color="red")
-    with pytest.raises(openb.TraceError, match="many"):
+    with pytest.raises(trace_files.TraceError, match="many"):
         traces.read("swf", written(SWF), nodes="many")

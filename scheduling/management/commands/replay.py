@@ -16,7 +16,7 @@ from django.db import OperationalError
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.processes import collector
 from scheduling.management import runs
-from scheduling.scenarios import openb, traces
+from scheduling.scenarios import trace_files, traces
 
 
 class Command(BaseCommand):
@@ -90,7 +90,7 @@ class Command(BaseCommand):
                 seed=options["seed"],
                 **of_format,
             )
-        except openb.TraceError as error:
+        except trace_files.TraceError as error:
             raise CommandError(str(error)) from error
         collector.calm()
         about = (
