@@ -1,21 +1,21 @@
-"""Deciding, in memory: a snapshot in, full decision records out.
+"""Decides where pods go, in memory: takes a snapshot and pods, returns complete decision records.
 
     snapshot      the cluster as columns, kept up to date by deltas
-    queue         which pending pod is next, and what wakes the others
+    queue         which pending pod is next, and which events wake the others
     reference     the reference path: every plugin is asked about every node
     fast          the fast path: runs of pods in one compiled loop
     deciding      which of the two paths a pod takes
     groups        the cycle of a group: all of its pods are placed, or none
-    preemption    who would have to leave a node
+    preemption    which pods would have to leave a node
     compiled      the compiled loops of fast path and preemption
 
-Two things are called a program. ``fast.programs`` makes one of a class's rules about other pods,
-for the loop of the fast path. ``preemption.row_program`` makes one of all the class's filters,
-which says why rows reject the class and who would have to leave them.
+Two things are called a program. ``fast.programs`` writes one of a class's rules about other pods,
+for the loop of the fast path. ``preemption.row_program`` writes one of all filters for a class,
+which says why rows reject the class and which pods would have to leave them.
 
 ``reference.cycle.schedule_batch`` is the main entry. ``scheduling.worker.mirror`` feeds the
-snapshot; simulations feed one of their own. Nothing here reads a clock or rolls dice that it was
-not given (seeds are arguments), so equal inputs give equal decisions.
+snapshot; simulations feed one of their own. Clock and random seed are arguments, so equal inputs
+give equal decisions.
 
                    deltas                      pods, seed
                      |                             |

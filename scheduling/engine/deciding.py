@@ -1,8 +1,9 @@
-"""Which of the two ways the pods of a profile are decided.
+"""Chooses the path, fast or reference, on which the pods of a profile are decided.
 
-``decide_run`` hands runs of pods to the fast lane (``engine.fast.fast_lane``). A pod that it cannot
-decide for is refused as its sisters were (``refusals``), diagnosed in numbers where it fits nowhere
-(``row_program``), or left to the reference path, ``engine.reference.cycle``.
+``decide_run`` hands runs of pods to the fast path (``engine.fast.fast_lane``). For a pod that this
+does not cover, an earlier refusal of its class may hold (``refusals``); a pod that fits nowhere is
+diagnosed in numbers (``row_program``); all others take the reference path
+(``engine.reference.cycle``).
 """
 
 import contextlib
@@ -33,10 +34,10 @@ class LoopsUnavailable(RuntimeError):
 
 
 def is_kept() -> bool:
-    """Return whether the compiled loops are on disk, so that ``warm`` takes a second.
+    """Return whether the compiled loops are cached on disk, so that ``warm`` takes a second.
 
     Raises:
-        LoopsUnavailable: Numba does not load here.
+        LoopsUnavailable: Numba cannot be imported.
     """
     with _loading():
         return fast_lane.is_kept() and row_program.is_kept()
@@ -48,13 +49,13 @@ def is_quick() -> bool:
 
 
 def warm() -> bool:
-    """Load the compiled loops, compiling them where they are not yet; return whether all are on.
+    """Load the compiled loops, compiling those that are not on disk; return whether all are loaded.
 
-    Takes 1 s where they are on disk, half a minute where they are not; one process compiles, and
-    others that start meanwhile wait for its code.
+    Takes 1 s from disk, half a minute to compile; one process compiles, and others that start
+    meanwhile wait for its code.
 
     Raises:
-        LoopsUnavailable: Numba does not load here.
+        LoopsUnavailable: Numba cannot be imported.
     """
     with _loading():
         return all([fast_lane.warm(), row_program.warm()])
@@ -62,10 +63,10 @@ def warm() -> bool:
 
 @contextlib.contextmanager
 def one_compiles() -> Iterator[None]:
-    """Let one process of this machine have the loops compiled, while the others wait here.
+    """Let one process of this machine compile the loops; the others wait here.
 
     Raises:
-        LoopsUnavailable: Numba does not load here.
+        LoopsUnavailable: Numba cannot be imported.
     """
     with _loading():
         from scheduling.engine.compiled import caching, loop
@@ -85,20 +86,20 @@ def _loading() -> Iterator[None]:
 
 
 def warm_for(pods: int, nodes: int) -> None:
-    """Load the compiled loops in a process that answers questions, if there is much to decide.
+    """Load the compiled loops in a process that answers questions, if pods * nodes is large enough.
 
     Loading takes a second, as long as the reference path takes for a thousand pods on 5,000 nodes.
     """
     if pods * nodes >= _WORTH_LOADING and not fast_lane.enabled():
-        with contextlib.suppress(LoopsUnavailable):  # the scheduler says so, and does not start
+        with contextlib.suppress(LoopsUnavailable):  # the scheduler reports this and does not start
             warm()
 
 
 class Decider:
-    """Caches results for the classes of one profile over one snapshot, to decide quickly.
+    """Decides pods of one profile over one snapshot quickly, by results cached for each class.
 
     Args:
-        snapshot: what is followed.
+        snapshot: the cluster.
         framework: the profile.
     """
 
@@ -135,16 +136,16 @@ class Decider:
     def _diagnose(
         self, pod: PodToPlace, options: Options, draw: int, start: int
     ) -> Decision | None:
-        """Return the decision about a pod that fits nowhere, ``None`` if it may fit somewhere.
+        """Return the refusal of a pod that fits nowhere, ``None`` if it may fit somewhere.
 
-        A pod is diagnosed before anything else if the last pod of its class was not placed.
+        Callers ask this before anything else if the last pod of the class was not placed.
 
         Raises:
             PluginFailed: a plugin failed.
         """
         snapshot, framework = self.snapshot, self.framework
         if not self._looks_at_all or options.full or not row_program.enabled():
-            return None  # as plain Python the loop is slower than what follows
+            return None  # as plain Python the loop is slower than the reference path
         state = new_state(pod, options, draw)
         state.victim_search = self._programs
         begun = framework.pre_filter(state, pod.info, snapshot)
@@ -161,7 +162,7 @@ class Decider:
     def refused(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
     ) -> Decision | None:
-        """Return a refusal that an earlier one of the pod's class implies, ``None`` without one.
+        """Return a refusal that an earlier one of the pod's class implies, ``None`` if none does.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -174,7 +175,7 @@ class Decider:
         return refusal
 
     def keep(self, pod: PodToPlace, options: Options, decision: Decision, *, start: int) -> None:
-        """Note a decision, before the snapshot has it: it may refuse other pods of the class."""
+        """Note a decision before the snapshot has it: other pods may be refused because of it."""
         if decision.outcome == UNSCHEDULABLE:
             self._unplaced.add(pod.info.index)
         else:
@@ -207,9 +208,9 @@ class Decider:
         return self._lane.decide(pods, first, options, draw, start) or []
 
     def _before_refused(self, pods: Sequence[PodToPlace], first: int) -> Sequence[PodToPlace]:
-        """Return the pods up to the next one whose class was refused, without that one.
+        """Return the pods before the next one whose class was refused.
 
-        A loop would stop there, and look less far ahead from then on.
+        The loop would stop at that pod, and look less far ahead from then on.
         """
         refusals = self.refusals
         for number in range(first, min(first + _LOOK_AHEAD, len(pods))):

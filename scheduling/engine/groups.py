@@ -1,17 +1,17 @@
-"""The cycle of a group: all of its waiting pods decided as one, all assumed or none.
+"""The cycle of a pod group: all of its waiting pods are decided together, all assumed or none.
 
-``schedule_group`` decides the pods in order, by the fast lane where it can, and keeps what was
-decided if enough of the group has a place; otherwise the snapshot is as it was, and each pod's
-decision says what its group lacks. A group with a topology constraint is tried domain by domain,
-the smallest first that has room for all: a pod of such a group is decided as if its node selector
-named the domain. Levels that a group prefers are tried from the narrowest up; where only a wider
-domain holds the group, its pods are spread over as few of the narrower ones as have room. Where the
-group does not fit and may displace others, ``_Preemption`` looks for victims with which the whole
-group fits; without them nobody leaves.
+``schedule_group`` decides the pods in order, on the fast path where it can, and keeps the decisions
+if enough of the group has a place; otherwise it restores the snapshot, and each pod's decision says
+what its group lacks. A group with a topology constraint is tried domain by domain, the smallest
+that has room for all first: its pods are decided as if their node selectors named the domain.
+Levels that a group prefers are tried from the narrowest up; where only a wider domain takes the
+group, its pods are spread over as few of the narrower ones as have room. Where the group does not
+fit and may preempt, ``_Preemption`` looks for victims whose removal lets the whole group fit; if
+there are none, no pod is evicted.
 
 Rules: pkg/scheduler/schedule_one_podgroup.go and framework/preemption/podgrouppreemption.go, v1.36
-(``framework.pod_groups``). What differs: the pods are bound in one transaction, so no pod waits on
-Permit; of several domains that hold the whole group the smallest is taken, not any one.
+(``framework.pod_groups``). Differences: the pods are bound in one transaction, so no pod waits on
+Permit; of several domains that take the whole group the smallest is chosen, not any one.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ _MOST_MOVES = 256
 def with_members(
     batch: Sequence[PendingPod], queue: PriorityQueue, groups: dict[str, Framework]
 ) -> list[PendingPod]:
-    """Return the batch with all pods of each group side by side, where its first pod stood.
+    """Return the batch with the pods of each group side by side, in the place of its first pod.
 
     Members of a group that may be tried and are not in the batch are taken from the queue.
     ``groups``: the profiles that decide pods as groups, by scheduler name.
@@ -91,7 +91,7 @@ def with_members(
 def runs(
     batch: Sequence[PendingPod], groups: dict[str, Framework]
 ) -> Iterator[tuple[GroupKey | None, list[PendingPod]]]:
-    """Yield the pods of a batch in order: each group by itself, and what stands between them."""
+    """Yield the pods of a batch in order: each group alone, and each stretch of other pods."""
     run: list[PendingPod] = []
     now: GroupKey | None = None
     for pod in batch:
@@ -106,7 +106,7 @@ def runs(
 
 
 def lets_in(snapshot: Snapshot, queue: PriorityQueue, pod: PendingPod) -> bool:
-    """Return whether the group of a pod may be tried: it is there, and enough of its pods."""
+    """Return whether a pod's group may be tried: its PodGroup exists and enough of its pods do."""
     key = group_key(pod.spec)
     if key is None:
         return True
@@ -122,8 +122,8 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     ``decisions``: one for each pod, in order; where the group was placed, those of pods beyond its
     ``minCount`` may be refusals. ``status``: the group's, for its condition. ``fitting``: how many
-    pods would have a place, those that are placed already included. ``placement``: the domains to
-    which the pods that were placed were confined.
+    pods would have a place, including those already placed. ``placement``: the domains to which the
+    placed pods were confined.
     """
 
     key: GroupKey
@@ -135,7 +135,7 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def placed(self) -> bool:
-        """Whether the pods with a node are assumed, to be bound together."""
+        """Whether the group was placed: its pods with a node are assumed, to be bound together."""
         return self.status.ok
 
 
@@ -202,7 +202,7 @@ class _Cycle:
         return [(infos[one.key], one.node_name) for one in decisions if one.scheduled]
 
     def forget(self, decisions: Sequence[Decision]) -> None:
-        """Take the pods off their nodes again."""
+        """Remove the pods from their nodes again."""
         for one in decisions:
             if one.scheduled:
                 self.snapshot.forget(one.key)
@@ -232,9 +232,10 @@ def schedule_group(
         start: where in the node order the search begins, when not all nodes are looked at.
         draw: number of the first decision under the seed.
         decider: of this snapshot and framework; without one every pod takes the reference path.
-        assigned: nodes of pods by key, as a search found them; tried first, by the reference path.
-        now: seconds since the epoch, for the work that victims lose; ``None``: when the latest of
-            them started.
+        assigned: nodes of pods by key, from a search; tried first, on the reference path.
+        now: seconds since the epoch, to compute the work that victims lose; ``None``: when the
+            latest
+            of them started.
     """
     group = snapshot.groups.find(key)
     mine = {pod.key for pod in pods}
@@ -312,7 +313,7 @@ class _PlacementOutcome(msgspec.Struct):
 def _best(cycle: _Cycle, placements: Sequence[Placement]) -> _PlacementOutcome:
     """Return the outcome at the best placement.
 
-    That is the first one that takes all pods, or else the first of those that take the most; where
+    That is the first one that takes all pods, else the first of those that take the most; where
     plugins score placements, the one with the highest score. If none is feasible, it is the first
     one, which has the reasons. An error ends the search.
     """
@@ -344,12 +345,11 @@ def _best(cycle: _Cycle, placements: Sequence[Placement]) -> _PlacementOutcome:
 
 
 def _as_assigned(cycle: _Cycle, assigned: Mapping[Hashable, str]) -> list[Decision] | None:
-    """Return the decisions that follow a placement which a search found, if every filter agrees.
+    """Return the decisions for a placement from a search, ``None`` if a filter disagrees.
 
-    The filters look at the pods that are there already, so the order matters. A pod with required
-    affinity to others must come after them; but if it matches its own term and no other pod does
-    yet, it must come first. So pods that a filter refused are tried as the first ones, by
-    themselves and in pairs, up to 24 times.
+    Filters see the pods placed so far, so the order matters. A pod with required affinity to others
+    must come after them; a pod that matches its own term, and is the only one, must come first. So
+    pods that a filter refused are tried first, singly and in pairs, up to 24 times.
     """
     mine = [
         msgspec.structs.replace(pod, nominated_node=assigned[pod.key])
@@ -386,10 +386,10 @@ def _as_assigned(cycle: _Cycle, assigned: Mapping[Hashable, str]) -> list[Decisi
 def _one_after_the_other(
     cycle: _Cycle, pods: Sequence[PodToPlace]
 ) -> tuple[list[Decision], list[PodToPlace]]:
-    """Assume the pods on the nodes that they are nominated for, as far as every filter agrees.
+    """Assume the pods on their nominated nodes, as far as every filter agrees.
 
-    A pod that is refused is asked again after the others. Returns what was decided, and the pods
-    that were refused to the end; with some of these nothing stays assumed.
+    A pod that is refused is tried again after the others. Returns the decisions, and the pods that
+    were refused to the end; if there are any, nothing stays assumed.
     """
     made: list[Decision] = []
     options = msgspec.structs.replace(cycle.options, preempt=False)
@@ -414,7 +414,7 @@ def _one_after_the_other(
 
 
 def _in_one(cycle: _Cycle, decisions: Sequence[Decision]) -> bool:
-    """Return whether all pods are in the same domain of each level that the group names."""
+    """Return whether all placed pods are in one domain of each level that the group names."""
     rows = [one.row for one in decisions if one.scheduled]
     for topology_key in cycle.group.topology_keys if rows else ():
         ids = set(cycle.snapshot.label_column(topology_key).ids[rows].tolist())
@@ -426,7 +426,7 @@ def _in_one(cycle: _Cycle, decisions: Sequence[Decision]) -> bool:
 def refused_after(
     decision: GroupDecision, pods: Sequence[PodToPlace], refusal: Decision
 ) -> GroupDecision:
-    """Return the decision about a placed group changed to refused, as one of its pods was."""
+    """Change the decision about a placed group to refused, because one of its pods was."""
     text = f"another pod of group {decision.key[1]} was refused: {refusal.message}"
     found = [
         refusal
@@ -457,8 +457,8 @@ def _refused(
 ) -> GroupDecision:
     """Return the decision that no pod of the group is placed, with a message for each pod.
 
-    A pod that fits nowhere itself keeps its reasons. The message of the others, which would have
-    had a place or were not tried any more, says what the group lacks.
+    A pod that fits nowhere itself keeps its reasons. The message of the others, which had a place
+    or were not tried, says what the group lacks.
     """
     lacking = status.message
     if fitting < needed:
@@ -492,9 +492,10 @@ def _refused(
 
 
 class _Levels:
-    """The domains of a group's levels, widest first, with the room that their nodes have.
+    """The domains of a group's topology levels, widest first, with the room on their nodes.
 
-    ``room``: pods of the group by row, at most; it is summed upwards by level. ``rows``: the nodes.
+    ``room``: how many pods of the group each row can take, at most; summed upwards by level.
+    ``rows``: the nodes.
     """
 
     def __init__(
@@ -506,7 +507,10 @@ class _Levels:
         self._ids = [column.ids[rows] for column in self._columns]
 
     def domains(self, depth: int, inside: Mask | None = None) -> list[tuple[float, Domain, Mask]]:
-        """Return room, labels and nodes of each domain of level ``depth``, sorted by name."""
+        """Return room, labels and node mask of each domain of level ``depth``, sorted by name.
+
+        ``inside``: a mask (rows,) of the nodes to consider; ``None``: all.
+        """
         known: Mask = np.ones(len(self.rows), np.bool_) if inside is None else inside.copy()
         code: npt.NDArray[np.int64] = np.zeros(len(self.rows), np.int64)
         for column, ids in zip(self._columns[:depth], self._ids[:depth], strict=True):
@@ -526,7 +530,7 @@ class _Levels:
         return sorted(result, key=lambda one: one[1])
 
     def spread(self, depth: int, domain: Domain, inside: Mask, count: int) -> list[Part]:
-        """Return narrow domains within ``domain``, few of each level, for ``count`` pods in all."""
+        """Return narrow domains within ``domain``, as few as possible, for ``count`` pods."""
         if depth == len(self.keys) or count <= 0:
             return [(domain, count)] if count > 0 else []
         within = [one for one in self.domains(depth + 1, inside) if one[0] >= 1]
@@ -552,12 +556,13 @@ def _placements(
     *,
     every: bool = False,
 ) -> tuple[Sequence[Placement], Status]:
-    """Return the placements to try, those first that hold the whole group, small ones first.
+    """Return the placements to try, and why there are none: those for the whole group first.
 
-    Domains of the narrowest preferred level come first. Under compatibility with 1.36 nothing is
-    preferred, and domains come in the order of the nodes: of those that take the most pods the
-    first is taken (podgrouppodscount.go). Placed pods of the group fix the domain. Domains that
-    lack room for ``minCount`` pods are left out, all but one, unless ``every`` one is asked for.
+    Among these, small domains first, those of the narrowest preferred level before wider ones.
+    Under compatibility with 1.36 levels have no preference, and domains come in the order of the
+    nodes: of those that take the most pods the first is chosen (podgrouppodscount.go). Placed pods
+    of the group fix the domain. Domains without room for ``minCount`` pods are left out, all but
+    one, unless ``every`` one is requested.
     """
     required = group.topology_keys
     is_old = snapshot.compatibility < Compatibility.V1_37
@@ -588,7 +593,7 @@ def _placements(
         domains.sort(key=lambda one: first[one[1]])
         return [Placement(((domain, count),)) for _, domain, _ in domains], SUCCESS
     domains.sort(key=lambda one: ((0, one[0]) if one[0] >= count else (1, -one[0]), one[1]))
-    # The others are sure to lack room; one of them is tried where all do, to say what is lacking.
+    # The other domains lack room. If all do, one of them is tried, for its reasons.
     enough = sum(one[0] >= group.min_count for one in domains)
     for _, domain, inside in domains if every else domains[: max(enough, 1)]:
         parts = tuple(levels.spread(len(required), domain, inside, count)) if preferred else ()
@@ -605,7 +610,7 @@ def _beside(
     there: Sequence[PodRecord],
     count: int,
 ) -> tuple[Sequence[Placement], Status]:
-    """Return the placements for late pods: the narrowest domain of the group's pods, then wider."""
+    """Return the placements for late pods: the narrowest domain of the placed pods, then wider."""
     labels = {snapshot.node_name(one.row): snapshot.node(one.row).metadata.labels for one in there}
     required = group.topology_keys
     if required:
@@ -632,7 +637,7 @@ def fitting_by_domain(
 ) -> dict[str, int]:
     """Return how many of a group's pods fit in each domain that it may use, in the order of tries.
 
-    A group without a topology constraint has one domain, called "". Nothing stays assumed.
+    A group without a topology constraint has one domain, named "". Nothing stays assumed.
     """
     group = snapshot.groups.find(key)
     assert group is not None
@@ -650,9 +655,9 @@ def fitting_by_domain(
 def _room(
     snapshot: Snapshot, framework: Framework, pods: Sequence[PodToPlace], rows: Rows
 ) -> Float64:
-    """Return how many pods of the group each row has room for, at most, float (rows,).
+    """Return how many pods of the group each row can take, at most, float64 (rows,).
 
-    By what NodeResourcesFit checks alone, for the smallest amounts that a pod of the group has.
+    By NodeResourcesFit alone, for the smallest amounts of any pod of the group.
     """
     fit = framework.request_filter
     if fit is None:
@@ -670,7 +675,7 @@ def _room(
     free = allocatable - snapshot.requested[rows]
     for at, amount in (least or {}).items():
         holds = np.maximum(free[:, at], 0) // amount
-        if snapshot.devices.classes:  # a resource that a node has not may be served by devices
+        if snapshot.devices.classes:  # devices may provide a resource that the node lacks
             holds = np.where(allocatable[:, at] == 0, room, holds)
         room = np.minimum(room, holds)
     return room
@@ -679,7 +684,7 @@ def _room(
 def confined(
     snapshot: Snapshot, pods: Sequence[PodToPlace], placement: Placement
 ) -> Sequence[PodToPlace]:
-    """Return the waiting pods of a group with their domains added to their node selectors."""
+    """Return the waiting pods of a group with the placement's domains in their node selectors."""
     if not placement.parts:
         return pods
     domains = [domain for domain, count in placement.parts for _ in range(count)]
@@ -716,7 +721,7 @@ def _really(
 ) -> list[Decision]:
     """Assume the pods, with their own node selectors, on the nodes that were found for them.
 
-    ``is_assumed``: they are assumed already, as ``confined`` returned them.
+    ``is_assumed``: the pods of ``confined`` are assumed already, and only change their class.
     """
     found: list[Decision] = []
     for pod, decision in zip(pods, decisions, strict=False):
@@ -746,7 +751,7 @@ class _Preemption:
         self.by_key = {pod.key: at for at, pod in enumerate(cycle.pods)}
 
     def run(self) -> GroupDecision:
-        """Return the refusal, with nominations and victims where the group fits without these."""
+        """Return the refusal; where victims make the group fit, with these and the nominations."""
         cycle, snapshot = self.cycle, self.snapshot
         group = cycle.group
         names = {plugin.name for plugin in cycle.framework.post_filter_plugins}
@@ -774,7 +779,7 @@ class _Preemption:
         return self._with_victims([pod for one in chosen.victims for pod in one.pods])
 
     def _is_waiting(self, priority: int) -> bool:
-        """Return whether victims of an earlier attempt are still about to leave."""
+        """Return whether victims of an earlier attempt are still terminating."""
         for pod in self.cycle.pods:
             row = self.snapshot.row_of(pod.nominated_node) if pod.nominated_node else None
             if row is not None and any(
@@ -802,7 +807,7 @@ class _Preemption:
             now = max((one.start_time or 0.0 for one in records), default=0.0)
 
         def started_at(one: PodRecord) -> float:
-            """Return the time since which a pod has worked: that work is lost if it leaves."""
+            """Return when a pod's present work began, in epoch seconds; eviction would lose it."""
             group = groups.find(group_key(one.info.pod))
             lost = None if group is None else group.lost_work
             return now - lost if lost is not None else one.start_time or float("inf")
@@ -820,7 +825,7 @@ class _Preemption:
             for record in one.pods:
                 self.snapshot.detach(record)
                 self.away[record.key] = record
-        if self.cycle.decider is not None:  # what that keeps does not know who is away
+        if self.cycle.decider is not None:  # the decider's caches do not include the removed pods
             self.cycle.decider = self.cycle.decider.anew()
         made, status, _ = self.cycle.attempt(self.cycle.pods)
         self.made = {decision.key: decision for decision in made}
@@ -834,7 +839,7 @@ class _Preemption:
         return status
 
     def _reprieve(self, victim: Victim[PodRecord]) -> bool:
-        """Count a victim again if every pod of the group may still go to its node."""
+        """Put a victim back on its node if every pod of the group still fits."""
         snapshot = self.snapshot
         for record in victim.pods:
             snapshot.attach(record)
@@ -854,9 +859,10 @@ class _Preemption:
         return False
 
     def _moves(self, concerned: Sequence[PodRecord]) -> bool:
-        """Move those pods of the group that lose their room; return whether all fit elsewhere.
+        """Move the ``concerned`` pods that lost their room; return whether all fit elsewhere.
 
-        1.36 decides the whole group again for each victim; so many times only a few pods are asked.
+        1.36 decides the whole group again for each victim; here a few pods, a limited number of
+        times.
         """
         if len(concerned) > _MOST_MOVED or self.moves >= _MOST_MOVES:
             return False
@@ -890,7 +896,7 @@ class _Preemption:
         return moved
 
     def _fit(self, concerned: Sequence[PodRecord]) -> bool:
-        """Return whether pods of the group may still be on their nodes."""
+        """Return whether the ``concerned`` pods still fit on their nodes."""
         if self.checks is None:
             return all(map(self._fits, concerned))
         snapshot = self.snapshot
@@ -915,7 +921,7 @@ class _Preemption:
         version = self.snapshot.compatibility
         guards: dict[int, list[int]] = {}
         counts: list[int] = []
-        charged: dict[tuple[int, GroupKey], bool] = {}  # of budgets that count groups
+        charged: dict[tuple[int, GroupKey], bool] = {}  # for budgets that count groups
         for victim in victims:
             broken = 0
             for pod in victim.pods:
@@ -940,7 +946,7 @@ class _Preemption:
         return counts
 
     def _with_victims(self, leaving: Sequence[PodRecord]) -> GroupDecision:
-        """Nominate the pods for the nodes that were found; the first one names the victims."""
+        """Nominate the pods to the nodes that were found; the first decision names the victims."""
         by_key = {key: one for key, one in self.made.items() if one.scheduled}
         found: list[Nomination | None] = []
         victims: tuple[PodRecord, ...] = tuple(leaving)
@@ -981,7 +987,7 @@ def _priority(group: PodGroup, pods: Sequence[PodToPlace]) -> int:
 
 
 def _looks_at_others(info: PodInfo) -> bool:
-    """Return whether a hard rule of a pod depends on other pods of other nodes."""
+    """Return whether a pod has hard rules about other nodes' pods, or volumes or devices."""
     return bool(
         info.affinity or info.anti_affinity or info.pod.spec.topology_spread_constraints
         or info.claims or info.pod.spec.resource_claims
@@ -991,7 +997,7 @@ def _looks_at_others(info: PodInfo) -> bool:
 def _room_alone(
     snapshot: Snapshot, framework: Framework, infos: Sequence[PodInfo]
 ) -> list[int] | None:
-    """Return the columns whose sums decide whether placed pods stay where a victim comes back.
+    """Return the columns of amounts that alone decide whether placed pods fit beside a victim.
 
     ``None``: something else may decide, such as ports, volumes, or plugins of other packages.
     """

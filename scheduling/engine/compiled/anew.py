@@ -1,7 +1,7 @@
-"""Lines scored anew: all rows, block by block, several lines together.
+"""Scores all rows anew for several lines at once, block by block.
 
-What scores need of 64 rows stays in the processor's nearest cache while one line after the other is
-scored: on 50,000 nodes it is more than the cache behind that holds.
+What scores need of 64 rows stays in the processor's first-level cache while one line after the
+other is scored; on 50,000 nodes the whole does not fit into the second-level cache.
 """
 
 import numpy as np
@@ -43,7 +43,7 @@ _NEAR = 4
 
 @inlined
 def place_of(c: int) -> int:
-    """Return the place of a line: the index of its totals; see ``engine.fast.lines.Lines``."""
+    """Return the place of line ``c``: the index of its totals; see ``engine.fast.lines.Lines``."""
     return c % TOGETHER if c < ONCE else c - ONCE + TOGETHER
 
 
@@ -51,7 +51,7 @@ def place_of(c: int) -> int:
 def note_kind(kinds: Int32, bits: int, change: int) -> bool:
     """Add ``change`` to the count of rows rejected with ``bits``; False if ``kinds`` is full.
 
-    ``kinds`` (KINDS, 2): bits and count; a kind whose count is 0 is vacant.
+    ``kinds`` (KINDS, 2): bits and count; a row whose count is 0 is vacant.
     """
     vacant = -1
     for number in range(KINDS):
@@ -72,11 +72,11 @@ def note_kind(kinds: Int32, bits: int, change: int) -> bool:
 def lines_ahead(
     pod: int, run: Int32, found: Int32, lines: Lines, sheets: Sheets, programs: Programs
 ) -> int:
-    """Find the lines of the next pods that must be scored anew too; return how many ``found`` has.
+    """Find lines of the next pods that must be scored anew too; return how many ``found`` has.
 
-    The caller has set ``found[0]`` to the pod's own line. No other is found if its sheet has
-    several groups, whose scores may have to be computed first. A line that is used once keeps its
-    totals until its pod is decided.
+    ``found[0]`` is the pod's own line, set by the caller. Left out are lines of sheets with several
+    groups, whose scores may have to be computed first. The search ends at a line that is used once
+    and whose place a line before it still needs.
     """
     count = 1
     lowest = found[0] if found[0] < ONCE else np.int32(ONCE)
@@ -110,10 +110,10 @@ def score_lines(
     which: Int32, taken: int, lines: Lines, sheets: Sheets, score_columns: ScoreColumns,
     nodes: Nodes, nominated: NominatedAmounts, counts: Int64,
 ) -> None:  # fmt: skip
-    """Score all rows anew for some lines, block by block: a block is read once for all of them.
+    """Score all rows anew for the lines ``which``; each block is read once for all of them.
 
-    ``taken``: where a counter's counts by row begin in ``counts``, -1 for none; it rules out the
-    rows whose count is above 0.
+    ``taken``: where a counter's counts by row begin in ``counts``, -1 for none. Rows whose count is
+    above 0 are not feasible.
     """
     fields, odd, odd_in = score_columns.fields, score_columns.odd, score_columns.odd_in
     columns, amounts, rows = lines.columns, lines.amounts, len(nodes.pod_count)
@@ -169,12 +169,11 @@ def sum_up(
     c: int, taken: int, sized: int, lines: Lines, sheets: Sheets, nodes: Nodes,
     nominated: NominatedAmounts, counts: Int64,
 ) -> tuple[int, np.uint64]:  # fmt: skip
-    """Complete the line of a class after its rows were scored again.
+    """Set the best totals of each group of line ``c``, and count the reasons of unfit rows.
 
-    Sets the best totals of each group, and counts the reasons of the rows that do not fit.
-
-    Return FINISHED, or why pods of the class cannot be decided, as ``decide`` does. ``taken``: see
-    ``score_lines``. ``sized``: how many groups the rows have, 0 where a sheet is not keyed.
+    Called after all rows were scored. Return FINISHED, or why pods of the class cannot be decided,
+    as ``decide`` does. ``taken``: see ``score_lines``. ``sized``: how many groups the rows have, 0
+    where a sheet is not keyed.
     """
     p = place_of(c)
     sheet, totals, of = lines.sheet_of[c], lines.total[p], lines.kinds[c]
@@ -226,10 +225,10 @@ def score_anew(
     score_columns: ScoreColumns, nodes: Nodes, nominated: NominatedAmounts, programs: Programs,
     count_terms: Terms, counted: Counts,
 ) -> tuple[int, np.uint64]:  # fmt: skip
-    """Score the line of a pod, and with it those lines of the next pods that must be scored too.
+    """Score the line of a pod anew, and those lines of the next pods that need it as well.
 
     Return FINISHED, or why the pod cannot be decided, as ``decide`` does. ``end``: the present end
-    of the log. ``found``: room for ``TOGETHER`` lines.
+    of the log. ``found``: int32 working space for ``TOGETHER`` lines.
     """
     c, t = run[pod], programs.of_pod[pod]
     own = t >= 0 and programs.private[t]

@@ -89,10 +89,10 @@ class Sheets(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """The rules of classes that look at pods; see ``engine.fast.programs.Programs``.
+    """The rules about other pods, by class; see ``engine.fast.programs.Programs``.
 
-    By pod of the run: ``of_pod`` is its class's program, -1 for none; ``who`` is the place of its
-    class among the run's classes, and the index into ``first_mark`` and ``last_mark``.
+    By pod of the run: ``of_pod`` is the program of its class, -1 for none; ``who`` is the position
+    of its class among the run's classes, and the index into ``first_mark`` and ``last_mark``.
     """
 
     of_pod: Int32
@@ -135,8 +135,8 @@ class Terms(NamedTuple):
     ``form`` (programs, FORM); ``rules`` (programs, rules, RULE); ``place`` (programs, rules,
     bases): the label's value, -1 for none; ``values`` (programs, groups, watches); ``base``
     (programs, groups); ``size`` (programs, groups): how many rows are feasible. ``counters`` and
-    ``counts`` are of ``Counts``. Compiled functions get a tuple field by field, so each further
-    field would cost more time than the terms themselves.
+    ``counts``: see ``Counts``. Numba passes a tuple field by field, so a tuple with more fields
+    would cost more time than the terms themselves.
     """
 
     form: Int64
@@ -150,12 +150,11 @@ class Terms(NamedTuple):
 
 
 class Pins(NamedTuple):
-    """Pods that only one node can hold.
+    """Pods that only one node can take.
 
-    ``of_pod``: the index of a pod's entry in the other arrays, -1 for none.
-
-    ``row``: the node. ``amounts`` and ``columns``: what must be free. ``vectors`` and ``nonzero``:
-    what is accounted for.
+    ``of_pod``: the index of a pod's entry in the other arrays, -1 for none. ``row``: the node.
+    ``amounts`` and ``columns``: what must be free, by resource column. ``vectors`` and ``nonzero``:
+    what is added to the row's sums when the pod is placed.
     """
 
     of_pod: Int32
@@ -167,12 +166,13 @@ class Pins(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Working arrays of the loop, which itself allocates none.
+    """Working arrays of the loop, which allocates none itself.
 
     By unit (``programs``): ``active``, ``offset``, ``found``, ``weighted`` (plugins, units),
-    ``ignored``; ``seen`` by label value; ``weights`` by rule. ``best``: the highest totals. By
-    block: ``summits`` and ``ties``, ``patch_of``. ``patches`` (.., BLOCK) and ``patched``: blocks
-    with excepted rows; ``block``: the totals of one. ``lines``: those that are scored together.
+    ``ignored``. By label value: ``seen``. By rule: ``weights``. By block: ``summits`` and ``ties``,
+    the highest total and its number of rows; ``patch_of``, the index in ``patches`` (.., BLOCK),
+    which has the totals of blocks with excepted rows; ``patched`` lists these blocks. ``best``: the
+    highest totals. ``block``: the totals of one block. ``lines``: those that are scored together.
     """
 
     active: Int32
@@ -193,9 +193,9 @@ class Work(NamedTuple):
 
 
 def room_to_work(*, units: int, rules: int, values: int, blocks: int) -> Work:
-    """Return working arrays for programs of this many units and rules, and for this many blocks.
+    """Return working arrays for this many units, rules, label values and blocks of rows.
 
-    ``values``: the most values that a label has by which a program counts.
+    ``values``: the most values of any label that a program counts by.
     """
     return Work(
         active=np.zeros(units, np.int32),

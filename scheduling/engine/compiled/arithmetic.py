@@ -1,11 +1,11 @@
-"""How Numba compiles the functions of ``framework.formulas``, for integers and for floats.
+"""Compiles the functions of ``framework.formulas`` with Numba, for integers and for floats.
 
 LLVM inlines them. Numba's own ``inline="always"`` is not used: with it the loop over blocks crashed
 when it ran. The cause was not proven; a formula's variable may have taken the name of an array of
 the loop.
 
-To be imported before a loop that calls them is compiled. Without Numba's compiler
-(NUMBA_DISABLE_JIT=1) the functions run as they stand.
+Import this before a loop that calls them is compiled. Without Numba's compiler
+(NUMBA_DISABLE_JIT=1) the functions run as plain Python.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
-"""Compiling a loop, and keeping its code on disk until any source of this package changes.
+"""Compiles a loop, and caches its machine code on disk until any source of this package changes.
 
-Numba on its own looks at the file of the loop alone, and would go on with old code after a change
-to a function that the loop calls from another file. Whatever loops call, constants included, must
-stand in this package or in ``framework.formulas``. Nor does Numba open what it kept without reading
-all of it, types by their names included, and it fails where an upgrade took such a name away: so
-the version that it looks at first says of which sources the code is.
+Numba compares only the file of the loop itself, and would use old code after a change to a function
+that the loop calls from another file. So everything that loops call, constants included, must be in
+this package or in ``framework.formulas``. To check a cached file Numba unpickles all of it, which
+fails when an upgrade of Numba removed a type that is named there. So the digest of the sources is
+part of the version string, which Numba compares before that.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @cache
 def sources() -> bytes:
-    """Return a digest of all sources of this package, and of the formulas."""
+    """Return a digest of all source files of this package and of ``framework.formulas``."""
     digest = hashlib.sha256()
     for path in (*sorted(Path(__file__).parent.glob("*.py")), Path(formulas.__file__)):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -33,7 +33,7 @@ def sources() -> bytes:
 
 
 class PackageLocator:
-    """Finds Numba's usual cache directory; the code's stamp is the digest of the whole package."""
+    """Makes Numba compare the digest of the whole package, in Numba's usual cache directory."""
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], file: str) -> Any:
@@ -48,7 +48,7 @@ class PackageLocator:
 
 
 def outer(function: Function) -> Function:
-    """Compile a function that Python calls; keep its code on disk, with that of all it calls."""
+    """Compile a function that Python calls; cache the code of it and of all it calls on disk."""
     config: Any = numba.config
     before = config.CACHE_LOCATOR_CLASSES
     config.CACHE_LOCATOR_CLASSES = f"{__name__}.{PackageLocator.__name__}"
@@ -56,7 +56,7 @@ def outer(function: Function) -> Function:
         compiled_: Any = _compiled(function, cache=True, no_cfunc_wrapper=True)
     finally:
         config.CACHE_LOCATOR_CLASSES = before
-    cache = getattr(compiled_, "_cache", None)  # none where Numba is told to compile nothing
+    cache = getattr(compiled_, "_cache", None)  # missing with NUMBA_DISABLE_JIT
     if cache is not None:
         cache._cache_file._version += f" of {sources().hex()}"
     compiled: Function = compiled_
@@ -64,18 +64,18 @@ def outer(function: Function) -> Function:
 
 
 def is_kept(loop: Any) -> bool:
-    """Return whether a loop needs no compiling: its code is on disk, or Numba is switched off."""
-    cache = getattr(loop, "_cache", None)  # none where Numba is told to compile nothing
+    """Return whether a loop's code is on disk, or Numba is switched off (nothing to compile)."""
+    cache = getattr(loop, "_cache", None)  # missing with NUMBA_DISABLE_JIT
     return cache is None or bool(cache._cache_file._load_index())
 
 
 @contextmanager
 def one_at_a_time(loop: Any) -> Iterator[None]:
-    """Let one process of this machine compile a loop, and the others wait and load its code.
+    """Let one process of this machine compile a loop; others wait here and then load its code.
 
     A service starts several processes that need the same loops: without this each of them would
-    compile for a minute on a new machine. Where the code is on disk nobody waits, and where no file
-    can be written each process compiles for itself.
+    compile for a minute on a new machine. If the code is on disk no process waits; if no file can
+    be written each process compiles for itself.
     """
     if is_kept(loop):
         yield
@@ -91,7 +91,7 @@ def alone(loop: Any, name: str) -> Iterator[None]:
         folder = Path(loop._cache.cache_path)
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / name).open("w")
-    except (AttributeError, OSError):  # Numba may be told to compile nothing, and keep nothing
+    except (AttributeError, OSError):  # Numba is switched off, or its cache is
         yield
         return
     with file:
@@ -105,17 +105,17 @@ def inner(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """Inline a function that is called for every row: passing it arrays would cost more than it."""
+    """Inline a function that runs for every row; passing it arrays would cost more than it does."""
     return _compiled(function, inline="always")
 
 
 def _compiled(function: Function, **options: Any) -> Function:
-    """Compile a function without reference counts of arrays: ``_nrt``.
+    """Compile a function without reference counts of arrays (``_nrt=False``).
 
-    The arguments of a loop live as long as it runs, and it allocates no array. Counting would need
-    two calls wherever an array or a slice gets a name, and LLVM spends half of its time to find out
+    The arguments of a loop live while it runs, and it allocates no array. Counting would need two
+    calls wherever an array or a slice gets a name, and LLVM spends half of its time to find out
     that most of them cancel out.
     """
-    njit: Any = numba.njit  # its types do not know all options
+    njit: Any = numba.njit  # the type stubs lack some options
     compiled: Function = njit(nogil=True, error_model="numpy", _nrt=False, **options)(function)
     return compiled

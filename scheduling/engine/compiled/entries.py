@@ -1,10 +1,10 @@
 """The highest totals of groups of rows, block by block.
 
-Rows come in blocks of 64. Of each group that has feasible rows in a block an *entry* knows the
-highest total there and how many rows have it, without what the group adds to it. Where there are
-few groups (*dense*), a group's number is the place of its entries; where there are more, a block's
-entries stand in the first places, ``entries`` says how many. Other places hold group 0, ``LOW`` and
-no row, so that a loop over places needs no branch.
+Rows come in blocks of 64. For each group with feasible rows in a block an *entry* has the highest
+total there and the number of rows that reach it, without the score that the group adds. Where there
+are few groups (*dense*), a group's number is the index of its entries; where there are more, a
+block's entries come first, and ``entries`` is their number. Unused places hold group 0, ``LOW`` and
+0 rows, so that a loop over places needs no branch.
 """
 
 import numpy as np
@@ -114,9 +114,9 @@ def index(
     c: int, dense: int, widest: int, totals: Int32, of: Int16, entries: Int32, groups: Int16,
     tops: Int32, ties: Int32, sizes: Int32,
 ) -> int:  # fmt: skip
-    """Make all entries of line ``c`` anew, and count the groups' feasible rows in ``sizes``.
+    """Rebuild all entries of line ``c``, and count the feasible rows of each group in ``sizes``.
 
-    Return how many places of a block are used at most; ``widest``: how many were so far.
+    Return the most places that a block uses; ``widest``: that number before.
     """
     entries[c] = 0
     groups[c, :widest] = 0
@@ -137,7 +137,7 @@ def index(
 
 @inner
 def survey_place(more: int, tops: Int32, ties: Int32, highest: Int32, tied: Int32) -> None:
-    """Do what ``survey`` does for a place where all entries are of one group."""
+    """Do what ``survey`` does, for a place whose entries all belong to one group."""
     if more == LOW:
         return
     for block in range(len(highest)):
@@ -154,7 +154,7 @@ def survey(
     dense: int, widest: int, groups: Int16, tops: Int32, ties: Int32, offset: Int32,
     highest: Int32, tied: Int32,
 ) -> None:  # fmt: skip
-    """Set the highest total of each block and how many rows have it; ``offset``: by group."""
+    """Set the highest total of each block and its number of rows; ``offset``: what a group adds."""
     highest[:] = LOW
     tied[:] = 0
     for at in range(widest):
@@ -172,7 +172,7 @@ def survey(
 
 @inner
 def write_out(totals: Int32, of: Int16, offset: Int32, out: Int32) -> None:
-    """Set the totals of a block's rows with what their groups add."""
+    """Write into ``out`` the totals of a block's rows, with what their groups add."""
     for at in range(BLOCK):
         more = offset[of[at] & 0x7FFF]
         out[at] = totals[at] + more if totals[at] != LOW else np.int32(LOW)
@@ -183,20 +183,20 @@ def patch(
     base: int, excepted: Int32, size: Int32, of: Int16, totals: Int32, offset: Int32,
     highest: Int32, tied: Int32, patch_of: Int32, patches: Int32, patched: Int32,
 ) -> int:  # fmt: skip
-    """Write out the blocks with excepted rows, which are groups of their own; return how many.
+    """Write out the blocks with excepted rows, which are groups of their own; return their number.
 
     Args:
-        base: how many groups there are beside those of excepted rows.
+        base: number of groups without those of excepted rows.
         excepted: the rows.
-        size: of each group; of an excepted row 0 where it is not feasible.
+        size: feasible rows of each group; 0 for an excepted row that is not feasible.
         of: the group that each row would belong to.
         totals: of all rows.
         offset: what each group adds.
-        highest: of each block.
-        tied: of each block.
-        patch_of: of each block its place in ``patches``, -1 before.
-        patches: room for the blocks.
-        patched: room for their numbers.
+        highest: highest total of each block; is updated.
+        tied: rows with that total, of each block; is updated.
+        patch_of: index of each block in ``patches``; -1 on entry.
+        patches: output, (blocks, BLOCK): totals of the blocks.
+        patched: output: the numbers of these blocks.
     """
     made = 0
     for number in range(len(excepted)):

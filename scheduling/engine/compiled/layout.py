@@ -1,6 +1,6 @@
 """The columns of the loops' arrays, and their sizes.
 
-Importing this loads no Numba: what fills the arrays reads it as well.
+Importing this loads no Numba: the modules that fill the arrays import it as well.
 """
 
 LOW = -(2**30)
@@ -40,9 +40,9 @@ NEAR, ANTI, EXISTING, SCORED, HARD, SOFT, UNTOUCHED = range(7)
 # Columns of ``terms.Counts.counters``.
 OFFSET, BY_ROW, PLACES, TOTAL, LOWEST, AT_LOWEST, LENGTH = range(7)
 COUNTER_COLUMNS = 7
-# Where a plugin's scores come from: first column of ``Programs.sheet``.
+# Where a plugin's scores come from: the first column of ``Programs.sheet``.
 SCALED, REVERSED, AFFINITY, SPREAD = range(4)
-# What a group is refused for; from SHUT on what filters of nodes alone say that are asked after
+# Why a group is refused. From SHUT on: rejections by filters of nodes alone that come after
 # NodeResourcesFit.
 SKEWED, UNLABELLED, NOT_NEAR, TOO_NEAR, UNWELCOME, SHUT = range(6)
 MOST_SHUT = 3

@@ -1,9 +1,9 @@
-"""The loop of the fast lane: it decides for a run of pods and accounts for each.
+"""The loop of the fast path: decides a run of pods and accounts for each.
 
-A pod's line says what the rows score for its request, its sheet which rows may hold it and what
-they get from plugins that look at nodes alone, its program what its rules about other pods come to.
-The reference path, ``engine.reference.cycle``, can be read instead; a property test holds both
-equal.
+A pod's line has the rows' scores for its request; its sheet says which rows may take it and what
+plugins that look at nodes alone add; its program does the same for its rules about other pods. The
+reference path, ``engine.reference.cycle``, decides the same in plain Python; a property test
+compares the two.
 """
 
 import numpy as np
@@ -76,9 +76,9 @@ pick = picker(block_of)
 
 @inlined
 def block_with_groups(block: int, source: tuple[Int32, Int16, Int32, Int32, Int32, Int32]) -> Int32:
-    """Return the totals of a block's rows with what their groups add.
+    """Return the totals of a block's rows, with what their groups add.
 
-    ``source``: totals, groups, what each group adds, patched blocks, patches, room for a block.
+    ``source``: totals, groups, what each group adds, patched blocks, patches, working space.
     """
     totals, of, offset, patch_of, patches, room = source
     at = patch_of[block]
@@ -111,10 +111,10 @@ def decide_as_known(
     pins: Pins,
     work: Work,
 ) -> tuple[int, int, np.uint64]:
-    """Do what ``decide`` does, but return ANEW when a class's rows must all be scored anew.
+    """Do what ``decide`` does, but return ANEW when all rows of a class must be scored anew.
 
-    Scoring many rows is a function of its own, since inlined here it would take registers that
-    following single rows needs.
+    Scoring many rows is a separate function: inlined here it would take registers that single rows
+    need.
     """
     total, bits, highest, tied, kinds = (
         lines.total, lines.bits, lines.highest, lines.tied, lines.kinds,
@@ -177,8 +177,8 @@ def decide_as_known(
                     cursor[c] = -1
                     return pod, STALE, np.uint64(0)
         if not anew:
-            # The changed rows lie far apart in memory. Read first, in a loop that waits for none of
-            # them, they come side by side; the sum is kept so that they are read at all.
+            # The changed rows lie far apart in memory. This loop only reads them, so that the
+            # processor loads them together; their sum is used so that the compiler keeps the loop.
             near = np.int32(0)
             for entry in range(cursor[c], end):
                 near += totals[log[entry]]
@@ -195,7 +195,7 @@ def decide_as_known(
                     cursor[c] = -1
                     return pod, STALE, np.uint64(0)
                 if own and dense and of_group[row] >= DENSE:
-                    # Entries must be kept in the other way from here on.
+                    # From here on the entries have the other layout, not dense.
                     lines.anew[c] = True
                     return pod, MORE_GROUPS, np.uint64(0)
                 simple = not (odd[row] or more[c])
@@ -215,7 +215,7 @@ def decide_as_known(
                     if old != LOW:
                         feasible[c] -= 1
                         if groups > 1 and witness[c, group[sheet, row]] == row:
-                            anew = True  # perhaps the group's last one: look at all rows
+                            anew = True  # perhaps the group's last row: look at all rows
                     elif bits[p, row] != now:
                         note_kind(of, bits[p, row], -1)
                     if (old != LOW or bits[p, row] != now) and not note_kind(of, now, 1):
@@ -343,7 +343,7 @@ def decide_as_known(
                 results.term_scores[pod, plugin, at] = work.weighted[plugin, unit]
         for at in range(made):
             patch_of[patched[at]] = -1
-        # Assume it.
+        # Assume the pod on the row.
         account(winner, lines.vectors[c], lines.nonzero[c], nodes)
         log[end] = winner
         refresh_row(winner, score_columns, nodes, nominated)
@@ -373,7 +373,7 @@ def decide(
 ) -> tuple[int, int, np.uint64]:
     """Decide pods from the ``first`` on, and account for each on its row.
 
-    Return the number of the first pod that is not decided, the reason why not, and, if that is
+    Return the number of the first pod that is not decided, the reason, and, if that is
     OTHER_GROUPS, the groups that have feasible rows, as bits. ``run``: the pods' lines. ``high``
     and ``low``: the halves of 64 random bits for each pod. ``log``: the snapshot's log of touched
     rows, which has ``filled`` entries.

@@ -1,7 +1,7 @@
-"""Classes with a program: what their rules add to rows, and how counts follow placed pods.
+"""What the rules of a class about other pods add to rows, and how counts follow placed pods.
 
-A *unit* is a group of rows that the rules cannot tell apart, or a single row that became an
-exception to its group since the program was written.
+A *unit* is a group of rows that the rules treat alike, or a single row that became an exception
+since the program was written.
 """
 
 import numpy as np
@@ -50,7 +50,7 @@ def weigh(
     terms: Terms,
     logarithms: Float64,
 ) -> tuple[int, int]:
-    """Set ``work.offset``: what each unit of a class adds to the totals of its rows.
+    """Set ``work.offset``: what each unit adds to the totals of its rows, for program ``t``.
 
     Units are the groups, then the excepted rows. Return how many rows are feasible (-1: the program
     is stale), and the next stamp.
@@ -118,9 +118,9 @@ def mark_row(
     t: int, row: int, watch: int, weight: int, groups: int, exceptions: Int32, room: Int32,
     rows: Int32, full: Mask, values: Int64,
 ) -> None:  # fmt: skip
-    """Add a pod's weight to a count that a class watches on a row, an exception from now on.
+    """Add a pod's weight to a count that program ``t`` watches; ``row`` becomes an exception.
 
-    Set ``full`` if the class has no room for another exception.
+    Set ``full`` if the program has no room for another exception.
     """
     at = -1
     for number in range(exceptions[t]):
@@ -159,7 +159,7 @@ def follow(who: int, row: int, programs: Programs, count_terms: Terms, counted: 
 def regroup(
     t: int, row: int, of: Int16, programs: Programs, count_terms: Terms, where: Int32
 ) -> bool:
-    """Move a row to the group that its counts put it into, in the line that one class alone uses.
+    """Move a row to the group that its counts put it into, in the line of a private program.
 
     Return False if there is no room for another group.
     """

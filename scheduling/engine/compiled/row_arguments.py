@@ -1,4 +1,4 @@
-"""The arguments of ``rows.examine``: tuples of arrays, what their columns and its codes mean.
+"""The arguments of ``rows.examine``: tuples of arrays, their columns, and its result codes.
 
 Importing this loads no Numba.
 """
@@ -68,7 +68,7 @@ class Nodes(NamedTuple):
 
 
 class PlacedPods(NamedTuple):
-    """Pods on nodes: the list of each row (-1 ends it, the newest first) and columns by slot."""
+    """Pods on nodes: a linked list for each row (-1 ends it, newest first), and columns by slot."""
 
     first: Int32
     following: Int32
@@ -79,7 +79,7 @@ class PlacedPods(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """Columns by class: priority, how its pods look to others, requests by resource."""
+    """Columns by class: priority, peer (how its pods look to other pods' rules), requests."""
 
     priority: Int64
     peer: Int32
@@ -87,7 +87,7 @@ class Classes(NamedTuple):
 
 
 class NominatedPods(NamedTuple):
-    """Nominated pods: the list of each row, and the class of each."""
+    """Nominated pods: a linked list for each row, and the class of each pod."""
 
     first: Int32
     following: Int32
@@ -95,11 +95,11 @@ class NominatedPods(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The filters for one class.
+    """The filters of a profile for one class.
 
-    ``steps`` int64 (steps, 3): kind, then the line of ``static``, or the first term and the one
-    after the last. ``static`` int16 (lines, rows): 0 passes, else the number of a rejection.
-    ``amounts`` and ``columns`` int64 (checks,): how much must be free of which resource.
+    ``steps`` int64 (steps, 3): kind, then the line of ``static``, or the first term and one after
+    the last. ``static`` int16 (lines, rows): 0 passes, else the number of a rejection. ``amounts``
+    and ``columns`` int64 (checks,): how much must be free of which resource.
     """
 
     steps: Int64
@@ -112,9 +112,9 @@ class Terms(NamedTuple):
     """Counts of pods that filters look at.
 
     ``columns`` int64 (terms, TERM_COLUMNS). ``domain`` int32 (terms, rows): position of the row's
-    count from OFFSET on in ``counts``, -1 without the label; ``counted`` bool (terms, rows):
+    count in ``counts``, from OFFSET on; -1 without the label. ``counted`` bool (terms, rows):
     whether pods on the row count. ``seat`` and ``take`` int64 (peers, terms): what a pod that is
-    nominated to a row adds to the count, and what a victim that leaves it takes away.
+    nominated to a row adds to the count, and what a victim removes from it.
     """
 
     columns: Int64
@@ -128,9 +128,9 @@ class Terms(NamedTuple):
 class Budgets(NamedTuple):
     """PodDisruptionBudgets and the pods that they guard.
 
-    ``allowed`` int64 (budgets,); those of class c are ``which[first[c]:first[c + 1]]``. ``spared``
-    int64, sorted: pods that a budget does not count, because they are being disrupted already, each
-    as slot times number of budgets plus budget.
+    ``allowed`` int64 (budgets,): disruptions that each allows; the budgets of class c are
+    ``which[first[c]:first[c + 1]]``. ``spared`` int64, sorted: pods that a budget does not count
+    because they are already being disrupted, each as slot * number of budgets + budget.
     """
 
     first: Int64
@@ -155,9 +155,9 @@ class Room(NamedTuple):
     """Output arrays of ``examine``, and its working space.
 
     By candidate: ``position`` among the rows, where its victims ``end`` in ``victims`` (slots, most
-    important first), how many ``violations`` of budgets there are among them. By pod of a row:
-    ``lower`` and ``turn``. By budget: ``left``, which is as ``Budgets.allowed``. By amount:
-    ``used`` and ``to_come``. By term: ``gone_weight`` and ``to_come_weight``.
+    important first), and how many ``violations`` of budgets these cause. By pod of a row: ``lower``
+    and ``turn``. By budget: ``left``, as ``Budgets.allowed``. By amount: ``used`` and ``to_come``.
+    By term: ``gone_weight`` and ``to_come_weight``.
     """
 
     position: Int64
@@ -174,7 +174,10 @@ class Room(NamedTuple):
 
 
 def room_to_work(budgets: int, candidates: int, pods: int, checks: int, terms: int) -> Room:
-    """Return room for so many budgets, candidates, pods that may be victims, amounts and terms."""
+    """Return output and working arrays for this many budgets, candidates, victims and terms.
+
+    ``pods``: the most pods that may be victims; ``checks``: amounts.
+    """
     return Room(
         position=np.empty(candidates, np.int64),
         end=np.empty(candidates, np.int64),

@@ -1,4 +1,4 @@
-"""Judges rows one by one: why each rejects a pod, and the victims on it.
+"""Judges rows one by one: why each rejects a pod, and which pods are victims there.
 
 ``examine`` is one function for both questions, because both apply the same rules to a row: the
 diagnosis with all pods there, the dry run of preemption without some of them
@@ -6,9 +6,8 @@ diagnosis with all pods there, the dry run of preemption without some of them
 ``pickOneNodeForPreemption``, v1.36). ``engine.preemption.row_program`` writes the rules of a class
 as arrays.
 
-It calls nothing but NumPy and ``framework.formulas``, and is not compiled here:
-``row_program.warm`` has it compiled, and a process without Numba runs it as plain Python, which is
-slower and gives the same.
+It calls only NumPy and ``framework.formulas``. ``row_program.warm`` compiles it; a process without
+Numba runs it as plain Python, slower and with the same result.
 """
 
 import numpy as np
@@ -74,9 +73,9 @@ def examine(
 
     Args:
         rows: the rows, int64.
-        begin: position at which to begin; the search goes round.
+        begin: position at which to begin; the search wraps around.
         wanted: 0 to judge rows as they are, stopping at the first that passes; ``ALL_ROWS`` to
-            judge them all; else this many candidates are looked for, and on until one violates no
+            judge them all; else the number of candidates to find, more if each of them violates a
             budget.
         priority: of the pod; pods of lower priority may leave, nominated ones of lower priority do
             not count.
@@ -87,13 +86,14 @@ def examine(
         nominated: of the snapshot.
         rules: of the pod's class.
         terms: of the pod's class.
-        budgets: for ``wanted`` above 0.
-        rank: place of each row's name in the order of names.
-        verdicts: is written to.
-        room: is written to; for as many candidates as there are rows, and for all pods, where
-            ``wanted`` is above 0.
+        budgets: used if ``wanted`` is above 0.
+        rank: position of each row's name in the order of names.
+        verdicts: output.
+        room: output, used if ``wanted`` is above 0; large enough for as many candidates as rows,
+            and for all pods.
     """
-    # Taken out of the tuples once: to take an array out of one costs more than to read it.
+    # Arrays are taken out of the tuples once: each access to a tuple's field costs more than a
+    # read.
     steps, static, amounts, columns = rules.steps, rules.static, rules.amounts, rules.columns
     allocatable, requested, allowed_pods, pod_count = (
         nodes.allocatable,
@@ -133,7 +133,8 @@ def examine(
     count, checks, total_terms = len(rows), len(amounts), len(term)
     position, end, violations, victims = room.position, room.end, room.violations, room.victims
     lower, turn, left = room.lower, room.turn, room.left
-    # Of each amount's resource, what the pods that stay ask for, and those nominated to the row.
+    # By amount: what the pods that stay request of the resource, and what pods nominated to the row
+    # do.
     used, to_come = room.used, room.to_come
     gone_weight, to_come_weight = room.gone_weight, room.to_come_weight
     gone_weight[:] = 0
@@ -285,9 +286,9 @@ def examine(
                 code = rejection
                 if code or wanted <= 0:
                     break
-                # In their order, then by importance: higher priority, longer running; of two that
-                # have not started the later one first (``plugins.default_preemption``). The oldest
-                # come last in the list, so the turned list is nearly in order.
+                # Victims in order of importance: higher priority, longer running; of two that have
+                # not started the later one first (``plugins.default_preemption``). The list has the
+                # oldest last, so it is nearly in order when reversed.
                 for which in range(pods // 2):
                     lower[which], lower[pods - 1 - which] = lower[pods - 1 - which], lower[which]
                 for which in range(1, pods):
@@ -313,7 +314,7 @@ def examine(
                         lower[place] = other
                         place -= 1
                     lower[place] = slot
-                # Those whose leaving violates a budget are put back first.
+                # Pods whose eviction violates a budget are put back first.
                 if len(left):
                     filling = pods
                     for which in range(pods):
@@ -386,7 +387,7 @@ def examine(
             continue
 
         if 0 < violating < pods:
-            # Those that violate a budget and the others were judged apart: in order again.
+            # Pods that violate a budget were judged apart from the others: merge both in order.
             for which in range(begun + 1, filled):
                 slot = victims[which]
                 mine = priorities[class_of[slot]]
@@ -408,7 +409,7 @@ def examine(
             slot = victims[which]
             mine = priorities[class_of[slot]]
             total += mine + 2**31
-            # NaN, not started, is not below anything.
+            # A NaN start time (not started) is never the smaller one.
             if mine == highest and started[slot] < oldest:
                 oldest = started[slot]
         size = filled - begun

@@ -1,16 +1,15 @@
 """Scores of nodes, in blocks of 64 rows.
 
 ``ScoreColumns.fields`` float64 (blocks, 9 * 64) holds what scores need of the nodes, field by field
-within a block, so that the loop over a block is vector instructions alone: it has no branch, no
-gather and no integer division. Quotients that are rounded down are products with a reciprocal, half
-a unit of the numerator above the border, where the error of floating point cannot reach the next
-integer: that needs fewer than 2**41 units of a resource on a node. Nodes with more, or with none,
-and nodes that pods are nominated to (their requests count when it is asked whether there is room)
-are *odd* and judged one by one with integers. Quotients that stay fractions are divided as the
-plugin divides them. All nodes are odd where a profile scores other resources than cpu and memory,
-or by another strategy than LeastAllocated. What is stated here for floats is ``framework.formulas``
-in the form that vectors take quickest: to call the formulas takes twice as long. A property test
-holds both equal.
+within a block, so that the loop over a block compiles to vector instructions: it has no branch, no
+gather and no integer division. A quotient that is rounded down is a product with a reciprocal, plus
+half a unit of the numerator, so that floating-point error cannot reach the next integer; that holds
+below 2**41 units of a resource on a node. Nodes with more, or with none, and nodes to which pods
+are nominated (whose requests count when a pod is fitted, and not when it is scored) are *odd*: they
+are scored one by one with integers. Quotients that stay fractions are divided as the plugin divides
+them. All nodes are odd where a profile scores other resources than cpu and memory, or by another
+strategy than LeastAllocated. The float formulas here repeat ``framework.formulas`` in a form that
+vectors take quickest: calling those takes twice as long. A property test compares both.
 """
 
 import numpy as np
@@ -32,7 +31,7 @@ _NO_PLACE = -(2**20)
 def refresh_row(
     row: int, score_columns: ScoreColumns, nodes: Nodes, nominated: NominatedAmounts
 ) -> None:
-    """Bring a row of the score_columns up to date."""
+    """Update the score columns of a row."""
     block, at = row // 64, row % 64
     cpu, memory = nodes.allocatable[row, 0], nodes.allocatable[row, 1]
     used_cpu, used_memory = nodes.requested[row, 0], nodes.requested[row, 1]
@@ -76,14 +75,14 @@ def refresh_row(
 def refresh_rows(
     rows: Int32, score_columns: ScoreColumns, nodes: Nodes, nominated: NominatedAmounts
 ) -> None:
-    """Bring rows of the score_columns up to date."""
+    """Update the score columns of several rows."""
     for row in rows:
         refresh_row(row, score_columns, nodes, nominated)
 
 
 @inlined
 def scores_at(block: int, at: int, fields: Float64, terms: Float64) -> tuple[int, int]:
-    """Return what ``row_scores`` returns, for a row that is not odd."""
+    """Return the two scores of ``row_scores``, for a row that is not odd."""
     a = fields[block, at] - terms[2] * fields[block, 64 + at]
     b = fields[block, 128 + at] - terms[3] * fields[block, 192 + at]
     summed = np.floor(max(a, 0.0)) * terms[6] + np.floor(max(b, 0.0)) * terms[7]
@@ -98,7 +97,7 @@ def scores_at(block: int, at: int, fields: Float64, terms: Float64) -> tuple[int
 def row_scores(
     row: int, terms: Float64, scored: Int64, score_columns: ScoreColumns, nodes: Nodes
 ) -> tuple[int, int]:
-    """Return the scores of NodeResourcesFit and NodeResourcesBalancedAllocation, not weighted."""
+    """Return NodeResourcesFit's and BalancedAllocation's scores of a row, not weighted."""
     if not score_columns.odd[row]:
         return scores_at(row // 64, row % 64, score_columns.fields, terms)
     free = allocation(row, scored[0], score_columns.strategy, score_columns.table, nodes)

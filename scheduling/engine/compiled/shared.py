@@ -32,10 +32,10 @@ NOT_FEASIBLE = LOW // 2
 def fit_bits(
     row: int, amounts: Int64, columns: Int64, nodes: Nodes, nominated: NominatedAmounts | None
 ) -> int:
-    """Return why NodeResourcesFit rejects the row, 0 where the pod fits.
+    """Return why NodeResourcesFit rejects the row as bits, 0 where the pod fits.
 
-    Bit 0: too many pods; two bits per amount: too little is free, too little exists. Column -1
-    ends the list. ``nominated``: pods that are nominated to the row, which count.
+    Bit 0: too many pods; then two bits per amount: too little is free, too little exists. Column -1
+    ends the list. ``nominated``: pods nominated to the row, which count as if they were there.
     """
     places = nodes.pod_count[row]
     if nominated is not None:
@@ -56,9 +56,9 @@ def fit_bits(
 
 @inner
 def allocation(row: int, scored: Int64, strategy: int, table: Int64, nodes: Nodes) -> int:
-    """Return the score of a row by a strategy, with integers.
+    """Return NodeResourcesFit's score of a row, computed with integers.
 
-    ``scored`` (resources, SCORED_COLUMNS): a column below 0 takes no part.
+    ``scored`` (resources, SCORED_COLUMNS); an entry with a column below 0 is ignored.
     """
     total = np.int64(0)
     weights = np.int64(0)
@@ -98,7 +98,10 @@ def evenness(deviation: float) -> int:
 
 @inlined
 def fraction(row: int, scored: Int64, at: int, with_pod: int, nodes: Nodes) -> float:
-    """Return the fraction of a resource that is taken, at most 1; -1 if the node has none."""
+    """Return the used fraction of a resource, at most 1; -1 if the node has none of it.
+
+    ``with_pod``: 1 to include the pod's own amount, else 0.
+    """
     column = scored[at, COLUMN]
     if column < 0 or nodes.allocatable[row, column] == 0:
         return -1.0
@@ -108,7 +111,7 @@ def fraction(row: int, scored: Int64, at: int, with_pod: int, nodes: Nodes) -> f
 
 @inlined
 def deviation(row: int, scored: Int64, with_pod: int, nodes: Nodes) -> float:
-    """Return the standard deviation of the fractions; of two, half their difference."""
+    """Return the standard deviation of used fractions; for two resources, half the difference."""
     count = 0
     total = 0.0
     first = 0.0
@@ -181,22 +184,23 @@ def picker(block_of: Callable[[int, Any], Int32]) -> Callable[..., tuple[int, in
         best: Int32,
         picks: Int32,
     ) -> tuple[int, int, int]:
-        """Pick a row with the highest total, and note the ten best rows in ``picks``, in order.
+        """Pick a row with the highest total, and write the ten best rows to ``picks``, in order.
 
         Args:
             source: what ``block_of`` reads from.
-            highest: of each block.
-            tied: of each block.
+            highest: highest total of each block.
+            tied: rows with that total, of each block.
             top: the highest total.
             ties: how many rows have it.
-            left: this many of these are passed over.
+            left: how many of these rows to pass over, if ``rank`` is empty.
             feasible: how many rows are feasible, not 0.
-            rank: of each row; the lowest of those with the highest total is picked. Empty: any.
-            best: room for the ten best totals.
-            picks: room for ten rows; of equal totals the first rows are kept, and the winner.
+            rank: of each row: among those with the highest total the lowest rank wins; or empty.
+            best: working space for the ten best totals.
+            picks: output, ten rows; of equal totals the first rows are kept, and the winner.
 
         Returns:
-            The row, how far it is ahead (-1: nothing to compare), and how many rows were noted.
+            The row, its lead over the next total (-1: nothing to compare), and the number of
+                ``picks``.
         """
         winner = -1
         for block in range(len(highest)):
@@ -274,7 +278,7 @@ def picker(block_of: Callable[[int, Any], Int32]) -> Callable[..., tuple[int, in
 
 @inlined
 def account(row: int, vector: Int64, nonzero: Int64, nodes: Nodes) -> None:
-    """Count a pod's requests on a row."""
+    """Add a pod's requests to the sums of its row."""
     for column in range(len(vector)):
         nodes.requested[row, column] += vector[column]
     nodes.nonzero_requested[row, 0] += nonzero[0]
@@ -284,7 +288,7 @@ def account(row: int, vector: Int64, nonzero: Int64, nodes: Nodes) -> None:
 
 @outer
 def link(slots: Int32, rows: Int32, first: Int32, following: Int32, previous: Int32) -> None:
-    """Put slots at the head of their rows' lists, in order."""
+    """Insert slots at the head of their rows' linked lists, in order."""
     for number in range(len(slots)):
         slot, row = slots[number], rows[number]
         head = first[row]

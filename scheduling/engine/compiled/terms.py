@@ -1,9 +1,10 @@
-"""The rules of classes that look at other pods, judged and scored for groups of rows.
+"""Judges and scores groups of rows by the rules of classes about other pods.
 
-A *group* is rows that are alike in all that a class's terms and normalised scores look at: their
-*base* tells the topology values and what plugins say of the nodes, ``values`` the counts of pods by
-row. The plugins say the same of single nodes; a property test holds both equal. Integer divisions
-are of numbers that are not negative; floating point as in the plugins, term by term.
+A *group* is rows that are alike in everything that a class's terms and normalised scores look at.
+Its *base* says which topology values it has and what plugins say of its nodes; ``values`` has its
+counts of pods by row. The plugins compute the same for single nodes; a property test compares both.
+Integer divisions are of numbers that are not negative; floating point as in the plugins, term by
+term.
 """
 
 import numpy as np
@@ -51,7 +52,7 @@ def watched(
 ) -> int:
     """Return a row's count in the counter of watch ``k``; 0 where the counter leaves the row out.
 
-    Some watches only ask whether it is above 0; these return 1 then.
+    For watches that need only whether the count is above 0 the result is 0 or 1.
     """
     counter = watch[t, k, 0]
     if where[counters[counter, PLACES], row] < 0:
@@ -139,7 +140,7 @@ def count_at(c: int, t: int, number: int, value: int, terms: Terms) -> int:
 
 @inner
 def judge(c: int, number: int, nobody: int, terms: Terms) -> int:
-    """Return the number of the refusal of a group, -1 if it passes.
+    """Return the code of the rule that rejects a group (``layout``), -1 if it passes.
 
     ``nobody``: 1 if no pod anywhere meets the class's required affinity, else 0.
     """
@@ -193,7 +194,7 @@ def judge(c: int, number: int, nobody: int, terms: Terms) -> int:
 
 @inner
 def affinity_scores(c: int, active: Int32, count: int, found: Int64, terms: Terms) -> None:
-    """Set InterPodAffinity's normalised scores of the active groups."""
+    """Set InterPodAffinity's normalised scores of the active groups, in ``found``."""
     lowest = 0
     highest = 0
     for i in range(count):
@@ -220,7 +221,7 @@ def affinity_scores(c: int, active: Int32, count: int, found: Int64, terms: Term
 def spread_size(
     c: int, t: int, active: Int32, count: int, ignored: Mask, seen: Int64, stamp: int, terms: Terms
 ) -> int:
-    """Return how many domains a soft constraint spans, over groups that are not ignored."""
+    """Return how many domains soft constraint ``t`` spans, over groups that are not ignored."""
     domains = 0
     outside = 0
     for i in range(count):
@@ -253,7 +254,10 @@ def spread_scores(
     found: Int64,
     terms: Terms,
 ) -> int:
-    """Set PodTopologySpread's normalised scores of the active groups; return the next stamp."""
+    """Set PodTopologySpread's normalised scores of the active groups in ``found``.
+
+    Return the next stamp.
+    """
     for i in range(count):
         number = active[i]
         ignored[number] = False
@@ -300,7 +304,7 @@ def scaled_scores(
     t: int, plugin: int, in_reverse: int, active: Int32, count: int, found: Int64, raw: Int64,
     base: Int32,
 ) -> None:  # fmt: skip
-    """Set the scores of a plugin that looks at nodes alone, scaled over the active groups."""
+    """Set in ``found`` a node-only plugin's scores of the active groups, scaled to the highest."""
     highest = np.int64(0)
     for i in range(count):
         highest = max(highest, raw[t, plugin, base[t, active[i]]])

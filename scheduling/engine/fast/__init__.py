@@ -1,7 +1,7 @@
 """The fast path: runs of pods decided in one compiled loop, with the reference path's results.
 
 A *class* is everything in a pod that influences where it goes. Three things are made of a class,
-once for all classes that say the same:
+and shared by all classes for which they are equal:
 
 * a *sheet*: what plugins say about nodes alone: a verdict, a group and a score for each row;
 * a *program*: the class's rules about other pods, as numbers for the loop;
@@ -10,10 +10,10 @@ once for all classes that say the same:
 A pod takes this path if
 
 * the compiled loops are loaded (``fast_lane.enabled``);
-* its profile's plugins are ones that the loop knows, and it scores all nodes (``lane_profile``);
+* its profile has only plugins that the loop covers, and scores all nodes (``lane_profile``);
 * its class compiles: each plugin names what it looks at or states its rule about other pods as
-  terms, and there is room for the numbers (``compiling``);
-* it is not nominated itself, and no filter of it counts pods that are (``looking_ahead``).
+  terms, and the numbers fit into the arrays (``compiling``);
+* it is not nominated itself, and no filter of it counts nominated pods (``looking_ahead``).
 
 Any other pod takes the reference path. ``engine.deciding`` chooses, run by run.
 

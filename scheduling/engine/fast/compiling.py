@@ -1,8 +1,8 @@
-"""Classes of pods compiled: to a sheet of the nodes, a program about other pods, and a request.
+"""Compiles classes of pods: to a sheet of the nodes, a program about other pods, and a request.
 
-A class that cannot be compiled goes the reference path: if a plugin looks at more than it can name
+A class that cannot be compiled takes the reference path: if a plugin looks at more than it can name
 (``framework.interface.Aspected``) or state (``framework.terms``), or if amounts, rules or groups
-are more than the loop has room for.
+are more than the loop's arrays can hold.
 """
 
 import struct
@@ -36,14 +36,14 @@ class CompiledClass:
 
     ``stamp`` and ``peer_stamp``: the versions of the snapshot for which it is valid.
 
-    ``asked``: filters that look at columns of devices or volumes, each with its request; the key
-    has the requested amounts as well.
+    ``asked``: filters that look at columns of devices or volumes, each with its request; ``key``
+    includes these amounts.
 
-    ``pinned``: one node alone can hold its pods; the key then has its row for the sheet's number.
+    ``pinned``: only one node can take its pods; ``key`` then begins with that node's row.
 
-    ``key``: the content of its line as bytes of int64 numbers: the sheet's number, cpu and memory
-    with defaults, amounts that must be free, their resource columns, what is accounted for by
-    column, and what NodeResourcesFit and balance score.
+    ``key``: identifies the class's line, as bytes of int64 numbers: the sheet's number, cpu and
+    memory with defaults, amounts that must be free, their resource columns, the requests by column,
+    and what NodeResourcesFit and balance score.
     """
 
     __slots__ = ("asked", "key", "peer_stamp", "pinned", "program", "sheet", "stamp")
@@ -59,7 +59,7 @@ class CompiledClass:
 
     @property
     def line_key(self) -> bytes:
-        """The key of a class's line, with the program if the class has a line of its own."""
+        """The key of the class's line; it includes the program if the line is the class's own."""
         program = self.program
         if program is None or not program.private:
             return self.key
@@ -67,7 +67,7 @@ class CompiledClass:
 
 
 class _OfOneForm(NamedTuple):
-    """Classes that state alike terms, and their aspects and sheet; see ``Programs.make``."""
+    """Classes that state alike terms, with their aspects and sheet; see ``Programs.make``."""
 
     alike: Alike
     aspects: tuple[Hashable, ...]
@@ -81,10 +81,10 @@ class Compiler:
     Args:
         snapshot: the cluster.
         profile: the profile.
-        sheets: where sheets are kept.
-        programs: where programs are kept.
-        lines: what the keys are for.
-        versions: what a compiled class holds for, as far as it is not its peer's.
+        sheets: the cache of sheets.
+        programs: the cache of programs.
+        lines: gives the widths of the keys.
+        versions: returns the versions for which a compiled class is valid.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Compiler:
         self.nodes_changed()
 
     def nodes_changed(self) -> None:
-        """Forget which rows can hold what, and how many nodes there are."""
+        """Forget which rows can take which classes, and update the number of nodes."""
         self._held.clear()
         self.pin_sheet = Sheet(-1, None)
         self.pin_sheet.absent = self._snapshot.node_count - 1
@@ -114,7 +114,8 @@ class Compiler:
     def compile(self, info: PodInfo, stamp: tuple[int, ...]) -> CompiledClass:
         """Return the compiled form of a class.
 
-        ``stamp``: the versions for which it is valid, unless compiling makes something new known.
+        ``stamp``: the versions for which the result is valid, unless compiling itself changes them
+        (a new resource or label becomes known).
 
         Raises:
             PluginFailed: a plugin failed.
@@ -165,7 +166,7 @@ class Compiler:
             if made.program is None:
                 return made
             made.sheet = sheet
-        # Of making the sheet some versions may have changed: what was found holds for them too.
+        # Making the sheet may have changed versions; the result holds for the new ones too.
         made.stamp = self._versions()
         made.key = _number.pack(made.sheet.number) + request
         return made
@@ -173,22 +174,23 @@ class Compiler:
     def compile_alike(
         self, infos: Sequence[PodInfo], stamp: tuple[int, ...]
     ) -> Iterator[tuple[PodInfo, CompiledClass]]:
-        """Compile those classes together that are like classes compiled before; yield these.
+        """Compile together the classes that are like classes compiled before; yield these.
 
         They differ from the earlier ones in amounts, in whose pods their terms count, and in what
-        no plugin looks at. ``compile`` has to compile the others of ``infos``, one by one.
+        no plugin looks at. The caller compiles the other ``infos`` with ``compile``, one by one.
 
         Raises:
             PluginFailed: a plugin failed.
         """
         snapshot, profile, sheets = self._snapshot, self._profile, self._sheets
-        # One node alone may be able to hold those that name nodes: to find out, each is looked at.
+        # Only one node may be able to take classes that name nodes; ``compile`` finds that out for
+        # each.
         infos = [info for info in infos if not info.node_affinity_key]
         if profile.by_class or not infos:
             return
         said = [[plugin.aspect(info, snapshot) for info in infos] for plugin in profile.aspected]
         if stamp != self._versions():
-            return  # to look at classes made something known
+            return  # a new resource or label became known: begin again
         alike: list[PodInfo] = []
         aspects: list[tuple[Hashable, ...]] = []
         numbers: list[int] = []
@@ -260,7 +262,7 @@ class Compiler:
                 yield info, made
 
     def _asked(self, info: PodInfo, aspects: Sequence[Hashable]) -> Sequence[AskedColumns]:
-        """Return the filters that request columns for a class, in their order, with the request."""
+        """Return the filters that request columns for a class, in order, with their requests."""
         found: list[AskedColumns] = []
         for at, plugin in self._profile.counting:
             if aspects[at] != () and aspects[at] is not None:
@@ -274,7 +276,7 @@ class Compiler:
     ) -> bool:
         """Return whether a filter that looks at columns comes after one of the ``others``.
 
-        The loop cannot keep to that order: it reports the filters that look at columns first.
+        The loop reports the filters that look at columns first, whatever their order.
         """
         names = [plugin.name for plugin in others]
         if sheet is not None:
@@ -282,14 +284,16 @@ class Compiler:
         return self._profile.counts_too_late([plugin for plugin, _ in asked], names)
 
     def _wanting(self, aspects: tuple[Hashable, ...]) -> list[Plugin]:
-        """Return the plugins that state no aspect of the class: they look at more than that."""
+        """Return the plugins that name no aspect of the class, since they look at more."""
         asked = zip(self._profile.aspected, aspects, strict=True)
         return [plugin for plugin, aspect in asked if aspect is None]
 
     def _stated_alike(
         self, info: PodInfo, aspects: tuple[Hashable, ...], wanting: list[Plugin]
     ) -> tuple[PodInfo, ClassStatements, Sheet, bool] | None:
-        """Return the arguments of ``Programs.make_alike`` for a class; ``None``: none was like it.
+        """Return the arguments of ``Programs.make_alike`` for a class.
+
+        ``None``: no earlier class is like it.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -309,7 +313,7 @@ class Compiler:
     def _only_row(
         self, info: PodInfo, aspects: Sequence[Hashable], wanting: Sequence[Plugin]
     ) -> int | None:
-        """Return the row that alone can hold the class's pods, as far as rules of nodes say.
+        """Return the only row that can take the class's pods, by the rules about nodes.
 
         ``None`` where there are several or none, or where rules about other pods may reject it.
 
@@ -342,9 +346,9 @@ class Compiler:
         return left
 
     def _named_row(self, info: PodInfo, aspects: Sequence[Hashable]) -> tuple[int | None, bool]:
-        """Return the row of the node that a class names, and whether it can hold the pods.
+        """Return the row of the node that a class names, and whether the node can take the pods.
 
-        ``None`` where it names none, or several. Pods that differ in this name alone, as those of a
+        ``None`` where it names none, or several. Pods that differ only in this name, as those of a
         DaemonSet do, are judged together, as one pod without it: on all rows, once.
 
         Raises:
@@ -366,7 +370,7 @@ class Compiler:
         return None, False
 
     def _held_by(self, info: PodInfo, pod: Pod) -> Mask:
-        """Return a mask (rows,): the rows that can take a class if it names no node.
+        """Return a mask (rows,): the rows that could take a class if it named no node.
 
         Empty where PreFilter rejects it.
         """

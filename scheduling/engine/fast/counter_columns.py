@@ -1,9 +1,9 @@
-"""Counts of pods for the compiled loops: copies of counters and tables, side by side in one array.
+"""Copies of the snapshot's counts of pods, side by side in one array for the compiled loops.
 
-A copy is of a counter by row, or of a table by label value; its number stands in programs. Copies
-are brought up to date before a run (by row only what was touched, which the snapshot's log tells),
-the loop bumps them, and after the run the snapshot bumps the originals. Numbers hold until the
-snapshot makes its counters anew, or a label gets more values than copies have room for.
+A copy is of a counter by row, or of a table by label value; programs refer to it by number. Before
+a run, copies are updated (counts by row only for rows in the snapshot's log); the loop changes
+them; after the run the snapshot changes the originals alike. Numbers hold until the snapshot
+rebuilds its counters, or a label gets more values than copies have space for.
 """
 
 import math
@@ -29,10 +29,10 @@ class _Copy:
     """A counter's copy, from ``first`` on in the array; ``table`` ``None``: all its rows count.
 
     The copy for an UNTOUCHED term has only the total, which is all that the loop looks at: counts
-    by hostname of some hundred classes would fill the room for all copies on 50,000 nodes.
-    ``table`` states the label and the nodes that it counts by, and may be another counter's.
-    ``cursor``: position in the snapshot's log up to which the copy is up to date, -1: it was never
-    filled. ``seen``: the counter's number of changes that it includes, -1: none.
+    by hostname of some hundred classes would fill the array on 50,000 nodes. ``table`` states the
+    label and the nodes that it counts by, and may be another counter's. ``cursor``: position in the
+    snapshot's log up to which the copy is up to date, -1: it was never filled. ``seen``: the
+    counter's number of changes that it includes, -1: none.
     """
 
     __slots__ = ("by_row", "counter", "cursor", "first", "kind", "seen", "table")
@@ -62,7 +62,7 @@ class CounterColumns:
         self._of_counter: dict[int, list[int]] = {}
         self._place_of: dict[Hashable, int] = {}
         self._tables: list[tuple[Table | None, bool]] = []
-        # Of labels by whose values copies count: how many values there is room for.
+        # By label that copies count by: its column, and how many values the copies have space for.
         self._sizes: dict[str, tuple[LabelColumn, int]] = {}
         self._filled = 0
         self.most_values = 1
@@ -101,7 +101,7 @@ class CounterColumns:
             if table is not None:
                 table.follow(version)
                 self._write_place(place, table, whole=whole)
-        # Counts by value are other ones only if a node moved to another value with pods on it.
+        # Counts by label value change only if a node with pods moved to another value.
         with_pods = bool(self._snapshot.pod_count[rows].any())
         for number, copy in enumerate(self._copies):
             if copy.kind is Kind.HARD:
@@ -113,20 +113,20 @@ class CounterColumns:
     # --- making ----------------------------------------------------------------------------------
 
     def of_term(self, term: Term) -> int:
-        """Return the number of the copy of a term, -1 where there is no room."""
+        """Return the number of a term's copy, -1 where there is no space."""
         table = term.table
         kind = term.kind if term.kind in _SUMMED else None
         return self._number(table.counter, table, whole=term.whole, by_row=term.single, kind=kind)
 
     def of_counter(self, counter: Counter) -> int:
-        """Return the number of the copy of a counter of all rows, -1 where there is no room."""
+        """Return the number of the copy of a counter of all rows, -1 where there is no space."""
         return self._number(counter, None, whole=True, by_row=True, kind=None)
 
     def of_terms_alike(self, term: Term, counters: Sequence[Counter]) -> Int64 | None:
-        """Return the numbers of a term's copies, one for each counter in place of its own.
+        """Return the numbers of copies of a term, one for each of ``counters`` in place of its own.
 
-        int64 (counters,); ``None``: there is no room. The term is not by row, and its kind not in
-        ``_SUMMED``.
+        int64 (counters,); ``None``: there is no space. The term must not be by row, nor of a kind
+        in ``_SUMMED``.
         """
         table, begin = term.table, len(self._copies)
         place, size, first = self._place(table, whole=term.whole), table.size, self._filled
@@ -142,7 +142,7 @@ class CounterColumns:
                 number = self._number_of[key] = len(self._copies)
                 copy = _Copy(counter, table, self._filled, by_row=False, kind=None)
                 if not counter.changes:
-                    copy.seen = 0  # it counts nothing, as the copy does
+                    copy.seen = 0  # the counter is empty, as the copy is
                 self._copies.append(copy)
                 self._of_counter.setdefault(id(counter), []).append(number)
                 self._filled += size
@@ -157,12 +157,12 @@ class CounterColumns:
         return np.array(numbers, np.int64)
 
     def _shape(self, table: Table | None, *of: object) -> int:
-        """Return a number for the shape of a copy: all that it depends on but the counter."""
+        """Return a number for the shape of a copy: what it depends on except the counter."""
         by = None if table is None else (table.column.key, table.eligible_key)
         return self._shapes.setdefault((by, *of), len(self._shapes))
 
     def _reserve(self, count: int) -> None:
-        """Make room for this many copies."""
+        """Grow the arrays so that they hold ``count`` copies."""
         known = len(self.arrays.counters)
         if count > known:
             more = np.zeros((max(2 * known, count), layout.COUNTER_COLUMNS), np.int64)
@@ -202,7 +202,7 @@ class CounterColumns:
         return number
 
     def _note_present(self, number: int) -> None:
-        """Note which values, or rows, some node that counts for a hard constraint has."""
+        """Set which values, or rows, some node has that counts for a hard constraint."""
         copy, line = self._copies[number], self.arrays.counters[number]
         present = self.arrays.present[copy.first : copy.first + line[layout.LENGTH]]
         present[:] = False
@@ -234,7 +234,7 @@ class CounterColumns:
         return True
 
     def _place(self, table: Table | None, *, whole: bool) -> int:
-        """Return the line of ``where`` with the rows' label values, -1 if there is no room.
+        """Return the line of ``where`` with the rows' label values, -1 if there is no space.
 
         A row that does not count has -1 there. Tables of the same label and eligible nodes share a
         line.
@@ -290,12 +290,12 @@ class CounterColumns:
         )
 
     def follow(self, used: Collection[int]) -> None:
-        """Bring counters up to date."""
+        """Update the copies in ``used`` from their counters."""
         for number in used:
             self._follow(number)
 
     def _follow(self, number: int) -> None:
-        """Bring one copy up to date."""
+        """Update one copy from its counter."""
         copy, snapshot = self._copies[number], self._snapshot
         if copy.seen == copy.counter.changes:
             return
@@ -330,7 +330,7 @@ class CounterColumns:
             line[layout.TOTAL] = counts.sum()
 
     def ran(self, used: Collection[int]) -> None:
-        """Note that the loop bumped these copies and the snapshot their originals."""
+        """Note that the loop changed these copies as the snapshot did their originals."""
         end = self._snapshot.log_end
         for number in used:
             copy = self._copies[number]

@@ -1,18 +1,18 @@
-"""Runs of pods that share lines, decided in one compiled loop.
+"""Decides runs of pods that share lines, in one compiled loop.
 
-What plugins say of nodes alone is kept per sheet (``sheets``). What is left are requests, compared
-and scored by ``compiled.loop.decide``: a *line* of totals for each distinct request under a sheet
-(``lines``), followed from pod to pod by the rows that changed, or scored anew in a few
-microseconds. So a pod that is like no other costs no more than the arithmetic. What a class's rules
-about other pods come to is its program (``programs``); a class that only one node can hold has no
-line, its row is judged by itself.
+What plugins say of nodes alone is cached in sheets (``sheets``). What remains are requests,
+compared and scored by ``compiled.loop.decide``: a *line* of totals for each distinct request under
+a sheet (``lines``). A line is updated from pod to pod for the rows that changed, or scored anew in
+a few microseconds, so a pod that is like no other costs no more than the arithmetic. A class's
+rules about other pods are its program (``programs``). A class that only one node can take has no
+line: its row is judged by itself.
 
 A class is decided here if its filters and scores depend on nodes, on requests (NodeResourcesFit,
-NodeResourcesBalancedAllocation) and on terms that a program covers. The requests of pods that are
-nominated to nodes are taken as used there, where they count for every pod of the run; a class whose
-filters count such pods by terms takes the reference path. ``decide`` stops before the first pod of
-another class, or that fits nowhere. Decisions and records are those of the reference
-path, ``engine.reference.cycle``.
+NodeResourcesBalancedAllocation) and on terms that a program covers. The requests of nominated pods
+are taken as used on their nodes, where they count for every pod of the run; a class whose filters
+count such pods by terms takes the reference path. ``decide`` stops before the first pod of another
+class, or that fits nowhere. Decisions and records are those of the reference path,
+``engine.reference.cycle``.
 
 Off until ``warm`` is called. With NUMBA_DISABLE_JIT=1 the loop runs as plain Python, for tests.
 """
@@ -69,7 +69,7 @@ def is_kept() -> bool:
     """Return whether the compiled loop is on disk.
 
     Raises:
-        ImportError: Numba does not load here.
+        ImportError: Numba cannot be imported.
     """
     from scheduling.engine.compiled import caching, loop
 
@@ -77,9 +77,9 @@ def is_kept() -> bool:
 
 
 def warm() -> bool:
-    """Load the compiled loop, compiling it where it is not yet; return whether it is on.
+    """Load the compiled loop, compiling it if it is not on disk; return whether it is loaded.
 
-    Another thread may decide meanwhile: for it the loop is on when all of it is loaded.
+    Another thread may decide meanwhile; it uses the loop once all of it is loaded.
     """
     global _loops, _scoring, _link, _on  # noqa: PLW0603
     if not _on:
@@ -93,12 +93,12 @@ def warm() -> bool:
 
 
 def enabled() -> bool:
-    """Whether the compiled loop is on."""
+    """Return whether the compiled loop is loaded."""
     return _on
 
 
 class FastLane:
-    """The state by which ``deciding.Decider`` decides runs of pods."""
+    """The fast path of one profile over one snapshot, as ``deciding.Decider`` uses it."""
 
     def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
         self._snapshot = snapshot
@@ -113,7 +113,7 @@ class FastLane:
         self._clear()
 
     def _clear(self) -> None:
-        """Forget everything."""
+        """Empty all caches."""
         snapshot = self._snapshot
         self._generation = next(_instances)
         self._sheets = Sheets(snapshot, self._profile, self._rows_moved)
@@ -140,9 +140,9 @@ class FastLane:
         return (snapshot.node_version, snapshot.capacity, width, snapshot.column_generation)
 
     def _follows_nodes(self) -> bool:
-        """Apply changes of nodes, row by row; return False if all must be made anew.
+        """Apply changes of nodes, row by row; return False if all caches must be rebuilt.
 
-        That is so with plugins of other packages: what they look at in a pod may depend on all
+        They must be with plugins of other packages: what these look at in a pod may depend on all
         nodes.
         """
         now, snapshot = self._now(), self._snapshot
@@ -164,7 +164,7 @@ class FastLane:
         self._lines.move_rows(sheet, rows)
 
     def _write_lines(self, made: Sequence[tuple[int, CompiledClass]]) -> None:
-        """Write what the loop reads of classes that got a line."""
+        """Write what the loop reads of the lines that were just given to classes."""
         if not made:
             return
         numbers, keys = [number for number, _ in made], [compiled.key for _, compiled in made]
@@ -175,7 +175,7 @@ class FastLane:
                 self._group_rows(number, compiled.program, sheet)
 
     def _of_sheet(self, number: int) -> OfPlan:
-        """Return a sheet's data for lines, before the loop has found which groups have room."""
+        """Return a sheet's data for lines, with every group that has rows taken as feasible."""
         sheet, profile = self._sheets.sheets[number], self._profile
         return OfPlan(
             mask=sheet.mask,
@@ -187,7 +187,7 @@ class FastLane:
         )
 
     def _group_rows(self, number: int, program: Program, sheet: Sheet) -> None:
-        """Write the groups of a line's rows."""
+        """Write the group of each row into a line: the program's own groups, or the sheet's."""
         lines, place = self._lines, number - ONCE + TOGETHER
         lines.reserve_groups(self._programs.groups)
         if program.private:
@@ -206,7 +206,7 @@ class FastLane:
     ) -> Run | None:
         """Decide pods from the ``first`` on and assume them, as many as possible; ``None``: none.
 
-        ``nowhere`` is set then if the first pod fits on no node.
+        Sets ``nowhere`` if the first pod fits on no node.
 
         Raises:
             PluginFailed: a plugin failed; nothing was decided.
@@ -235,10 +235,10 @@ class FastLane:
             self._ahead.look(pods, first, self._length, ahead)
             self._write_lines(ahead.made)
         except BaseException:  # hooks of other packages raise whatever they like
-            self._clear()  # lines were given out that nobody wrote
+            self._clear()  # lines were given to classes, but not written
             raise
         if self._stamp != self._now() or ahead.stamp != self._versions():
-            self._learned = True  # to look at classes made something known
+            self._learned = True  # a new resource or label became known
             return None
         count = len(ahead.keys)
         if not count:
@@ -322,7 +322,7 @@ class FastLane:
                 except PluginFailed:
                     if not done:
                         raise
-                    break  # pods before it are accounted for; the next run begins with the failure
+                    break  # pods before it are accounted for
                 lines.mask_of[line] = mask
         finally:
             if snapshot.log_start:
@@ -341,11 +341,11 @@ class FastLane:
         of_pod = np.array(numbers or [-1], np.int32)[who]
         infos = ahead.infos
         if not self._running:
-            infos, who = [], np.zeros_like(who)  # nothing counts that pods are placed
+            infos, who = [], np.zeros_like(who)  # no counter weighs these pods
         return self._programs.prepare(infos, self._running, of_pod, who)
 
     def _pins(self, ahead: Ahead, who: Int32) -> Any:
-        """Return the loop's argument ``pins``: the pods that one node alone can hold."""
+        """Return the loop's argument ``pins``: the pods that only one node can take."""
         assert _loops is not None
         of_class = np.full(max(len(ahead.lines), 1), -1, np.int32)
         pinned = [at for at, line in enumerate(ahead.lines) if line < 0]
@@ -388,12 +388,12 @@ class FastLane:
 
 
 def _columns(of: object, kind: Any) -> Any:
-    """Return a tuple of the class ``kind``: each field is the attribute of ``of`` of that name."""
+    """Return a tuple of class ``kind``: each field is the attribute of ``of`` with that name."""
     return kind(*[getattr(of, name) for name in kind._fields])
 
 
 def _compile() -> None:
-    """Compile or load the loops for the arrays that they will get, by calls that do nothing."""
+    """Compile or load the loops for their argument types, by calls with no pods."""
     snapshot = Snapshot(capacity=4)
     runs = FastLane.__new__(FastLane)
     runs._snapshot = snapshot

@@ -1,4 +1,4 @@
-"""The parts of a profile that the fast lane uses, and whether it can decide the profile's pods."""
+"""The parts of a profile that the fast path uses, and whether it can decide the profile's pods."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
@@ -34,7 +34,7 @@ _COMMON = frozenset({"cpu", "memory"})
 
 
 class Profile:
-    """The parts of a profile that the fast lane uses; ``usable``: it can decide some pods."""
+    """The parts of a profile that the fast path uses; ``usable``: it can decide some pods."""
 
     def __init__(self, framework: Framework) -> None:
         self.framework: Any = framework
@@ -49,7 +49,7 @@ class Profile:
             )
         }
         self.aspected = [p for p in plugins.values() if isinstance(p, Aspected)]
-        # Plugins that look at nodes alone, and do not say at what in a pod.
+        # Plugins that look at nodes alone, without naming what they look at in a pod.
         self.by_class = any(
             not isinstance(plugin, Aspected) and looks_at_nodes(plugin) and scores_nodes(plugin)
             for plugin in plugins.values()
@@ -79,7 +79,7 @@ class Profile:
         self.least: tuple[AllocationScore, str, int] | None = None
         self.balanced: tuple[BalanceScore, str, int] | None = None
         self.strategy = Strategy(LEAST, np.zeros(101, np.int64))
-        # How many resources scores look at, where not only cpu and memory, by LeastAllocated.
+        # How many resources are scored, if more than cpu and memory by LeastAllocated; else 0.
         self.more_scored = 0
         self.by_request: tuple[int, ...] | None = None
         self._count_too_soon: list[int] = []
@@ -117,8 +117,8 @@ class Profile:
                     return
                 self.balanced = scorer, scorer.name, weight
         self._note_scored_resources()
-        # Where the plugins that look at requests stand among those with an aspect; ``None``: one of
-        # them does not say what else it looks at, or is of another package.
+        # Positions of the plugins that look at requests among those with an aspect. ``None``: one
+        # of them does not name what else it looks at, or is of another package.
         names = {self.fit_name, *[of[1] for of in (self.least, self.balanced) if of is not None]}
         found = [at for at, plugin in enumerate(self.aspected) if plugin.name in names]
         if len(found) == len(names) and not names.intersection(framework.third_party):
@@ -147,10 +147,10 @@ class Profile:
             self.more_scored = max(len(by_allocation), len(by_balance), 1)
 
     def shuts_first(self, shut: Sequence[Status], termed: list[Plugin]) -> bool | None:
-        """Return whether the filters that shut groups of a sheet come before those with terms.
+        """Return whether the filters that shut groups of a sheet precede those with terms.
 
-        ``shut``: their rejections. ``None``: some come before and some after, so that either sort
-        may be the first to reject.
+        ``shut``: their rejections. ``None``: some precede and some follow, so either sort may be
+        the first to reject.
         """
         shutting = [self._order[status.plugin] for status in shut]
         asked = [self._order[p.name] for p in termed if p.name in self._order]
@@ -161,14 +161,14 @@ class Profile:
     def counts_too_soon(self, aspects: Sequence[Hashable]) -> bool:
         """Return whether a filter that requests columns for the class precedes NodeResourcesFit.
 
-        Also true in a profile without NodeResourcesFit. ``aspects``: of the class, by plugin.
+        Also True in a profile without NodeResourcesFit. ``aspects``: of the class, by plugin.
         """
         return any(aspects[at] != () for at in self._count_too_soon)
 
     def counts_too_late(self, filters: Sequence[ColumnFilter], others: Iterable[str]) -> bool:
         """Return whether one of the ``filters`` comes after one of the ``others``.
 
-        Those of the ``others`` that come before NodeResourcesFit do not matter.
+        ``others`` that come before NodeResourcesFit are ignored.
         """
         if not filters:
             return False
@@ -181,5 +181,5 @@ class Profile:
 
 
 def _once_of(names: tuple[str, ...], known: frozenset[str]) -> bool:
-    """Return whether all names are known ones, none of them twice."""
+    """Return whether ``known`` has all names, and no name occurs twice."""
     return known.issuperset(names) and len(set(names)) == len(names)

@@ -1,4 +1,4 @@
-"""Totals of rows for each distinct request under a sheet, shared by all classes that ask for it."""
+"""Totals of rows for each distinct request under a sheet, shared by all classes with both."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Container, Sequence
@@ -45,7 +45,7 @@ _BY_PLACE = frozenset(
 
 
 class OfPlan(NamedTuple):
-    """The data of a sheet in lines: the groups with feasible rows, as bits, and their base scores.
+    """A sheet's data for lines: which groups have feasible rows (as bits), and base scores.
 
     ``least`` and ``balanced``: the weights of NodeResourcesFit and of balance, 0 where the sheet
     lacks that score.
@@ -61,21 +61,21 @@ class Lines:
     """A cache of lines: the totals of all rows for each distinct request under a sheet.
 
     When all lines are in use, a known request replaces the least recently used one. A request that
-    comes for the first time may never come again: it gets one of the first ``ONCE`` lines, for one
-    pod. The totals of these share few places, which stay in the processor's cache. ``kept``: the
-    capacity for lines that stay, which are numbered from ``ONCE`` on.
-    Arrays with a dimension of rows, blocks or groups, and ``widest`` and ``dense``, are indexed by
-    place (``compiled.anew.place_of``), all others by line.
+    occurs for the first time may never occur again: it gets one of the first ``ONCE`` lines, for
+    one pod. The totals of these share few places, which stay in the processor's cache. ``kept``:
+    the capacity for lines that stay, which are numbered from ``ONCE`` on. Arrays with a dimension
+    of rows, blocks or groups, and ``widest`` and ``dense``, are indexed by place
+    (``compiled.anew.place_of``), all others by line.
 
-    ``total`` int32 (places, rows): ``_LOW`` where not feasible. ``bits``: why those rows are not;
-    see ``shared.fit_bits``. ``highest`` and ``tied`` (places, blocks): the highest total of 64 rows
-    and how many have it. ``cursor``: position in the log up to which the line is up to date, -1:
-    score all rows anew, as with ``anew``, where only ``group`` is as new as the cursor. ``group``
-    int16 (places, rows), for classes with programs: the group of each row, of the sheet or of the
-    program itself.
-    ``scored`` int64 (lines, 2, resources, SCORED_COLUMNS): what NodeResourcesFit and balance score.
-    ``terms`` float64 (lines, 9): cpu and memory that must be free, that are scored, and that are
-    balanced, the weights of scored ones and one over their sum; for rows that are not odd.
+    ``total`` int32 (places, rows): ``_LOW`` where not feasible. ``bits``: why a row is not
+    feasible; see ``shared.fit_bits``. ``highest`` and ``tied`` (places, blocks): the highest total
+    of 64 rows and how many have it. ``cursor``: position in the log up to which the line is up to
+    date, -1: score all rows anew. ``anew``: the same, but ``group`` is up to date to the cursor.
+    ``group`` int16 (places, rows), for classes with programs: the group of each row, of the sheet
+    or of the program itself. ``scored`` int64 (lines, 2, resources, SCORED_COLUMNS): what
+    NodeResourcesFit and balance score. ``terms`` float64 (lines, 9): cpu and memory that must be
+    free, that are scored, and that are balanced, the weights of scored ones and one over their sum;
+    for rows that are not odd.
     """
 
     def __init__(self, snapshot: Snapshot, rows: int, more_scored: int) -> None:
@@ -84,7 +84,7 @@ class Lines:
         blocks = rows // BLOCK
         self.width = snapshot.requested.shape[1]
         self.key_length = 3 + 2 * CHECKS + self.width + 2 * self.scored_count * SCORED_COLUMNS
-        # A stream of requests that never come again should stay in the processor's cache.
+        # Lines for requests that never occur again must fit into the processor's cache.
         warm = max(_WARM_BYTES // (rows * 8), _FEW_LINES)
         self.most = max(min(warm, _LINE_BYTES // (rows * 8)), SHORTEST)
         self.of_key: OrderedDict[bytes, int] = OrderedDict()
@@ -111,7 +111,7 @@ class Lines:
         self.sheet_of: Int32 = np.zeros(0, np.int32)
         self.witness: Int32 = np.zeros((0, MOST_GROUPS), np.int32)
         self.anew: Mask = np.zeros(0, np.bool_)
-        # Of lines for classes with programs; see ``compiled.entries``.
+        # Used by lines of classes with programs; see ``compiled.entries``.
         self.widest: Int32 = np.zeros(0, np.int32)
         self.dense: Int32 = np.zeros(0, np.int32)
         self.group: Int16 = np.zeros((0, 0), np.int16)
@@ -122,10 +122,10 @@ class Lines:
         self.entry_ties: Int32 = np.zeros((0, 0, 0), np.int32)
 
     def keeps(self, key: bytes) -> bool:
-        """Return whether a request gets a line that stays: there is room, or it came before.
+        """Return whether a request gets a line that stays: there is space, or it occurred before.
 
-        Each call notes the request. It may be forgotten after very many others, or taken for
-        another one; that only changes which sort of line its pod gets.
+        Each call notes the request. A hash collision or a forgotten request changes only which sort
+        of line its pod gets.
         """
         if key in self.of_key or len(self.of_key) < self.most:
             return True
@@ -138,7 +138,7 @@ class Lines:
         return False
 
     def give(self, key: bytes, held: Container[int]) -> tuple[int, bool]:
-        """Return the line of a key, and whether it is a new one that must be written.
+        """Return the line of a key, and whether the line is new and must be written.
 
         A new key replaces the least recently used line that is not ``held``; -1 if all are held.
         """
@@ -163,12 +163,12 @@ class Lines:
     def write(
         self, lines: Sequence[int], keys: Sequence[bytes], of_sheet: Callable[[int], OfPlan]
     ) -> None:
-        """Write what the loop reads of lines.
+        """Write into the arrays what the loop reads of lines.
 
         Args:
             lines: their numbers.
             keys: their keys, of ``key_length`` numbers each.
-            of_sheet: told a sheet's number.
+            of_sheet: returns the data of a sheet, by its number.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -198,7 +198,7 @@ class Lines:
         self.anew[numbers] = False
 
     def move_rows(self, sheet: Sheet, rows: Rows) -> None:
-        """Mark the lines of a sheet to be scored anew, since the sheet's ``rows`` changed."""
+        """Mark a sheet's lines to be scored anew, since the sheet's ``rows`` changed."""
         kept = np.fromiter(self.of_key.values(), np.intp, len(self.of_key))
         kept = kept[self.sheet_of[kept] == sheet.number]
         self.cursor[kept] = -1
@@ -207,7 +207,7 @@ class Lines:
             self.group[(kept - ONCE + TOGETHER)[:, None], rows] = sheet.group[rows]
 
     def reserve_groups(self, count: int) -> None:
-        """Make room for groups of rows, this many in each line."""
+        """Grow the arrays so that each line holds this many groups of rows."""
         known = self.group_size.shape[1]
         if count <= known:
             return
@@ -224,7 +224,7 @@ class Lines:
             self.entry_ties = np.zeros((places, BLOCK, blocks), np.int32)
 
     def reserve(self, size: int) -> None:
-        """Make room for keeping ``size`` lines."""
+        """Grow the arrays so that they hold ``size`` lines that stay."""
         known = len(self.total)
         for name, old in list(vars(self).items()):
             if isinstance(old, np.ndarray):
@@ -232,18 +232,18 @@ class Lines:
                 new[: len(old)] = old
                 setattr(self, name, new)
         self.kept = size
-        self.widest[known:] = BLOCK  # their entries are cleared when they are first made
+        self.widest[known:] = BLOCK  # entries are cleared when they are first made
 
 
 def _terms(amounts: Int64, columns: Int64, resources: Int64, weights: Int32) -> Float64:
-    """Return ``Lines.terms``, cpu and memory of each line for vectors; float64 (lines, 9)."""
+    """Return ``Lines.terms`` of each line: cpu and memory for vectors, float64 (lines, 9)."""
     terms = np.zeros((len(amounts), 9))
     for column in range(2):
         terms[:, column] = np.where(columns == column, amounts, -np.inf).max(axis=1)
         for score, place in ((0, 2), (1, 4)):
             is_it = resources[:, score, :, COLUMN] == column
             asked = np.where(is_it, resources[:, score, :, AMOUNT], 0).sum(axis=1)
-            # Scores that a sheet lacks count nothing.
+            # A score that the sheet lacks counts as 0.
             terms[:, place + column] = np.where(weights[:, score] > 0, asked, 0)
             if score == 0:
                 shares = np.where(is_it, resources[:, score, :, WEIGHT], 0).sum(axis=1)

@@ -1,8 +1,8 @@
-"""Which of the next pods a run can take in, their classes compiled and their lines given out.
+"""Chooses the pods of the next run, compiles their classes and gives them lines.
 
-A run ends before the first pod that the loop cannot decide for: one of a class that takes the
-reference path, one that nominated pods matter to in a way of their own, or one for whose line there
-is no room.
+A run ends before the first pod that the loop cannot decide: one of a class that takes the reference
+path, one for which other nominated pods count than for the pods before it, or one for which no line
+is free.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -22,12 +22,12 @@ from scheduling.framework.types import PodInfo
 class Ahead:
     """The pods of a run, and their classes.
 
-    By pod: ``keys``, and ``who``, the place of its class in the lists by class. By class:
+    By pod: ``keys``, and ``who``, the position of its class in the lists by class. By class:
     ``infos``, ``lines`` (-1: pinned), ``programs``, and ``counting``, the filters that look at
     columns, one for each amount. ``pins``: the keys of pinned classes, in order. ``columns``: the
     columns of devices and volumes that classes request; ``taken``: what they request that only one
     pod can have (``ColumnRequest.once``). ``made``: lines that must be written before the run.
-    ``once``: how many of them are for one pod only. ``compiled``: whether the new classes that are
+    ``once``: how many of these are for one pod only. ``compiled``: whether the new classes that are
     like known ones were compiled together. ``stamp``: the versions when looking ahead began.
     """
 
@@ -53,7 +53,7 @@ class Ahead:
 
 
 class LookAhead:
-    """Looks ahead for the fast lane of one profile over one snapshot.
+    """Chooses the pods of runs for one profile over one snapshot.
 
     Args:
         snapshot: the cluster.
@@ -61,7 +61,7 @@ class LookAhead:
         programs: the profile's.
         lines: the profile's.
         compiler: of classes.
-        memo_key: under which a class keeps what it came to.
+        memo_key: the key under which the memo of a class has its compiled form.
         versions: returns the versions for which a compiled class is valid, that of nodes first.
     """
 
@@ -82,7 +82,8 @@ class LookAhead:
         self._compiler = compiler
         self._memo_key = memo_key
         self._versions = versions
-        # The versions at which classes were looked at together, and their peers' stamps by index.
+        # The versions at which ``_compile_alike`` last ran, and the peer stamps of the classes it
+        # saw.
         self._asked: tuple[tuple[int, ...], dict[int, int]] = (), {}
         self._nominated_at = -1
         self._nominated: list[PodInfo] = []
@@ -102,7 +103,8 @@ class LookAhead:
         for number in range(first, last):
             pod = pods[number]
             info = pod.info
-            # Nominated pods count for pods of no higher priority: here all of them or none.
+            # Nominated pods count for pods of no higher priority: in a run all of them count, or
+            # none.
             if pod.nominated_node or (
                 lowest < NO_PRIORITY
                 and (info.priority > lowest or snapshot.nominated_node_of(pod.key))
@@ -110,7 +112,7 @@ class LookAhead:
                 return
             place = place_of.get(id(info), -1)
             if place >= 0 and ahead.taken and self._takes(info):
-                return  # the claims of the pod are those of one before it
+                return  # a pod before it has the same claims
             if place < 0:
                 compiled = self._compiled(info, stamp)
                 if not self._take_in(info, compiled, stamp, held, ahead):
@@ -125,20 +127,21 @@ class LookAhead:
                 line = self._line(kept, held, ahead.made)
                 if line < 0:
                     return
-                ahead.lines[place] = line  # of the pod before as well
+                ahead.lines[place] = line  # the pod before it uses the line too
             keys.append(pod.key)
             who.append(place)
 
     def _takes(self, info: PodInfo) -> bool:
-        """Return whether pods of a class get devices or bring volumes."""
+        """Return whether pods of a class get devices or use volumes that are counted in columns."""
         kept = info.memo[self._memo_key]
         assert isinstance(kept, CompiledClass)
         return bool(kept.asked)
 
     def _gives(self, compiled: CompiledClass, ahead: Ahead) -> bool:
-        """Note what devices and volumes a new class of a run gets; False: others may get the same.
+        """Note which devices and volumes a new class of a run gets.
 
-        Pods that are nominated count with the volumes that they will bring, on their nodes alone.
+        Return False if another class may get the same. Nominated pods count with their volumes on
+        their own nodes only.
         """
         snapshot = self._snapshot
         for plugin, asked in compiled.asked:
@@ -155,7 +158,7 @@ class LookAhead:
         return True
 
     def _compiled(self, info: PodInfo, stamp: tuple[int, ...]) -> CompiledClass | None:
-        """Return the compiled form of a class, ``None`` if there is none that is still valid.
+        """Return the compiled form of a class, ``None`` if there is no valid one.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -170,7 +173,7 @@ class LookAhead:
         return compiled
 
     def _follows(self, compiled: CompiledClass, stamp: tuple[int, ...]) -> bool:
-        """Bring a compiled class up to date; return False if more than nodes changed."""
+        """Update a compiled class after changes of nodes; False if more than nodes changed."""
         if compiled.sheet is None or compiled.pinned or compiled.stamp[1:] != stamp[1:]:
             return False
         program = compiled.program
@@ -181,14 +184,14 @@ class LookAhead:
         return True
 
     def _compile_alike(self, infos: Sequence[PodInfo], stamp: tuple[int, ...]) -> None:
-        """Compile together those classes of a run that are like others and not compiled yet.
+        """Compile together the uncompiled classes of a run that are like known ones.
 
         Raises:
             PluginFailed: a plugin failed.
         """
         if self._asked[0] != stamp:
             self._asked = stamp, {}
-        asked = self._asked[1]  # once: runs that end early would look at all that follow each time
+        asked = self._asked[1]  # once: runs that end early would repeat it
         of_peer = self._snapshot.peer_stamp
         new = [info for info in dict.fromkeys(infos) if asked.get(info.index) != of_peer(info)]
         new = [info for info in new if self._compiled(info, stamp) is None]
@@ -216,7 +219,7 @@ class LookAhead:
         if compiled is None:
             compiled = info.memo[memo_key] = self._compiler.compile(info, stamp)
             if compiled.stamp != stamp:
-                return False  # to look at it made something known: the next run sees it
+                return False  # compiling made a new resource or label known: the next run sees it
         if compiled.sheet is None:
             return False
         if compiled.asked and not self._gives(compiled, ahead):
@@ -256,7 +259,8 @@ class LookAhead:
         """Return whether a filter of the class counts a pod that is nominated to some node.
 
         Such a pod counts on its own node alone, and only while that node is judged
-        (RunFilterPluginsWithNominatedPods), which no group of rows can say. Scores do not count it.
+        (RunFilterPluginsWithNominatedPods), which a group of rows cannot express. Scores do not
+        count it.
         """
         snapshot = self._snapshot
         if not program.filtered_by:
@@ -288,7 +292,8 @@ class LookAhead:
     ) -> int:
         """Return the line of a class, -1 if the run uses all lines already.
 
-        ``held``: the lines that the run uses, of those that stay. A new line is added to ``made``.
+        ``held``: the numbers of the permanent lines that the run uses. A new line is added to
+        ``made``.
         """
         number, is_new = self._lines.give(compiled.line_key, held)
         if number < 0:
@@ -299,7 +304,7 @@ class LookAhead:
         return number
 
     def _has_groups(self, compiled: CompiledClass) -> bool:
-        """Group the rows of a class's own line if need be; return False if there is no room."""
+        """Assign the rows of a class's own line to groups if need be; False if they do not fit."""
         program = compiled.program
         assert program is not None
         assert compiled.sheet is not None

@@ -1,7 +1,7 @@
 """The part that programs share if their classes have like terms under one sheet.
 
-Hundreds of Deployments behind Services differ in their counters alone; to write one of them out
-anew takes 40 us, to copy this 8. ``engine.fast.programs`` writes it into the arrays of the loop.
+Hundreds of Deployments behind Services differ in their counters alone; writing a form takes 40 us,
+copying one 8. ``engine.fast.programs`` copies it into the arrays of the loop.
 """
 
 from collections.abc import Hashable, Sequence
@@ -24,7 +24,7 @@ from scheduling.framework.types import PodInfo
 
 
 class LabelAssumptions(msgspec.Struct, frozen=True):
-    """Assumptions of a statement about the nodes' labels.
+    """What a term assumes about the nodes' labels.
 
     ``single``: no two nodes share a value; ``everywhere``: all nodes have one; ``from_zero``: there
     are fewer domains than a hard constraint asks for.
@@ -37,7 +37,7 @@ class LabelAssumptions(msgspec.Struct, frozen=True):
 
 
 class Form(msgspec.Struct, kw_only=True, eq=False):
-    """The part of a program that classes of alike terms share: numbers by rule, group and plugin.
+    """The part of a program that classes with like terms share: numbers by rule, group and plugin.
 
     ``scored``: how many plugins score by group. ``number``: the sheet's. ``holds``: whether the
     assumptions in ``supposed`` are still true.
@@ -60,7 +60,7 @@ class Form(msgspec.Struct, kw_only=True, eq=False):
 
 
 class Forms:
-    """The forms of one profile over one snapshot whose assumptions about nodes are true."""
+    """The forms of one profile over one snapshot whose assumptions about nodes hold."""
 
     def __init__(
         self, snapshot: Snapshot, framework: Framework | None, statements: Statements
@@ -84,7 +84,7 @@ class Forms:
         *,
         shut_first: bool,
     ) -> Form | None:
-        """Return the form for a class, shared with classes of alike terms; ``None``: no room."""
+        """Return the form for a class, shared by classes with like terms; ``None``: no space."""
         rules = [
             (
                 term.kind, 0, watch, term.matches_self, term.max_skew, term.from_zero,
@@ -159,7 +159,7 @@ class Forms:
         )
 
     def nodes_changed(self, sheets: Sequence[Sheet]) -> None:
-        """Find out which forms still hold, and forget the others; ``sheets``: by number."""
+        """Drop the forms whose assumptions no longer hold; ``sheets``: by number."""
         version = self._snapshot.node_version
         for key, form in list(self._forms.items()):
             for one in form.supposed:
@@ -170,7 +170,7 @@ class Forms:
                 del self._forms[key]
 
     def _supposed(self, term: Term) -> LabelAssumptions:
-        """Return the assumptions about nodes that are true now for a term."""
+        """Return what a term assumes about the nodes' labels now."""
         snapshot, column = self._snapshot, term.table.column
         version = snapshot.node_version
         everywhere = column.everywhere(snapshot.rows(), version)
@@ -183,7 +183,7 @@ class Forms:
         return layout.AFFINITY if self._statements.is_affinity(plugin.name) else layout.SPREAD
 
     def _raw(self, plugin: Score, info: PodInfo, sheet: Sheet) -> Int64:
-        """Return a plugin's scores of a sheet's groups, not normalised."""
+        """Return a plugin's scores of a sheet's groups, before normalisation, int64 (groups,)."""
         raw = sheet.raw.get(plugin.name)
         if raw is None:
             is_open = (sheet.shut_groups == 0) & (sheet.group_rows >= 0)
@@ -195,7 +195,7 @@ class Forms:
 
 
 def _looked_at(term: Term) -> Hashable:
-    """Return a key of the label that a term counts by; of HARD also the nodes and domains."""
+    """Return a key of the label that a term counts by; for HARD also of nodes and minDomains."""
     if term.kind is Kind.HARD:
         return term.table.column.key, term.table.eligible_key, term.min_domains
     return term.table.column.key

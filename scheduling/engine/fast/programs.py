@@ -1,20 +1,20 @@
-"""The rules of classes that look at other pods, as numbers for the compiled loop.
+"""The rules of classes about other pods, as numbers for the compiled loop.
 
 A *program* is what ``engine.fast.fast_lane`` needs beside a line to decide for such a class: its
 count terms (``framework.terms.Term``) and which plugins score by them. Lines stay shared by all
-classes that request the same; a program adds, per *group* of rows (``sheets.Sheet``: rows that are
-alike in topology and in what plugins say of nodes), what the terms say there, and it lists its
-*exceptions*: rows that hold pods which a term counts by row, as terms about hostnames do. So
-nothing of a program is as long as the node table, and a thousand Deployments behind Services cost
-little more than one.
+classes with the same request; a program adds what the terms say per *group* of rows
+(``sheets.Sheet``: rows that are alike in topology and in what plugins say of nodes), and lists its
+*exceptions*: rows with pods that a term counts by row, as terms about hostnames do. So no array of
+a program is as long as the node table, and a thousand Deployments behind Services cost little more
+than one.
 
 Some programs are *private*: they have a line of their own, on which rows move from group to group
-as the counts on them change. So it is for classes with many exceptions, and for
-those whose rules say something of rows that hold no pod as well: required affinity and hard
-constraints by row, counts by row that only some nodes take part in, host ports.
+as the counts on them change. Private are classes with many exceptions, and those whose rules also
+say something of rows without such pods: required affinity and hard constraints by row, counts by
+row that include only some nodes, host ports.
 
-Not covered, and left to the reference path: more rules, counts by row, scores or groups of rows
-than there is room for.
+Left to the reference path: classes with more rules, counts by row, scores or groups of rows than
+the arrays hold.
 """
 
 from collections.abc import Mapping, Sequence
@@ -81,14 +81,14 @@ _SHAPES: Final[Mapping[str, tuple[type[np.generic], tuple[str | int, ...]]]] = {
 
 
 class Program(msgspec.Struct, kw_only=True, eq=False):
-    """A class's place in the arrays, and what is needed beside numbers.
+    """A class's number in the arrays, and what the loop does not read as numbers.
 
     ``sources``: for each plugin that scores as in ``Sheet.lines``, but -1, -2 ... for the first,
     second ... plugin that scores by group. ``seen``: the number of changes of the watched counters
-    that the exceptions include, -1 if they must be made again. ``private``: it has a line of its
-    own, whose rows move between groups as counts by row change. ``grouped``: whether the line has
-    this program's groups already; else ``groups`` int16 (rows,) must be written to it. ``taken``:
-    the rejection of rows that a counter rules out before NodeResourcesFit is asked.
+    that the exceptions include, -1 if they must be rebuilt. ``private``: it has a line of its own,
+    whose rows move between groups as counts by row change. ``grouped``: whether the line has this
+    program's groups already; else ``groups`` int16 (rows,) must be written to it. ``taken``: the
+    rejection of rows that a counter rules out before NodeResourcesFit runs.
     """
 
     number: int
@@ -115,7 +115,7 @@ class Program(msgspec.Struct, kw_only=True, eq=False):
 class _Written(msgspec.Struct, kw_only=True, eq=False):
     """The array entries of a class: ``form``, and the numbers of its counters.
 
-    For a program of its own, ``watches`` are its counters by row and ``watched`` their number.
+    For a private program, ``watches`` are its counters by row and ``watched`` their number.
     ``watch_of``: the counter that each term looks at, -1 for none.
     """
 
@@ -140,7 +140,7 @@ class Programs:
         self._programs: list[Program] = []
         self._number_of: dict[int, int] = {}
         self._private_count = 0
-        # How often nodes with pods changed: whether something is counted by label may be otherwise.
+        # Counts the changes of nodes with pods, which may change what is counted by label.
         self._moves = 0
         self._sizes = {"bases": 8, "watches": FEW_WATCHES, "rules": 8, "groups": 8 + EXCEPTIONS}
         self._arrays: dict[str, Any] = {}
@@ -148,7 +148,7 @@ class Programs:
 
     @property
     def groups(self) -> int:
-        """The capacity of each program for groups, excepted rows included."""
+        """How many groups each program can have, excepted rows included."""
         return self._sizes["groups"]
 
     def room_to_work(self, blocks: int) -> arguments.Work:
@@ -166,12 +166,12 @@ class Programs:
             made[name] = np.zeros((count, *lengths), kind)
             before = self._arrays.get(name)
             if before is not None:
-                before = before[: len(self._programs)]  # what is beyond was never touched
+                before = before[: len(self._programs)]  # the rest was never written
                 made[name][tuple(slice(0, length) for length in before.shape)] = before
         self._arrays = made
 
     def _reserve(self, **sizes: int) -> None:
-        """Make the named dimensions at least as large as given."""
+        """Grow the named dimensions of the arrays to at least these sizes."""
         wider = {name: size for name, size in sizes.items() if size > self._sizes[name]}
         if wider:
             self._sizes.update({n: max(s, 2 * self._sizes[n]) for n, s in wider.items()})
@@ -181,7 +181,7 @@ class Programs:
 
     @property
     def full(self) -> bool:
-        """Whether the arrays hold as much as they may: all programs must be made again."""
+        """Whether the arrays reached their limit, so that all programs must be dropped."""
         return (
             len(self._programs) >= _MOST
             or sum([array.nbytes for array in self._arrays.values()]) >= _BYTES
@@ -190,9 +190,9 @@ class Programs:
     def make(
         self, info: PodInfo, stated: ClassStatements, sheet: Sheet, *, shut_first: bool
     ) -> Program | None:
-        """Write a class's program; ``None`` where there is no room.
+        """Write a class's program; ``None`` where the arrays have no space.
 
-        ``shut_first``: whether the filters that shut groups of the sheet come before the terms.
+        ``shut_first``: whether the filters that shut groups of the sheet precede the terms.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -207,10 +207,10 @@ class Programs:
     def make_alike(
         self, classes: Sequence[tuple[PodInfo, ClassStatements, Sheet, bool]]
     ) -> list[Program | None]:
-        """Write the programs of several classes together; none of them needs a line of its own.
+        """Write the programs of several classes together; none of them may need a private line.
 
-        Each class is given as the arguments of ``make``. ``None`` in the result: call ``make`` for
-        this class; it may have a program all the same.
+        Each class is given as the arguments of ``make``. Where the result is ``None`` the caller
+        tries ``make`` for that class.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -236,10 +236,10 @@ class Programs:
     def make_of_one_form(
         self, alike: Alike, sheet: Sheet, *, shut_first: bool
     ) -> list[Program | None]:
-        """Write the programs of classes that state the same but for their counters.
+        """Write the programs of classes whose statements differ only in their counters.
 
-        ``sheet`` and ``shut_first``: as for ``make``, the same for all. ``None`` in the result:
-        call ``make`` for this class; it may have a program all the same.
+        ``sheet`` and ``shut_first``: as for ``make``, the same for all. Where the result is
+        ``None`` the caller tries ``make`` for that class.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -277,7 +277,7 @@ class Programs:
                 refusals=form.refusals,
                 counters=tuple(dict.fromkeys(used[at])),
                 watches=[counter] if stated.watches else [],
-                seen=-1 if counter.changes else 0,  # exceptions are where it counts something
+                seen=-1 if counter.changes else 0,  # no changes: the counter is empty
                 asked_again=[],
                 asked_at=0,
                 filtered_by=[],
@@ -290,7 +290,7 @@ class Programs:
         return made
 
     def _exceptions_kept(self) -> int:
-        """Return how many exceptions a program without a line of its own may have."""
+        """Return how many exceptions a program may have before it gets a line of its own."""
         return _FEW if self._private_count < _FEW_PRIVATE else EXCEPTIONS
 
     def _follow_versions(self) -> None:
@@ -322,7 +322,7 @@ class Programs:
         private: bool,
         shut_first: bool,
     ) -> "_Written | None":
-        """Return the array entries for a class, ``None`` if there is no room."""
+        """Return the array entries for a class, ``None`` if there is no space."""
         counters = [
             self.counters.of_term(term) if watch < 0 or private else 0
             for term, watch in zip(stated.terms, stated.watch_of, strict=True)
@@ -355,13 +355,13 @@ class Programs:
     def _write(
         self, number: int | Int64, written: "_Written", counters: Int64, sheet: Sheet
     ) -> None:
-        """Write a class's numbers, or those of many of one form and sheet.
+        """Write the numbers of one program, or of many with the same form and sheet.
 
         Args:
             number: of the program, or of each.
-            written: what they have in common, all but the counters.
+            written: what they have in common: all but the counters.
             counters: int64 (rules,), or (programs, rules).
-            sheet: theirs.
+            sheet: the sheet of all of them.
         """
         form, bases, rules = written.form, sheet.keyed, counters.shape[-1]
         self._reserve(
@@ -378,7 +378,7 @@ class Programs:
             arrays["sheet"][number, : form.scored] = form.sheet
             arrays["raw"][number, : form.scored, :bases] = form.raw
         arrays["shut"][number, :bases] = sheet.shut_groups
-        arrays["values"][number, :bases] = 0  # those of excepted rows are set with these
+        arrays["values"][number, :bases] = 0  # those of excepted rows are set later
         arrays["base"][number, :bases] = form.base
         arrays["exceptions"][number] = 0
         arrays["full"][number] = False
@@ -392,7 +392,7 @@ class Programs:
     def _program(
         self, number: int, info: PodInfo, stated: ClassStatements, written: "_Written"
     ) -> Program:
-        """Note a program that was written."""
+        """Add the program of a class whose numbers were written."""
         form, private = written.form, written.private
         asked_again = [
             term.table.counter
@@ -429,9 +429,9 @@ class Programs:
         return program
 
     def group_rows(self, program: Program, sheet: Sheet) -> Int16 | None:
-        """Return the group of each row for a program with a line of its own, int16 (rows,).
+        """Return the group of each row for a private program, int16 (rows,).
 
-        ``None`` where there are more groups than there is room for.
+        ``None`` where there are more groups than the arrays hold.
         """
         self.counters.follow(program.counters)
         counted, number = self.counters.arrays, program.number
@@ -472,9 +472,9 @@ class Programs:
     # --- following -------------------------------------------------------------------------------
 
     def nodes_changed(self, rows: Sequence[int], sheets: Sequence[Sheet]) -> bool:
-        """Apply changes of nodes; return False if all programs must be made again.
+        """Apply changes of nodes; return False if all programs must be rebuilt.
 
-        A program whose ``form`` does not hold any more must be made again in any case.
+        A program whose ``form`` no longer holds must be rebuilt in any case.
 
         Args:
             rows: the rows of the nodes that changed.
@@ -515,7 +515,7 @@ class Programs:
             rows = np.unique(np.concatenate([_NOWHERE, *[there for there, _ in busy]]))
         room = arrays["room"][number] = self._exceptions_kept()
         if 6 * len(rows) > 5 * room:
-            return False  # a run must find room for more
+            return False  # runs need space for more exceptions
         if len(rows):
             groups = int(arrays["form"][number, layout.GROUPS])
             arrays["row"][number, : len(rows)] = rows
@@ -539,7 +539,7 @@ class Programs:
             infos: the classes of the run.
             programs: those of them that have one.
             of_pod: the program of each pod, -1 for none.
-            who: the place of each pod's class in ``infos``.
+            who: the position of each pod's class in ``infos``.
         """
         self.counters.prepare({number for one in programs for number in one.counters}, infos)
         arrays = self._arrays
@@ -565,10 +565,10 @@ class Programs:
     def _marks(
         self, infos: Sequence[PodInfo], programs: Sequence[Program]
     ) -> tuple[Int64, Int64, Int32, Int32, Int64]:
-        """Return the marks: the watches of programs in which a pod of a class has a weight.
+        """Return, by class of a run, which watches of programs its pods change, and by how much.
 
         First and last mark of each class, int64 (classes,); program and watch of each mark, int32
-        (marks,), and its weight, int64 (marks,).
+        (marks,), and the pod's weight, int64 (marks,).
         """
         watchers: dict[int, list[tuple[int, int]]] = {}
         for program in programs:
@@ -591,7 +591,7 @@ class Programs:
         )  # fmt: skip
 
     def ran(self, programs: Sequence[Program]) -> None:
-        """Note that the loop counted the pods that it placed, as the snapshot's counters do."""
+        """Note that the loop counted the placed pods, as the snapshot's counters do."""
         self.counters.ran({counter for program in programs for counter in program.counters})
         full: Mask = self._arrays["full"]
         for program in programs:

@@ -1,8 +1,8 @@
 """Requests of classes, as the numbers in a line of totals (``engine.fast.lines``).
 
-NodeResourcesFit and balance are asked what they look at once for each set of resources that a class
-may ask for. Classes that ask for the same resources differ in amounts alone: these are put into
-their places, so that a cluster where no two pods ask for the same costs no more than that.
+NodeResourcesFit and balance state what they look at once for each set of requested resources.
+Classes that request the same resources differ in amounts alone, which are filled in; so a cluster
+in which no two pods request the same amounts costs little more.
 """
 
 import struct
@@ -27,9 +27,9 @@ _PADDING: Final = (-1,) * CHECKS
 
 
 class _Form:
-    """Classes that ask for the same resources, each for more than 0.
+    """Classes that request the same resources, each more than 0 of them.
 
-    ``fill``: returns the numbers of a request, given the result of ``_amounts_of`` followed by
+    ``fill``: returns the numbers of a request, from the result of ``_amounts_of`` followed by
     ``more``; ``None``: they do not follow from the amounts. ``places`` int64: the index of each
     number among those given. ``known``: requests by their amounts.
     """
@@ -49,7 +49,7 @@ class Requests:
     Args:
         snapshot: names the columns of resources.
         profile: its plugins state what is compared and scored.
-        lines: the lines whose keys have the requests.
+        lines: the lines whose keys contain the requests.
     """
 
     def __init__(self, snapshot: Snapshot, profile: Profile, lines: Lines) -> None:
@@ -59,7 +59,7 @@ class Requests:
         self._numbers = struct.Struct(f"{lines.key_length - 1}q")
         self._forms: dict[Hashable, _Form] = {}
         self._with_columns: dict[tuple[bytes, tuple[tuple[int, int], ...]], bytes | None] = {}
-        self._kept = 0  # requests in all forms: the names of resources may differ without end, too
+        self._kept = 0  # requests in all forms: there is no limit to resource names
 
     def of(self, info: PodInfo, aspects: Sequence[Hashable]) -> bytes | None:
         """Return the requests as bytes for a line's key; ``None``: too many, or amounts too large.
@@ -88,7 +88,7 @@ class Requests:
         return found
 
     def with_columns(self, request: bytes, asked: Sequence[ColumnRequest]) -> bytes | None:
-        """Return a request with the amounts of more columns, ``None`` if there is no room for them.
+        """Return a request with the amounts of further columns, ``None`` if they do not fit.
 
         Empty if a column has just become known: the caller must begin again.
         """
@@ -112,9 +112,9 @@ class Requests:
     def of_many(
         self, infos: Sequence[PodInfo], aspects: Sequence[Sequence[Hashable]]
     ) -> Iterator[tuple[list[int], Int64]]:
-        """Yield places of classes, and the numbers that ``of`` would pack, int64 (places, numbers).
+        """Yield positions of classes, and what ``of`` would pack, int64 (positions, numbers).
 
-        It leaves out classes with resources that no earlier class asked for, and classes whose
+        Left out are classes with resources that no earlier class requested, and classes whose
         numbers are not just their amounts.
         """
         by = self._profile.by_request
@@ -137,10 +137,10 @@ class Requests:
             yield places, np.concatenate((np.array(given, np.int64), more), axis=1)[:, form.places]
 
     def _form(self, info: PodInfo, given: tuple[int, ...]) -> _Form:
-        """Return the form of classes that ask for the same resources as this one.
+        """Return the form of classes that request the same resources as this one.
 
-        The plugins state the column of each amount; each amount must be what the class requests of
-        that column, or else the form has no ``fill``.
+        The plugins state the column of each amount; if some amount is not what the class requests
+        of that column, the form has no ``fill``.
         """
         form = _Form()
         numbers = self._line_of(info)

@@ -1,8 +1,7 @@
-"""The decisions of a run as columns, written out on demand.
+"""The decisions of a run as columns; ``Decision`` objects are made on demand.
 
-A decision that nobody looks at is a few numbers in arrays. ``Run`` is a sequence of ``Decision``
-all the same; who handles many of them takes the columns: keys and node names to bind, ``bodies`` to
-record.
+A decision that nobody reads is a few numbers in arrays. ``Run`` is a sequence of ``Decision``; a
+caller with many of them reads the columns: keys and node names to bind, ``bodies`` to record.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -47,7 +46,8 @@ class Run(decision.Run):
     rules about pods rejected. ``keys`` and ``infos``: the pods and their classes. ``counting``: by
     pod the filters that look at columns, one for each amount; empty where no pod has one.
 
-    Node names are looked up in the snapshot: a run must be read, or ``named``, before nodes go.
+    Node names are looked up in the snapshot: read a run, or call ``named``, before nodes change
+    rows.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Run(decision.Run):
         sheets: list[Sheet],
         programs: Sequence[Program | None],
     ) -> None:
-        """Note the pods that the run decided about, and cut the columns to a line for each."""
+        """Set the pods that were decided, and cut the columns to one line for each."""
         count = len(keys)
         self.keys, self.infos, self.sheets, self.programs = keys, infos, sheets, programs
         columns = ("figures", "chosen", "chosen_scores", "kinds", "masks", "refused", "term_scores")
@@ -153,7 +153,7 @@ class Run(decision.Run):
         }
 
     def _by_group(self, number: int, sheet: Sheet, rows: list[int]) -> Scores:
-        """Return the normalised scores of rows: one number if all rows have the same."""
+        """Return the scores of rows by plugins that score by group; one number if all are equal."""
         _, grouped, active = sheet.by_groups[int(self.masks[number])]
         if len(active) == 1:
             return [int(scores[0]) for scores in grouped]
@@ -182,7 +182,7 @@ class Run(decision.Run):
         )
 
     def rejections(self, number: int) -> tuple[Rejection, ...]:
-        """Return why other nodes were rejected."""
+        """Return the rejections of a pod's other nodes, by status, with their number of nodes."""
         sheet, kinds = self.sheets[number], int(self.figures[number, -1])
         program = self.programs[number]
         if program is not None:
@@ -196,7 +196,7 @@ class Run(decision.Run):
             key = (sheet.number, self.kinds[number, :kinds].tobytes(), id(self.infos[number]))
         known = self._rejections.get(key)
         if known is None:
-            # Different bits may give the same reasons.
+            # Different bits may mean the same reasons.
             counts: dict[Status, int] = {}
             for bits, nodes in self.kinds[number, :kinds].tolist():
                 if bits == TAKEN:
@@ -249,7 +249,7 @@ class Run(decision.Run):
         return [names[row] for row in self.figures[:, 0].tolist()]
 
     def named(self) -> Self:
-        """Keep the names that the nodes have now."""
+        """Copy the nodes' present names, so that later changes of nodes do not matter."""
         self._names = self._snapshot.names.copy()
         return self
 
@@ -306,5 +306,5 @@ class Run(decision.Run):
 
 
 def _alike(scores: list[int]) -> int | list[int]:
-    """Return one number where all scores are equal."""
+    """Return one number if all scores are equal, else the scores."""
     return scores[0] if scores.count(scores[0]) == len(scores) else scores

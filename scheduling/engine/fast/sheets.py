@@ -1,11 +1,11 @@
 """Verdicts that depend on nodes alone, cached for all classes that get the same ones.
 
 Each plugin names what it looks at in a pod (``Aspected``): tolerations, node selector and affinity,
-images. Classes whose aspects are equal share a ``Sheet``; those with a program share one
-in which the labels that their terms look at tell groups of rows apart as well.
+images. Classes with equal aspects share a ``Sheet``; classes with a program share one whose groups
+also differ by the labels that their terms look at.
 
-A node that comes, changes or goes concerns its own row alone: plugins are asked about that row, and
-the sheet goes on, unless the row is like those of no group.
+When a node is added, changed or removed, plugins judge its row alone and the rest of the sheet
+stays, unless the row fits into no group of the sheet.
 """
 
 import copy
@@ -43,19 +43,20 @@ class Sheet:
     of groups with feasible rows its number in ``Sheets.bases`` and the groups' weighted scores.
     ``lines``: for each of the plugins ``names`` 0 for NodeResourcesFit, 1 for balance, from 2 on
     the place in ``fixed`` (weighted scores by row, of the plugins ``scored``), -1 for the
-    ``normalised``. In a sheet for classes with programs labels tell groups apart as well:
-    ``keyed`` is their number, ``raw`` the scores of its ``normalised`` plugins by group. ``shut``:
-    rejections by filters that look at nodes alone and come after NodeResourcesFit; ``shut_groups``
-    int32 (groups,): the one that rejects the rows of each group, counted from 1, 0 for none.
+    ``normalised``. In a sheet for classes with programs the groups also differ by labels: ``keyed``
+    is their number, ``raw`` the scores of its ``normalised`` plugins by group. ``shut``: rejections
+    by filters that look at nodes alone and come after NodeResourcesFit; ``shut_groups`` int32
+    (groups,): the one that rejects the rows of each group, counted from 1, 0 for none.
     ``group_rows`` (groups,): a row of each group, -1 if it has none any more.
 
     ``verdict`` int16 (rows,): the index into ``statuses`` of the verdict of those filters; -1 where
     there is no node, or PreFilter leaves it out. ``shut_by`` int64: for each status its number in
-    ``shut``, 0 for none, ``_CLOSED`` if it rejects a row at once; at last ``_CLOSED``, for -1.
+    ``shut``, 0 for none, ``_CLOSED`` if it rejects a row at once; the last item, for verdict -1, is
+    ``_CLOSED``.
 
     ``version`` and ``image_version``: of the nodes for which it is valid. A sheet that was used for
-    decisions does not change, as they are written out with it later: a copy follows the nodes.
-    ``holds``: whether the latest copy can follow.
+    decisions does not change, since the decisions are written out with it later: a copy is updated.
+    ``holds``: whether the latest copy can be updated.
     """
 
     def __init__(
@@ -124,15 +125,15 @@ class Sheets:
 
     @property
     def full(self) -> bool:
-        """Whether the tables hold as much as they may: all sheets must be made again."""
+        """Whether the tables reached their limit, so that all sheets must be dropped."""
         return max(len(self._by_aspects), len(self.sheets), self.base_count) >= self.most
 
     def of(
         self, info: PodInfo, aspects: tuple[Hashable, ...], labels: Labels | None = None
     ) -> Sheet | None:
-        """Return the sheet of a pod with these aspects, ``None`` where there can be none.
+        """Return the sheet for pods with these aspects, ``None`` where none can be made.
 
-        ``labels``: of a pod with a program, the labels that tell its groups apart
+        ``labels``: of a class with a program, the labels by which its groups differ
         (``ClassStatements``).
 
         Raises:
@@ -155,7 +156,7 @@ class Sheets:
         return None if sheet is None else self.current(sheet)
 
     def current(self, sheet: Sheet) -> Sheet | None:
-        """Return a sheet as the nodes are now, ``None`` where it must be made anew.
+        """Return a sheet updated to the present nodes, ``None`` where it must be rebuilt.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -171,7 +172,7 @@ class Sheets:
         return latest if latest.holds else None
 
     def nodes_changed(self) -> None:
-        """Forget which pods can have no sheet: with the changed nodes they may have one."""
+        """Forget for which aspects no sheet could be made: with the changed nodes one may be."""
         self._by_aspects = {k: sheet for k, sheet in self._by_aspects.items() if sheet is not None}
 
     # --- making ----------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class Sheets:
         sheet.version, sheet.image_version = snapshot.node_version, snapshot.image_version
         judged = profile.framework.filter_some(profile.static, state, info, snapshot, rows)
         sheet.statuses = list(judged.statuses)
-        # NodeResourcesFit may reject a row before some of them do.
+        # NodeResourcesFit comes before some of these filters, and may reject a row first.
         sheet.shut = [status for status in sheet.statuses if status.plugin in profile.after_fit]
         if sheet.shut and (labels is None or len(sheet.shut) > MOST_SHUT):
             return None
@@ -206,7 +207,7 @@ class Sheets:
         return sheet
 
     def _sum_up(self, sheet: Sheet, rows: Rows) -> None:
-        """Set ``shut_by``, and count for each status the ``rows`` that have it."""
+        """Set ``shut_by``, and count the ``rows`` of each status."""
         after_fit = self._profile.after_fit
         means = [
             sheet.shut.index(status) + 1 if status.plugin in after_fit else _CLOSED
@@ -224,7 +225,7 @@ class Sheets:
     def _score(self, sheet: Sheet, state: CycleState, rows: Rows, shut: Int64) -> bool:
         """Score the rows that pass filters of nodes; False if the reference path must decide.
 
-        ``shut``: by row which of ``sheet.shut`` rejects it after all, 0 for none.
+        ``shut``: for each row, which of ``sheet.shut`` rejects it, 0 for none.
         """
         profile, labels = self._profile, sheet.labels
         framework = profile.framework
@@ -279,7 +280,7 @@ class Sheets:
         rows, none = self._snapshot.rows()[:0], np.zeros(0, np.int64)
         for pre in profile.framework.pre_score_plugins:
             if pre.name in profile.scores_pods:
-                skipped.add(pre.name)  # its aspect says that it has nothing to say
+                skipped.add(pre.name)  # the plugin's aspect says that it scores nothing
                 continue
             status = pre.pre_score(state, sheet.info, self._snapshot, rows, none)
             if status.code is Code.SKIP:
@@ -296,7 +297,7 @@ class Sheets:
     def _alike(self, sheet: Sheet, rows: Rows, shut: Int64) -> tuple[Int64, int]:
         """Return the group of each row, int64 (rows,), and how many groups there are.
 
-        ``shut``: by row which of ``sheet.shut`` rejects it, 0 for none.
+        ``shut``: for each row, which of ``sheet.shut`` rejects it, 0 for none.
         """
         snapshot = self._snapshot
         is_open = shut == 0
@@ -316,9 +317,9 @@ class Sheets:
     # --- following -------------------------------------------------------------------------------
 
     def _follow(self, before: Sheet) -> Sheet | None:
-        """Return a copy of a sheet with the changed nodes, ``None`` if it must be made anew.
+        """Return a copy of a sheet with the changed nodes, ``None`` if it must be rebuilt.
 
-        The answers of plugins that look at nodes alone stay valid for all other nodes.
+        The verdicts of plugins that look at nodes alone stay valid for all other nodes.
         """
         snapshot, profile = self._snapshot, self._profile
         changed = snapshot.changed_since(before.version)
@@ -376,7 +377,7 @@ class Sheets:
             sheet.base[some] = 0
         scored, is_open = some, shut == 0
         if sheet.scored and sheet.image_version != before.image_version:
-            # On how many nodes there are its images depends what every node scores.
+            # An image's number of nodes enters every node's score.
             scored = np.flatnonzero(sheet.base != LOW)
             is_open = sheet.shut_by[sheet.verdict[scored]] == 0
             sheet.base[scored] = 0
@@ -432,7 +433,7 @@ class Sheets:
 
     @staticmethod
     def _with_groups(sheet: Sheet, weighted: Sequence[Int64], active: Int64) -> Int32:
-        """Return the base with what each of the ``active`` groups adds, int32 (rows,)."""
+        """Return the base plus the score that each of the ``active`` groups adds, int32 (rows,)."""
         offset = np.zeros(max(len(sheet.group_rows), 1), np.int32)
         for scores in weighted:
             offset[active] += scores.astype(np.int32)

@@ -1,7 +1,7 @@
-"""The statements of plugins about a class that looks at other pods, before compilation.
+"""The statements of plugins about a class with rules about other pods, before compilation.
 
-Each of them gives count terms (``framework.terms.Term``); here is found out which of these are by
-row, which labels tell groups of rows apart, which plugins score now, and what a refusal says.
+Each plugin gives count terms (``framework.terms.Term``). This module determines which of them are
+by row, by which labels groups of rows differ, which plugins score now, and what a refusal says.
 """
 
 from collections.abc import Hashable, Sequence
@@ -35,9 +35,9 @@ _NOT_BY_ROW: Final = (Kind.NEAR, Kind.HARD)
 
 
 class ClassStatements(msgspec.Struct, kw_only=True):
-    """The statements that plugins with terms make about a class.
+    """The statements of plugins with terms about a class.
 
-    ``keys``: label keys whose values tell groups apart; with ``True`` only whether there is one.
+    ``keys``: the label keys by which groups differ: by value, or with ``True`` by presence alone.
     ``watches``: counters of terms by row; ``watch_of``: which of them each term looks at, -1 for
     none. ``scoring``: plugins that score by terms. ``refusals``: their rejections, by the loop's
     number. ``private``: the class needs a line of its own; a list of excepted rows is not enough.
@@ -68,7 +68,7 @@ class Alike(msgspec.Struct, kw_only=True):
 
 
 class Statements:
-    """Asks the plugins of one profile what they state, over one snapshot."""
+    """Collects what the plugins of one profile state about classes, over one snapshot."""
 
     def __init__(self, snapshot: Snapshot, framework: Framework | None) -> None:
         self._snapshot = snapshot
@@ -101,9 +101,9 @@ class Statements:
             self._prepares = {plugin.name: plugin for plugin in framework.pre_score_plugins}
 
     def alike(self, info: PodInfo, wanting: Sequence[Plugin]) -> tuple[Hashable, Counter] | None:
-        """Return a key that classes with alike terms share, and the class's own counter.
+        """Return a key that classes with like terms share, and the class's own counter.
 
-        ``None`` if no plugin states that. See ``AlikeSpreadTerms``.
+        ``None`` if no plugin states these. See ``AlikeSpreadTerms``.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -206,10 +206,10 @@ class Statements:
     def _by_row(
         self, terms: Sequence[Term]
     ) -> tuple[list[Counter], list[int], tuple[tuple[str, bool], ...], bool]:
-        """Find out which terms are by row, and which labels tell groups apart.
+        """Find out which terms are by row, and by which labels groups differ.
 
-        Return the counters of the former, which of them each term looks at, the labels, and whether
-        to list excepted rows is not enough.
+        Return the counters of the terms by row, the index of each term's counter (-1: none), the
+        labels, and whether the class needs a line of its own.
         """
         watches: list[Counter] = []
         watch_of: list[int] = []

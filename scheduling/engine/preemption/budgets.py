@@ -1,10 +1,9 @@
 """Which PodDisruptionBudgets guard the pods of each class, as arrays for the dry run.
 
-A budget is indexed by one label that its selector asks for, so that a new class is compared with
-the budgets that can select it and not with all. How many disruptions a budget allows changes with
-every pod, which pods it selects does not: the two are kept up to date apart. Rule:
-``filterPodsWithPDBViolation`` (preemption.go); which pods a budget guards depends on the version
-(``DisruptionBudget.guards``).
+A budget is indexed by one label that its selector requires, so that a new class is compared only
+with budgets that can select it. How many disruptions a budget allows changes with every pod, which
+pods it selects does not, so the two are updated apart. Rule: ``filterPodsWithPDBViolation``
+(preemption.go); which pods a budget guards depends on the version (``DisruptionBudget.guards``).
 """
 
 from collections.abc import Hashable, Sequence
@@ -20,10 +19,7 @@ from scheduling.framework.types import DisruptionBudget, PodInfo
 
 
 class BudgetArrays:
-    """A snapshot's disruption budgets as arrays.
-
-    ``arrays()`` brings them up to date if the budgets or the classes changed.
-    """
+    """A snapshot's disruption budgets as arrays; ``arrays()`` brings them up to date."""
 
     def __init__(self, snapshot: Snapshot, compatibility: Compatibility) -> None:
         self._snapshot = snapshot
@@ -38,7 +34,7 @@ class BudgetArrays:
         self._arrays = Budgets(_NO_NUMBERS, np.zeros(0, np.int32), _NO_NUMBERS, _NO_NUMBERS)
 
     def arrays(self) -> Budgets:
-        """Return the arrays as they are now."""
+        """Return the arrays, updated if budgets or classes changed."""
         snapshot = self._snapshot
         classes = len(snapshot.classes) if self._budgets else len(self._first) - 1
         if self._version != snapshot.budget_version or classes != len(self._first) - 1:

@@ -1,7 +1,7 @@
 """The filters of a profile for one class, written as arrays for ``compiled.rows``.
 
-A filter takes part by what it states (``framework.terms``, ``Locality.NODE``). ``row_program``
-keeps one ``FilterProgram`` for each class and asks it; it has nothing to do with ``programs``.
+A filter enters by what it states (``framework.terms``, ``Locality.NODE``). ``row_program`` keeps
+one ``FilterProgram`` for each class. ``engine.fast.programs`` is something else.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -49,18 +49,18 @@ _AFFINITY_KINDS = {
 
 
 class _CounterUse(msgspec.Struct, frozen=True):
-    """A count that the program looks at; ``table`` is ``None`` where it is by row."""
+    """A count that the program reads; ``table`` is ``None`` where the count is by row."""
 
     counter: Counter
     stated: Term | None = None
 
 
 class LastDiagnosis(msgspec.Struct):
-    """The last diagnosis of a class, for the next one to follow the rows that were touched.
+    """The last diagnosis of a class, so that the next one judges only touched rows.
 
-    ``verdict`` int32 (rows,): index into ``statuses``; shared with what was returned, so never
+    ``verdict`` int32 (rows,): index into ``statuses``; shared with earlier results, so never
     written to. ``counts``: how many rows have each status. ``cursor``: position in the log.
-    ``moves``: how often the rejection of some row became another one since.
+    ``moves``: how often the rejection of a row has changed since.
     """
 
     rows: Rows
@@ -72,7 +72,7 @@ class LastDiagnosis(msgspec.Struct):
     moves: int = 0
 
     def filtered(self) -> Filtered:
-        """Return the diagnosis as ``Filtered``: without the statuses that no row has."""
+        """Return the diagnosis as ``Filtered``, without the statuses that no row has."""
         verdict, counts = self.verdict, self.counts
         used = [number == 0 or counts[number] > 0 for number in range(len(counts))]
         if not all(used):
@@ -83,7 +83,7 @@ class LastDiagnosis(msgspec.Struct):
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """A filter, or several that depend on nodes alone: how their rejections read."""
+    """A filter, or several that depend on nodes alone, with its possible rejections."""
 
     plugin: Filter
     statuses: tuple[Status, ...] = ()
@@ -97,7 +97,7 @@ class FilterProgram:
         snapshot: the nodes.
         framework: the profile.
         info: the class.
-        state: as PreFilter left it.
+        state: the cycle state after PreFilter.
         kinds: of the profile's filters, from ``RowPrograms``.
 
     ``usable`` is false where a filter cannot be stated in numbers.
@@ -128,7 +128,7 @@ class FilterProgram:
         self._statuses_by_code: dict[int, Status] = {}
         self.last: LastDiagnosis | None = None
         self._sort_filters(kinds, state)
-        # Versions are read last: asking for tables may have made new kinds known.
+        # Versions are read last: making tables may raise them.
         self.skips = tuple(sorted(state.skip_filter))
         self.stamp = stamp(snapshot, self.skips, info)
         self.size = _OBJECTS
@@ -137,7 +137,7 @@ class FilterProgram:
             self._write()
 
     def _sort_filters(self, kinds: Mapping[int, int], state: CycleState) -> None:
-        """Sort the filters, in their order, by how the program asks each."""
+        """Group the filters, in order, by the kind of step that each becomes."""
         snapshot, info = self._snapshot, self.info
         of_nodes: list[Filter] = []
         for plugin in self._framework.filter_plugins:
@@ -184,7 +184,7 @@ class FilterProgram:
         self._judge_nodes(of_nodes, state)
 
     def _judge_nodes(self, plugins: Sequence[Filter], state: CycleState) -> None:
-        """Ask filters that depend on nodes alone about every row, once."""
+        """Run the filters that depend on nodes alone on every row, once."""
         if not plugins:
             return
         snapshot = self._snapshot
@@ -212,7 +212,7 @@ class FilterProgram:
 
     @property
     def stays_in_rows(self) -> bool:
-        """Whether the pods of one row do not matter to another row."""
+        """Whether all rules concern single rows: pods of one row do not matter to another row."""
         return all(
             kind in (row_arguments.STATIC, row_arguments.FIT, row_arguments.COUNT)
             for kind, _, _ in self._rows
@@ -221,25 +221,22 @@ class FilterProgram:
     def own_limits(self) -> Int64 | None:
         """Return how many pods of the class counts allow on each row, int64 (capacity,).
 
-        ``UNLIMITED`` where pods of the class do not count, 1 where a pod keeps the next one away
-        from its row. ``None`` where a pod of the class matters to other rows than its own.
+        ``UNLIMITED`` where the class's pods do not exclude each other, 1 where they do. ``None``
+        where a pod of the class matters to other rows than its own.
         """
         away = self.kept_away_by(self.info)
         return None if away is None else np.where(away, 1, UNLIMITED)
 
     def counted_peers(self) -> Mask:
-        """Return a mask (peers,): the peers to which at least one count gives weight.
-
-        A peer: the classes that no rule about other pods tells apart.
-        """
+        """Return a mask (peers,): the peers to which at least one count gives weight."""
         weights: Int64 = np.abs(self.terms().seat).sum(axis=1)
         return weights > 0
 
     def kept_away_by(self, other: PodInfo) -> Mask | None:
-        """Return a mask (capacity,): the rows where a pod of another class keeps this class away.
+        """Return a mask (capacity,): the rows where a pod of class ``other`` excludes this class.
 
-        Counts decide that; room is not looked at. ``None`` where such a pod matters to other rows
-        than its own.
+        By counts alone, without resources. ``None`` where such a pod matters to other rows than its
+        own.
         """
         away: Mask = np.zeros(self._snapshot.capacity, np.bool_)
         for number in np.flatnonzero(self.terms().seat[other.peer]).tolist():
@@ -250,14 +247,14 @@ class FilterProgram:
                 return None
             elif stated.single:
                 away[self._domain[number] >= 0] = True
-            elif len(stated.table.present):  # of a label that no node has, nobody is kept away
+            elif len(stated.table.present):  # a label that no node has excludes nothing
                 return None
         return away
 
     # --- arrays ----------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        """Write the arrays that stay valid as long as ``stamp`` returns the same."""
+        """Write the arrays, which stay valid while ``stamp`` returns the same."""
         snapshot, terms = self._snapshot, self._terms
         capacity = snapshot.capacity
         checks = self._checks
@@ -284,7 +281,8 @@ class FilterProgram:
             line[row_arguments.MAX_SKEW] = stated.max_skew
             line[row_arguments.MATCHES_SELF] = stated.matches_self
             line[row_arguments.FROM_ZERO] = stated.from_zero
-            # Upstream's dry run takes terminating pods off a spread that it had not counted.
+            # kube-scheduler's dry run subtracts terminating pods from a spread that did not count
+            # them.
             line[row_arguments.LIVE_ONLY] = term.counter.live_only and stated.kind is not Kind.HARD
             domain[number] = table.column.ids
             if table.eligible is not None:
@@ -297,7 +295,7 @@ class FilterProgram:
         self._weigh()
 
     def _weigh(self) -> None:
-        """Note by peer (pods that no term tells apart) what one pod adds to each term's count."""
+        """Set by peer what one of its pods adds to each term's count."""
         snapshot = self._snapshot
         self._seat = snapshot.peer_weights([term.counter for term in self._terms])
         self._take = self._seat
@@ -312,7 +310,7 @@ class FilterProgram:
                 self._take[:, number] = [weigh(peer) for peer in snapshot.peers()]
 
     def terms(self) -> row_arguments.Terms:
-        """Return the counts as they are now."""
+        """Return the terms with the present counts."""
         snapshot = self._snapshot
         if len(self._seat) != snapshot.peer_total:
             self._weigh()
@@ -357,7 +355,7 @@ class FilterProgram:
 
 
 def stamp(snapshot: Snapshot, skips: tuple[str, ...], info: PodInfo) -> Hashable:
-    """Return a key that changes when programs of the class must be written anew.
+    """Return a key that changes when programs of the class must be rewritten.
 
     ``skips``: the filters that PreFilter leaves out.
     """

@@ -1,16 +1,14 @@
 """The filters of a profile as numbers for compiled loops: for diagnoses and preemption.
 
 A pod that fits nowhere needs two answers about many rows: why each rejects the pod, and which pods
-of lower priority would have to leave it. ``RowPrograms`` writes the filters of a class as arrays
-once (a *program*) and has ``compiled.rows`` apply them, so that neither answer makes an object per
-node or per pod. The program holds until labels, taints, the set of nodes or the kinds of pods
-change; counts and amounts are read anew each time. While pods are nominated, the reference path has
-its Filter answered here too: to ask every plugin about each node with and without its nominated
-pods takes 0.1 ms a node.
+of lower priority are victims there. ``RowPrograms`` writes the filters of a class as arrays once (a
+*program*), and ``compiled.rows`` applies them, so neither answer makes an object per node or pod.
+The program is valid until labels, taints, the set of nodes or the peers change; counts and amounts
+are read anew each time. While pods are nominated, the reference path gets its Filter results here
+too: running every plugin on each node with and without nominated pods takes 0.1 ms a node.
 
-A filter takes part by what it states (``framework.terms``, ``Locality.NODE``); where one states
-nothing, there is no program and the callers take the reference path, which asks every plugin about
-every row.
+A filter enters by what it states (``framework.terms``, ``Locality.NODE``); if one states nothing,
+there is no program and the callers take the reference path, which runs every plugin on every row.
 """
 
 from collections.abc import Hashable
@@ -58,7 +56,7 @@ def is_kept() -> bool:
     """Return whether the compiled loop is on disk.
 
     Raises:
-        ImportError: Numba does not load here.
+        ImportError: Numba cannot be imported.
     """
     from scheduling.engine.compiled import caching
 
@@ -66,12 +64,12 @@ def is_kept() -> bool:
 
 
 def warm() -> bool:
-    """Have the loop compiled, or loaded from disk; return whether it is.
+    """Compile the loop, or load it from disk; return whether it is loaded.
 
     Other threads may decide meanwhile; they use the loop once all of it is loaded.
 
     Raises:
-        ImportError: Numba does not load here.
+        ImportError: Numba cannot be imported.
     """
     global _examine, _on  # noqa: PLW0603
     if not _on:
@@ -99,7 +97,7 @@ class RowPrograms:
     def __init__(self, snapshot: Snapshot, framework: Framework) -> None:
         self._snapshot = snapshot
         self._framework = framework
-        # In the order in which they were made; ``_bytes``: what they take together.
+        # In the order in which they were made; ``_bytes``: their total size.
         self._programs: dict[int, FilterProgram] = {}
         self._bytes = 0
         self._victims: dict[int, VictimsByRow] = {}
@@ -108,7 +106,7 @@ class RowPrograms:
         self._numbers = np.zeros(row_arguments.MOST_CODES, np.int64)
         self._room_sizes = (0, 0, 0, 0)
         self._room = row_arguments.room_to_work(0, *self._room_sizes)
-        # What follows each pod that comes or goes in a dry run must be asked.
+        # A plugin with PreFilter extensions must run on each pod that a dry run adds or removes.
         self._extended = not all(isinstance(plugin, SpreadTerms) for plugin in framework.extensions)
         self._kinds: dict[int, int] = {}
         for plugin in framework.filter_plugins:
@@ -120,7 +118,7 @@ class RowPrograms:
     def program(self, state: CycleState, info: PodInfo) -> FilterProgram | None:
         """Return the program of a class, ``None`` if a filter cannot be stated in numbers.
 
-        ``state``: as PreFilter left it.
+        ``state``: the cycle state after PreFilter.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -136,10 +134,10 @@ class RowPrograms:
         return found if found.usable else None
 
     def _keep(self, program: FilterProgram) -> None:
-        """Keep a class's program in place of an earlier one; the oldest go where there is no room.
+        """Cache a class's program; drop the oldest ones if the cache is too large.
 
-        Not all of them at once: of many classes that are refused in turn each would be judged anew
-        on all rows whenever its turn comes.
+        Not all at once: many classes that are refused in turn would each be judged anew on all rows
+        at every turn.
         """
         programs = self._programs
         earlier = programs.pop(program.info.index, None)
@@ -156,7 +154,7 @@ class RowPrograms:
         ``None`` if a row may accept it, or if the class has no program.
 
         Args:
-            state: as PreFilter left it.
+            state: the cycle state after PreFilter.
             info: the pod's class.
             rows: those that PreFilter left.
 
@@ -176,7 +174,7 @@ class RowPrograms:
     def _diagnose(
         self, program: FilterProgram, state: CycleState, rows: Rows
     ) -> LastDiagnosis | None:
-        """Judge all rows; return ``None`` if one passes or there are too many reasons."""
+        """Judge all rows; return ``None`` if a row passes or there are too many reasons."""
         verdict = np.zeros(len(rows), np.int32)
         found = self._examine(program, state.pod_key, rows, 0, 0, verdict)
         if found.why:
@@ -186,12 +184,12 @@ class RowPrograms:
         for number, count in zip(numbers[1:], self._numbers[: found.kinds].tolist(), strict=True):
             last.counts[number] += count
         if numbers != list(range(len(numbers))):
-            # Different codes may read alike: a status stands in the table once.
+            # Different codes may have equal statuses; the table has each status once.
             last.verdict = np.array(numbers, np.int32)[verdict]
         return last
 
     def _numbers_of(self, program: FilterProgram, last: LastDiagnosis, kinds: int) -> list[int]:
-        """Return 0, and then for each code that was found its place among the kept statuses."""
+        """Return 0, then for each code that was found the index of its status."""
         numbers = [0]
         for code in self._codes[:kinds].tolist():
             status = program.status(code)
@@ -203,7 +201,7 @@ class RowPrograms:
         return numbers
 
     def _follow(self, program: FilterProgram, last: LastDiagnosis) -> bool:
-        """Judge the touched rows again; False if there are too many of them or one passes."""
+        """Judge the touched rows again; False if these are too many or one of them passes."""
         snapshot, rows = self._snapshot, last.rows
         touched = snapshot.touched_since(last.cursor)
         if touched is None or len(touched) > len(rows) // 16:
@@ -229,11 +227,11 @@ class RowPrograms:
         return True
 
     def following(self, info: PodInfo) -> LastDiagnosis | None:
-        """Return the last diagnosis of a class, brought up to date; ``None`` if that is not known.
+        """Return the last diagnosis of a class, updated; ``None`` if there is no valid one.
 
-        As long as it is the same object with the same ``moves``, the first rejection of every row
-        is what it was. Known only where filters that look at single rows reject all of them, and
-        no pod is nominated.
+        While it is the same object with the same ``moves``, no row's first rejection has changed.
+        There is one only if filters that look at single rows reject all of them, and no pod is
+        nominated.
         """
         snapshot, program = self._snapshot, self._programs.get(info.index)
         if (
@@ -252,8 +250,7 @@ class RowPrograms:
     def _rows_first(self, skips: tuple[str, ...]) -> bool:
         """Return whether filters that look at single rows come before all other filters.
 
-        ``skips``: the filters that PreFilter leaves out. All others state what they do, or else
-        there is no program.
+        ``skips``: the filters that PreFilter leaves out.
         """
         found = self._are_rows_first.get(skips)
         if found is None:
@@ -266,12 +263,12 @@ class RowPrograms:
         return found
 
     def judge(self, state: CycleState, info: PodInfo, rows: Rows) -> Filtered | None:
-        """Return the outcome of Filter for rows, with the pods nominated to them counted there.
+        """Return the outcome of Filter for rows; pods nominated to a row count there.
 
         ``None`` where a filter cannot be stated in numbers.
 
         Args:
-            state: as PreFilter left it.
+            state: the cycle state after PreFilter.
             info: the pod's class.
             rows: those that PreFilter left.
 
@@ -343,7 +340,7 @@ class RowPrograms:
     def _best_candidate(
         self, program: FilterProgram, rows: Rows, begin: int, enough: int
     ) -> Candidate | None:
-        """Return the candidate that costs least, from what is kept by row; ``None``: none known."""
+        """Return the candidate of lowest cost, from the cached cost by row; ``None``: none."""
 
         def examine(some: Rows) -> row_arguments.Examination:
             verdict = np.zeros(len(some), np.int32)
@@ -374,7 +371,7 @@ class RowPrograms:
     def _room_for(
         self, candidates: int, pods: int, budgets: row_arguments.Budgets, *, checks: int, terms: int
     ) -> row_arguments.Room:
-        """Return room for a search. The next one writes over what this one finds."""
+        """Return arrays for a search; the next search overwrites them."""
         room = self._room
         sizes = (candidates, pods, checks, terms)
         if len(room.left) != len(budgets.allowed) or any(map(gt, sizes, self._room_sizes)):
@@ -428,7 +425,7 @@ _NO_RANK = np.zeros(0, np.int32)
 
 
 def _kind(plugin: Filter) -> int | None:
-    """Return the kind of step for a filter's statement, ``None`` if it states nothing."""
+    """Return the kind of step that a filter becomes, ``None`` if it states nothing."""
     if looks_at_nodes(plugin):
         return row_arguments.STATIC
     if isinstance(plugin, RequestFilter):
@@ -445,7 +442,7 @@ def _looks_beyond_rows(plugin: Filter) -> bool:
 
 
 def _compile() -> None:
-    """Compile or load the loop for the arrays that it will get, by a call that does nothing."""
+    """Compile or load the loop for its argument types, by a call with no rows."""
     snapshot = Snapshot(capacity=4)
     programs = RowPrograms(snapshot, Framework(Profile(), {}))
     info = snapshot.intern(from_pod(Pod()))

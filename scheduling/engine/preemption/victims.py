@@ -1,9 +1,9 @@
 """The preemption cost of a class on each row, cached from pod to pod.
 
 A search for victims looks at thousands of rows for each pod (``minCandidateNodesPercentage``), but
-what it finds on a row changes only when that row's pods do. So each row is judged once
-(``compiled.rows.examine``), and again when it was touched; the search itself is a comparison of
-columns. It holds for one class whose filters look at single rows (``FilterProgram.stays_in_rows``).
+the result for a row changes only with that row's pods. So each row is judged once
+(``compiled.rows.examine``), and again when it was touched; the search compares columns. Valid for
+classes whose filters look at single rows (``FilterProgram.stays_in_rows``).
 """
 
 from collections.abc import Callable, Hashable
@@ -37,7 +37,7 @@ class VictimsByRow:
         size = snapshot.capacity
         self._is_judged: Mask = np.zeros(size, np.bool_)
         self._is_candidate: Mask = np.zeros(size, np.bool_)
-        # The price, in the order in which prices are compared; the last: the higher, the better.
+        # The cost, in the order of comparison: lower is better, except for the last.
         self._violations: Int64 = np.zeros(size, np.int64)
         self._highest: Int64 = np.zeros(size, np.int64)
         self._sum: Int64 = np.zeros(size, np.int64)
@@ -45,7 +45,7 @@ class VictimsByRow:
         self._oldest: Float64 = np.zeros(size)
 
     def follow(self) -> None:
-        """Forget the touched rows, or all rows if something changed that concerns all of them."""
+        """Forget the touched rows, or all rows if a change concerns all of them."""
         snapshot = self._snapshot
         stamp = (snapshot.start_version, snapshot.budget_version)
         touched = snapshot.touched_since(self._cursor) if self._cursor >= 0 else None
@@ -57,13 +57,13 @@ class VictimsByRow:
         self._cursor = snapshot.log_end
 
     def best(self, rows: Rows, examine: Examine, *, begin: int, least_count: int) -> int | None:
-        """Return the row of the candidate that costs least; ``None`` if there is none or no room.
+        """Return the row of the candidate of lowest cost; ``None`` if there is none or no space.
 
         Args:
             rows: where to look, int64.
-            examine: judges the rows that are not known.
-            begin: position at which to begin; the search goes round.
-            least_count: candidates to find, at least; and one of them must violate no budget.
+            examine: judges the rows that are not cached.
+            begin: position at which to begin; the search wraps around.
+            least_count: candidates to find, at least; one of them must violate no budget.
         """
         found = fine = looked = 0
         chosen: list[Rows] = []
@@ -89,9 +89,9 @@ class VictimsByRow:
         return self._cheapest(np.concatenate(chosen))
 
     def _cheapest(self, rows: Rows) -> int:
-        """Return the candidate with the lowest price (preemption.go ``pickOneNodeForPreemption``).
+        """Return the candidate of lowest cost (preemption.go ``pickOneNodeForPreemption``).
 
-        Of equal ones that with the first name.
+        Of equal ones, that with the first name.
         """
         for price in (self._violations, self._highest, self._sum, self._count):
             here = price[rows]
@@ -101,7 +101,7 @@ class VictimsByRow:
         return int(rows[self._snapshot.name_rank()[rows].argmin()])
 
     def _judge(self, rows: Rows, examine: Examine) -> bool:
-        """Judge rows and keep the results; return False if there is no room for all of them."""
+        """Judge rows and cache the results; return False if they do not all fit."""
         if not len(rows):
             return True
         found = examine(rows)
@@ -118,7 +118,7 @@ class VictimsByRow:
         counts = np.diff(np.r_[begins, len(slots)])
         _, _, kind, started, _, _ = self._snapshot.slot_columns()
         priorities = self._snapshot.class_columns()[0][kind[slots]]
-        highest = priorities[begins]  # the most important victim comes first
+        highest = priorities[begins]  # the first victim is the most important
         among_highest = priorities == np.repeat(highest, counts)
         since: Float64 = np.where(among_highest, started[slots], np.inf)
         since[np.isnan(since)] = np.inf

@@ -1,8 +1,8 @@
-"""The pods that may be tried, and which of them make up the next batch.
+"""The pods that may be tried, and which of them form the next batch.
 
-Fresh pods come by their key. Pods that were refused before are kept by class (``RetriedClass``),
-since what became of one of them tells what would become of its sisters; the package's docstring
-says how many of them come with a batch, and which pods in BACKOFF may be tried before its end.
+Fresh pods are ordered by their key. Pods that were refused before are kept by class
+(``RetriedClass``), since the outcome of one of them predicts that of its sisters; the package's
+docstring says how many of them enter a batch, and which pods in BACKOFF may be tried early.
 """
 
 import heapq
@@ -33,7 +33,7 @@ _SHUT_ALONE = 4
 
 
 class _Trial(IntEnum):
-    """The results so far of a retry of a class's pods."""
+    """The result so far of trying a class's pods again."""
 
     UNTRIED = 0
     PROBING = 1
@@ -42,7 +42,7 @@ class _Trial(IntEnum):
 
 
 class Refusal(NamedTuple):
-    """The last refusal of a class: its pod, the plugins that refused, those that said Pending."""
+    """The last refusal of a class: its pod, the rejecting and the pending plugins."""
 
     spec: Pod
     rejected_by: frozenset[str]
@@ -53,7 +53,7 @@ class RetriedClass:
     """The active pods of a class that were refused before.
 
     ``probe``: the pod whose outcome the others wait for, while ``trial`` is PROBING. ``refused``:
-    while ``trial`` is SHUT, the pod that was refused last. ``token`` tells the class's live item in
+    while ``trial`` is SHUT, the pod that was refused last. ``token`` marks the class's live item in
     the heap of its trial.
     """
 
@@ -71,7 +71,7 @@ class ActivePods:
     """Pods of one stage: those in ACTIVE, or those in BACKOFF that may be tried before its end.
 
     ``fresh``: those never refused. ``retried``: the others, by class. ``entries``: all pods of the
-    queue, shared with it. ``shut_wait``: the pods of a shut class wait until ``reopen``.
+    queue, shared with it. ``shut_wait``: whether pods of shut classes wait until ``reopen``.
     """
 
     def __init__(self, entries: Entries, *, shut_wait: bool = False) -> None:
@@ -108,10 +108,9 @@ class ActivePods:
             self._offer(pod.class_id, retried)
 
     def take_batch(self, limit: int, event_count: int) -> list[Item]:
-        """Take the pods of the next batch out, in the order in which they are decided.
+        """Remove and return the pods of the next batch, in the order in which they are decided.
 
-        ``event_count``: how many events there were; if it grew, classes that wait after a refusal
-        are tried again.
+        ``event_count``: the number of events so far; if it grew, shut classes are tried again.
         """
         if self._tried_at != event_count and not self._shut_wait:
             self._tried_at = event_count
@@ -122,7 +121,7 @@ class ActivePods:
 
     @property
     def gives(self) -> bool:
-        """Whether ``take_batch`` returns any pod, given that shut classes wait."""
+        """Whether ``take_batch`` returns any pod if shut classes wait."""
         return (
             first_live(self.fresh, self._entries) is not None
             or self._first_class(self._open) is not None
@@ -130,13 +129,13 @@ class ActivePods:
         )
 
     def placed(self, entry: Entry) -> None:
-        """Note that a pod got a node: other pods of its class are then ordered like fresh ones."""
+        """Note that a pod got a node, so that its class is open."""
         if entry.refused:
             self._probes = min(self._probes + 1, _MOST_PROBES)
         self._note(entry, _Trial.OPEN)
 
     def refused(self, entry: Entry, by: Refusal) -> None:
-        """Note that a pod was refused in the present cluster: others of its class then wait."""
+        """Note that the present cluster refused a pod, so that its class is shut."""
         if entry.refused:
             self._probes = _PROBES
         self._note(entry, _Trial.SHUT)
@@ -155,7 +154,7 @@ class ActivePods:
                 self._retry(class_id, retried)
 
     def untold(self, entry: Entry) -> None:
-        """Note that an attempt ended in a way that says nothing about other pods of the class."""
+        """Note an attempt whose outcome says nothing about other pods of the class."""
         retried = self.retried.get(entry.pod.class_id)
         if retried is None or retried.trial is not _Trial.PROBING:
             return
@@ -163,13 +162,13 @@ class ActivePods:
             self._note(entry, _Trial.UNTRIED)
 
     def drop_dead(self) -> None:
-        """Drop items from the head whose pods left the queue, so that the first item has a pod."""
+        """Drop the items at the heads of the heaps whose pods left the queue."""
         first_live(self.fresh, self._entries)
         for heap in (self._untried, self._open, self._shut):
             self._first_class(heap)
 
     def compact(self, most: int) -> None:
-        """Drop all dead items, if more than ``most`` pods were added since that was done last."""
+        """Drop all dead items, if more than ``most`` pods were added since the last time."""
         if self._added <= most:
             return
         drop_dead(self.fresh, self._entries)
@@ -184,7 +183,7 @@ class ActivePods:
                 self._offer(class_id, retried)
 
     def _choose(self, limit: int) -> list[Item]:
-        """Take the pods of the next batch out of their heaps, in no order."""
+        """Remove and return the pods of the next batch, in no order."""
         chosen: list[Item] = []
         entries = self._entries
         if not self.retried:
@@ -223,12 +222,12 @@ class ActivePods:
         )
 
     def _choose_shut(self, most: int, *, alone: bool) -> list[Item]:
-        """Take up to ``most`` pods of shut classes; ``alone``: nothing else is in the batch."""
+        """Remove up to ``most`` pods of shut classes; ``alone``: the batch has no other pods."""
         chosen: list[Item] = []
         probing: list[Item] = []
         while len(chosen) < most and (first := self._first_class(self._shut)) is not None:
             retried = self.retried[first[1]]
-            # Sisters of a probe go on waiting for it, unless there is nothing else to do.
+            # A probe's sisters keep waiting for it, unless the batch would be empty.
             if retried.trial is _Trial.PROBING and (chosen or not alone):
                 probing.append(heapq.heappop(self._shut))
                 continue
@@ -256,7 +255,7 @@ class ActivePods:
         return None
 
     def _take(self, class_id: int, trial: _Trial | None = None) -> Item:
-        """Take the first pod out of a class, which has one."""
+        """Remove and return the first pod of a class that has one."""
         retried = self.retried[class_id]
         item = heapq.heappop(retried.pods)
         if trial is not None:
@@ -268,7 +267,7 @@ class ActivePods:
         return item
 
     def _offer(self, class_id: int, retried: RetriedClass) -> None:
-        """Put a class into the heap of its trial; its items in other heaps are dead from now on."""
+        """Add a class to the heap of its trial; its items in other heaps become dead."""
         self._tokens += 1
         retried.token = self._tokens
         heap = self._shut

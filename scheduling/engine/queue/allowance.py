@@ -1,9 +1,9 @@
-"""Rate limit on early retries that fail: attempts before the backoff of their pod is over.
+"""Rate limit on early attempts that fail: attempts before the pod's backoff is over.
 
-Where many classes of pods fit nowhere and frequent events might help them, each event would have
-all of them tried again at once, and the scheduler would do nothing else. So the number of early
-attempts that fail is limited per second. A pod above the limit waits for the end of its backoff, as
-in Kubernetes.
+If many classes of pods fit nowhere and frequent events might help them, each event would start
+attempts for all of them, and the scheduler would do nothing else. So the number of early attempts
+that fail is limited per second. A pod above the limit waits for the end of its backoff, as in
+Kubernetes.
 """
 
 
@@ -34,7 +34,7 @@ class Allowance:
     def until(self, count: int, now: float) -> float:
         """Return the time at which the bucket has ``count`` attempts; ``now`` if it has them."""
         missing = count - self.attempts(now)
-        # The same quantities added in another order may fall short of a whole number.
+        # Rounding may leave the sum just short of a whole number; the added time covers that.
         return now if missing <= 0 else now + (missing + 0.001) / self._a_second
 
     def take(self, attempts: int) -> None:

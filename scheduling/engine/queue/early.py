@@ -1,10 +1,10 @@
 """The pods in BACKOFF that may be tried before it is over (SchedulerPopFromBackoffQ).
 
-A pod that plugins rejected and that something woke need not wait while there is nothing else to do.
-``EarlyAttempts`` keeps these pods beside the timers of their backoffs: nominated ones, which become
-active as soon as they may, and the others, by class, of which a batch is made where no pod is
-active. How many attempts may come early and to nothing is bounded (``allowance``), and so is how
-often one pod comes early in a row. Rule: backend/queue/active_queue.go (``unlockedPop``), v1.36.
+A pod that plugins rejected and an event woke need not wait while no other pod is active.
+``EarlyAttempts`` keeps these pods in addition to the timers of their backoffs: nominated pods,
+which become active as soon as they may, and the others, by class, which form a batch when no pod is
+active. The rate of early attempts that fail is limited (``allowance``), and so is the number of
+early attempts of a pod in a row. Rule: backend/queue/active_queue.go (``unlockedPop``), v1.36.
 """
 
 import heapq
@@ -32,10 +32,9 @@ _AT_LEAST = 16
 class EarlyAttempts:
     """Pods that may be tried before their backoff is over.
 
-    ``entries``: all pods of the queue, shared with it.
-
-    Times are seconds since the epoch. A pod that leaves BACKOFF in another way gets a new token in
-    its entry, and is gone from here by that.
+    ``entries``: all pods of the queue, shared with it. Times are seconds since the epoch. A pod
+    that leaves BACKOFF in another way gets a new token in its entry, which makes its items here
+    dead.
     """
 
     def __init__(self, entries: Entries) -> None:
@@ -45,10 +44,10 @@ class EarlyAttempts:
         self._allowance = Allowance(A_SECOND, AT_ONCE)
 
     def add(self, entry: Entry, key: tuple[float, ...], *, nominated: bool) -> None:
-        """Take in a pod whose backoff begins, unless it came early too often in a row.
+        """Add a pod whose backoff begins, unless it was tried early too often in a row.
 
-        ``key``: its place among active pods. Nominated pods keep to it; the others come in the
-        order in which their backoffs end.
+        ``key``: its sort key among active pods, by which nominated pods are ordered; the others are
+        ordered by the end of their backoffs.
         """
         if entry.early >= IN_A_ROW:
             return
@@ -58,7 +57,7 @@ class EarlyAttempts:
             self._others.add(entry, (entry.not_before, *key))
 
     def next(self, now: float) -> float:
-        """Return the time at which the first of these pods may come, infinity if none may."""
+        """Return the earliest time at which one of these pods may be tried, else infinity."""
         moment = math.inf
         if first_live(self._nominated, self._entries) is not None:
             moment = self._allowance.until(1, now)
@@ -67,11 +66,11 @@ class EarlyAttempts:
         return moment
 
     def take_nominated(self, now: float) -> Iterator[Entry]:
-        """Take out, one by one, the nominated pods that may come; the caller gives new tokens.
+        """Remove and yield the nominated pods that may be tried; the caller gives them new tokens.
 
-        If they waited, a pod of lower priority that comes just as their room becomes free, such as
-        the replacement of a victim, would be tried first. Where the filters do not count nominated
-        pods, that pod might take the room.
+        If they waited, a pod of lower priority that arrives just as their room becomes free, such
+        as the replacement of a victim, would be tried first. Where the filters do not count
+        nominated pods, that pod might take the room.
         """
         while (first := first_live(self._nominated, self._entries)) is not None:
             if self._allowance.attempts(now) < 1:
@@ -83,7 +82,7 @@ class EarlyAttempts:
             yield entry
 
     def take_batch(self, now: float, limit: int, event_count: int) -> list[Item]:
-        """Take out the other pods that make up a batch; otherwise as ``ActivePods.take_batch``."""
+        """Remove and return other pods for a batch; otherwise as ``ActivePods.take_batch``."""
         if not self._others:
             return []
         allowed = self._allowance.attempts(now)
@@ -97,28 +96,28 @@ class EarlyAttempts:
 
     @property
     def notes_outcomes(self) -> bool:
-        """Whether a class waits here, so that the outcomes of its other pods must be noted."""
+        """Whether outcomes of pods must be reported here, since some class waits."""
         return bool(self._others.retried)
 
     def placed(self, entry: Entry) -> None:
-        """Note that a pod got a node: if it came early, that attempt is not counted."""
+        """Note that a pod got a node: an early attempt is given back to the allowance."""
         if entry.refused:
             self._allowance.give_back()
         self._others.placed(entry)
 
     def refused(self, entry: Entry, by: Refusal, *, nominated: bool) -> None:
-        """Note that a pod was refused. If it preempts others, its class may still come early."""
+        """Note that a pod was refused. If it was nominated, its class may still be tried early."""
         if nominated:
             self._others.untold(entry)
         else:
             self._others.refused(entry, by)
 
     def untold(self, entry: Entry) -> None:
-        """Note that an attempt ended in a way that says nothing about other pods of the class."""
+        """Note an attempt whose outcome says nothing about other pods of the class."""
         self._others.untold(entry)
 
     def reopen(self, helps: Callable[[Refusal], bool]) -> None:
-        """Allow early attempts again for classes whose last refusal ``helps`` says may be over."""
+        """Allow early attempts of the shut classes whose last refusal ``helps`` accepts."""
         self._others.reopen(helps)
 
     def compact(self, most: int) -> None:

@@ -8,14 +8,14 @@ from scheduling.framework.events import ClusterEvent
 
 
 class PodsInFlight:
-    """Pods out for a decision; events are kept as long as one of these pods may need them.
+    """Pods out for a decision; events are kept while one of these pods may need them.
 
     ``entries``: all pods of the queue, shared with it. ``event_count`` counts every event.
     """
 
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
-        # Ordered by when they were popped; a plain dict would be slow at its oldest key.
+        # In the order of popping; finding the oldest key of a plain dict would be slow.
         self._pods: OrderedDict[int, None] = OrderedDict()
         self._events: deque[ClusterEvent] = deque()
         self._first_event = 0
@@ -25,7 +25,7 @@ class PodsInFlight:
         return pod_id in self._pods
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Note that pods are given out: they see the state after the events up to now."""
+        """Note that pods were popped: their decisions see all events so far."""
         first_event = self._first_event + len(self._events)
         pods = self._pods
         for entry in entries:
@@ -33,20 +33,20 @@ class PodsInFlight:
             pods[entry.pod.pod_id] = None
 
     def note(self, event: ClusterEvent) -> None:
-        """Count an event, and keep it for the pods that are out."""
+        """Count an event, and keep it for the pods in flight."""
         self.event_count += 1
         if self._pods:
             self._events.append(event)
 
     def events_since(self, entry: Entry) -> list[ClusterEvent]:
-        """Return the events that came since a pod in flight was given out."""
+        """Return the events since a pod in flight was popped."""
         start = entry.first_event - self._first_event
         return [self._events[i] for i in range(start, len(self._events))]
 
     def remove(self, pod_id: int) -> bool:
         """Note that a pod is no longer in flight, and return whether it was.
 
-        Events that no other pod needs are forgotten. The other pods are all in the queue.
+        Drops the events that no other pod needs. The other pods are all in the queue.
         """
         if pod_id not in self._pods:
             return False

@@ -1,7 +1,7 @@
-"""A pending pod, the stages it goes through, and what the queue knows of it.
+"""A pending pod, the stages it goes through, and the queue's record of it.
 
-``Entry`` is the queue's own record of a pod. Heaps hold ``Item`` tuples that name a pod and the
-token its entry had then: a pod that moves gets a new token, so that its older items are dead.
+``Entry`` is the queue's record of a pod. Heaps hold ``Item`` tuples with the pod's id and the token
+that its entry had: a pod that moves gets a new token, so its older items are dead.
 """
 
 import heapq
@@ -22,7 +22,7 @@ _MICROSECONDS_PER_MINUTE = 60_000_000
 
 
 class Stage(StrEnum):
-    """Where a pending pod is; the values are those of its row."""
+    """The stage of a pending pod; the values are stored in its row."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -32,7 +32,7 @@ class Stage(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a pod comes to a queue, in kube-scheduler's words (``framework/events.go``)."""
+    """Why a pod enters a queue, in kube-scheduler's words (``framework/events.go``)."""
 
     POD_ADD = "UnscheduledPodAdd"
     POD_UPDATE = "UnscheduledPodUpdate"
@@ -44,7 +44,7 @@ class Cause(StrEnum):
 
 
 class PendingPod(msgspec.Struct, frozen=True):
-    """A pod to place. ``spec`` is the lens of its scheduling class, shared by all pods of it."""
+    """A pod to place. ``spec`` is the lens of its scheduling class, shared by all its pods."""
 
     pod_id: int
     class_id: int
@@ -53,12 +53,11 @@ class PendingPod(msgspec.Struct, frozen=True):
 
 
 class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod's place in the queue, as its row keeps it. Times are seconds since the epoch.
+    """A pod's place in the queue, as stored in its row. Times are seconds since the epoch.
 
-    ``attempts`` counts those that ended without a node. ``queued_at`` is when it came to the queue
-    or back to it, ``since`` when it could first be tried: when it came, or when nothing held it
-    back any more. Its backoff lasts until ``not_before``; ``early`` attempts in a row came before
-    the end of one.
+    ``attempts`` counts those that ended without a node. ``queued_at``: when it last entered the
+    queue; ``since``: when it could first be tried (arrival, or the end of its gates). Its backoff
+    lasts until ``not_before``; ``early``: how many attempts in a row came before the end of one.
     """
 
     pod_id: int
@@ -72,7 +71,7 @@ class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """The waits of a pod in seconds: after failures, and until it is tried in any case."""
+    """The waits of a pod in seconds: ``initial`` and ``longest`` backoff, and until the flush."""
 
     initial: float = 1.0
     longest: float = 10.0
@@ -91,15 +90,15 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         """Return the wait after this many failed attempts: doubling, at most ``longest``."""
         if attempts <= 0:
             return 0.0
-        # Beyond 2**32 every sensible limit is reached; the bound keeps the power small.
+        # 2**32 exceeds any sensible limit; the bound keeps the power small.
         return min(self.initial * 2.0 ** min(attempts - 1, 32), self.longest)
 
     def until(self, now: float, attempts: int) -> float:
         """Return the end of a backoff that begins now, after this many failed attempts.
 
-        It is rounded up to a full second of the clock: pods whose waits end in the same second
-        come back together, the most urgent first. Without a wait it is now. Rule:
-        backend/queue/backoff_queue.go (``isPodBackingoff``, ``alignToWindow``), v1.36.
+        It is rounded up to a full second: pods whose waits end in the same second return together,
+        the most urgent first. Without a wait it is now. Rule: backend/queue/backoff_queue.go
+        (``isPodBackingoff``, ``alignToWindow``), v1.36.
         """
         wait = self.after(attempts)
         return float(math.floor(now + wait) + 1) if wait else now
@@ -128,19 +127,19 @@ def priority_sort(pod: PendingPod, queued_at: float, since: float) -> tuple[floa
 def aged_sort(
     priority: int, queued_at: float, since: float, points_per_minute: int
 ) -> tuple[float, ...]:
-    """Return the order by priorities that grow with the time since a pod came first.
+    """Return the sort key for priorities that grow with the time since a pod arrived.
 
-    All grow equally fast, so which of two is higher never changes, and a key once given stays
-    right: priority + points * (now - since) is higher where priority - points * since is. In whole
-    numbers of microseconds, since a product of both would not be exact in a float. A pod that came
-    before the clock was set back came at ``queued_at``.
+    All priorities grow equally fast, so the order of two pods never changes and a key stays valid:
+    priority + points * (now - since) is higher where priority - points * since is. Computed in
+    whole microseconds, since the product would not be exact in a float. ``since`` is at most
+    ``queued_at``: it may be later if the clock was set back.
     """
     micros = round(min(since, queued_at) * 1_000_000)
     return points_per_minute * micros - priority * _MICROSECONDS_PER_MINUTE, queued_at
 
 
 def scheduling_gates(pod: PendingPod) -> str:
-    """Return the plugin's name for a pod that has scheduling gates."""
+    """Return the plugin's name if a pod has scheduling gates, else an empty string."""
     return SCHEDULING_GATES if pod.spec.spec.scheduling_gates else ""
 
 
@@ -150,14 +149,14 @@ _NO_PLUGINS: Final[frozenset[str]] = frozenset()
 class Entry:
     """The queue's record of a pod.
 
-    ``refusals`` counts the attempts that plugins ended, ``errors`` those that failed since the last
-    of these, ``early`` those before the end of its backoff since it last waited for that.
-    ``token`` tells live heap items from dead ones. ``refused``: the pod was tried as it is now and
-    came back. ``refused_by``: the plugins of its last refusal, also while it is tried again.
-    ``first_event`` is the number of the first event that its decision has not seen; of a
-    parked pod, how many events there had been when it was parked. ``own_changes``: what changed
-    about the pod itself since it was popped; ``changed_in_flight``: something did of which no more
-    is known. ``was_parked``: it is parked, or was in its last attempt.
+    ``refusals`` counts the attempts that plugins rejected, ``errors`` those that failed since the
+    last of these, ``early`` those in a row before the end of a backoff. ``token`` marks live heap
+    items. ``refused``: this version of the pod was tried and returned. ``refused_by``: the plugins
+    of its last refusal, also while it is tried again. ``first_event``: the number of the first
+    event that its decision has not seen; for a parked pod, the number of events when it was parked.
+    ``own_changes``: what changed about the pod itself since it was popped; ``changed_in_flight``:
+    something did, and it is not known what. ``was_parked``: it is parked, or was in its last
+    attempt.
     """
 
     __slots__ = (
@@ -203,13 +202,13 @@ class Entry:
 
     @property
     def failures(self) -> int:
-        """The number of attempts that its backoff grows with: ``errors`` if any, else refusals."""
+        """The number of attempts that sets its backoff: ``errors`` if any, else ``refusals``."""
         return self.errors or self.refusals
 
     def limit_times(self, now: float, backoff: Backoff) -> bool:
-        """Pull ``queued_at`` and ``not_before`` back if they lie too far in the future.
+        """Limit ``queued_at`` and ``not_before`` to possible times; return whether one changed.
 
-        That happens after a clock was set back. Return whether one of them did.
+        They lie too far in the future after a clock was set back.
         """
         not_before = min(self.not_before, backoff.until(now, self.failures))
         if self.queued_at <= now and self.not_before == not_before:
@@ -232,7 +231,7 @@ LAST: Item = ((math.inf,), 0, 0)
 
 
 def is_live(item: Item, entries: Entries) -> bool:
-    """Return whether the item's pod is in the queue and did not move since."""
+    """Return whether the item's pod is in the queue and has not moved since."""
     entry = entries.get(item[1])
     return entry is not None and entry.token == item[2]
 

@@ -1,8 +1,8 @@
-"""QueueSort and PreEnqueue: the plugins of the profiles, as a queue asks them.
+"""QueueSort and PreEnqueue of the profiles, for a queue.
 
-A scheduler and a cluster in virtual time ask them alike. All profiles have the same QueueSort.
-Where it fails, the pod has its place by priority; where PreEnqueue fails, the pod is held back.
-Rule: backend/queue/scheduling_queue.go (``runPreEnqueuePlugins``), v1.36 (R151, R152).
+The scheduler and a cluster in virtual time both use this. All profiles have the same QueueSort. If
+it fails, the pod is ordered by priority; if PreEnqueue fails, the pod is held back. Rule:
+backend/queue/scheduling_queue.go (``runPreEnqueuePlugins``), v1.36 (R151, R152).
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from scheduling.framework.types import PodInfo
 
 
 def ignore(failure: PluginFailed) -> None:
-    """Do nothing about a plugin's failure."""
+    """Do nothing: the default for ``failed``."""
 
 
 class QueuePlugins:
@@ -57,7 +57,7 @@ class QueuePlugins:
         return priority_sort(pod, queued_at, since)
 
     def held_by(self, pod: PendingPod) -> str:
-        """Return the plugin that does not let the pod in yet, empty if it may be tried."""
+        """Return the plugin that holds a pod back, empty if the pod may be tried."""
         framework = self.frameworks.get(pod.spec.spec.scheduler_name)
         if pod.spec.spec.scheduling_group is not None and framework is not None:
             gate = scheduling_gates(pod)

@@ -1,4 +1,4 @@
-"""The queue itself: every way in, between the stages, and out; see the package for the rules."""
+"""The queue itself: how pods enter, change stages and leave; the package has the rules."""
 
 import itertools
 import math
@@ -77,7 +77,7 @@ class PriorityQueue:
         return pod_id in self._entries
 
     def present(self, pod_ids: Iterable[int]) -> list[int]:
-        """Return the given pods that are in the queue."""
+        """Return those of the given pods that are in the queue."""
         entries = self._entries
         return [pod_id for pod_id in pod_ids if pod_id in entries]
 
@@ -111,12 +111,11 @@ class PriorityQueue:
         return result
 
     def take_changes(self, most: int | None = None) -> list[QueuePlace]:
-        """Return the places that changed since the last call and that a restart must know.
+        """Return the places that changed since the last call and that a restart needs.
 
-        At most this many; the others are returned by the next calls.
-
-        A pod that became active because its backoff is over is not among them: its row says when
-        that is. Pods that left are not either: their rows go with the binding or the pod.
+        At most ``most``; the next calls return the others. Left out are pods that became active
+        because their backoff is over, since their rows have that time, and pods that left, whose
+        rows are deleted with the binding or the pod.
         """
         pod_ids = list(itertools.islice(self._changed, most))
         for pod_id in pod_ids:
@@ -144,7 +143,7 @@ class PriorityQueue:
         return bool(self._changed)
 
     def next_due(self, now: float) -> float | None:
-        """Return when ``pop_batch`` has pods again if nothing happens; None if never."""
+        """Return when ``pop_batch`` next has pods if nothing happens, in epoch seconds; or None."""
         self._active.drop_dead()
         if self._active or self._waiting.next_woken() is not None:
             return now
@@ -154,7 +153,7 @@ class PriorityQueue:
     # --- coming in -------------------------------------------------------------------------------
 
     def add(self, pod: PendingPod, now: float) -> None:
-        """Add a pod, or its new version, which keeps its place as with ``update``."""
+        """Add a pod, or its new version, as ``update`` does."""
         if pod.pod_id in self._entries:
             self.update(pod, now)
             return
@@ -166,9 +165,9 @@ class PriorityQueue:
             self.release_group(group_key(pod.spec), now)
 
     def restore(self, pod: PendingPod, place: QueuePlace, now: float) -> None:
-        """Add a pod at the place that its row states, after a restart.
+        """Add a pod at the place stored in its row, after a restart.
 
-        Events since the row was written are not known here. So a pod that a plugin rejected waits
+        Events since the row was written are not known here, so a pod that a plugin rejected waits
         for the next event that may help it, or for the flush.
         """
         self.delete(pod.pod_id)
@@ -189,11 +188,11 @@ class PriorityQueue:
             self._enqueue(entry, now)
 
     def adopt(self, other: "PriorityQueue", now: float) -> None:
-        """Replace entries by those of another queue, each in the sub-queue that it has there.
+        """Replace entries by those of another queue, each in the stage that it has there.
 
-        Used for pods whose rows were read again: the events that they missed are replayed in
-        ``other``, so that these events do not reach the remaining pods a second time. ``other``
-        must not be used afterwards.
+        For pods whose rows were read again: the events that they missed are replayed in ``other``,
+        so that these events do not reach the remaining pods a second time. ``other`` must not be
+        used afterwards.
         """
         while other._waiting.next_woken() is not None:
             other._wake(now)
@@ -209,7 +208,7 @@ class PriorityQueue:
                 self._enqueue(entry, now)
 
     def pod(self, pod_id: int) -> PendingPod:
-        """Return a pod as the queue knows it.
+        """Return the queue's version of a pod.
 
         Raises:
             KeyError: it is not in the queue.
@@ -217,13 +216,13 @@ class PriorityQueue:
         return self._entries[pod_id].pod
 
     def update(self, pod: PendingPod, now: float, event: ClusterEvent | None = None) -> None:
-        """Put the new version of a pod in its old one's place.
+        """Replace a pod in the queue by its new version.
 
         Args:
             pod: the new version.
             now: the time.
-            event: what changed about it, if the plugins that rejected it shall be asked; without
-                it a change of class or priority is worth a new attempt.
+            event: what changed about it, to be judged by the plugins that rejected it; without it a
+                change of class or priority causes a new attempt.
         """
         entry = self._entries.get(pod.pod_id)
         if entry is None:
@@ -233,7 +232,7 @@ class PriorityQueue:
         if old.class_id != pod.class_id or old.priority != pod.priority:
             entry.refused = False
         if entry.stage is Stage.IN_FLIGHT:
-            # The decision saw the old version. When it comes back, the change is an event.
+            # The decision saw the old version. When the pod returns, the change counts as an event.
             entry.pod = pod
             if event is not None and pod.pod_id in self._in_flight:
                 entry.own_changes = (*entry.own_changes, event)
@@ -277,7 +276,7 @@ class PriorityQueue:
         self._changed.pop(pod_id, None)
 
     def waited(self, pod_ids: Iterable[int]) -> list[tuple[str, int, int, float]]:
-        """Return scheduler name, priority, attempts and arrival time of pods in the queue."""
+        """Return scheduler name, priority, attempts and arrival time of the pods in the queue."""
         entries = self._entries
         return [
             (entry.pod.spec.spec.scheduler_name, entry.pod.priority, entry.attempts, entry.since)
@@ -288,7 +287,7 @@ class PriorityQueue:
     def refused_before(
         self, pod_ids: Iterable[int]
     ) -> list[tuple[frozenset[str], str, int, float]]:
-        """Return plugins, namespace, priority and arrival time of those pods that were refused.
+        """Return plugins, namespace, priority and arrival time of the pods that were refused.
 
         The plugins are those of the last refusal.
         """
@@ -313,8 +312,9 @@ class PriorityQueue:
     def pop_batch(self, now: float, limit: int) -> list[PendingPod]:
         """Return up to ``limit`` pods to decide, in order; they are in flight from now on.
 
-        Where none is active, pods in BACKOFF come that plugins rejected. Each must come back by
-        ``done``, ``requeue_unschedulable``, ``requeue_failed``, ``requeue_stale`` or ``delete``.
+        If no pod is active, pods in BACKOFF that plugins rejected are returned. Each must be
+        reported back by ``done``, ``requeue_unschedulable``, ``requeue_failed``, ``requeue_stale``
+        or ``delete``.
         """
         self._promote(now)
         chosen = self._active.take_batch(limit, self._in_flight.event_count)
@@ -345,7 +345,7 @@ class PriorityQueue:
         return len(self._members.get(key, ()))
 
     def group_keys(self) -> list[GroupKey]:
-        """Return the groups of which a pod was ever in the queue."""
+        """Return the groups of all pods that were ever in the queue."""
         return list(self._members)
 
     def member_ids(self, key: GroupKey) -> list[int]:
@@ -353,10 +353,10 @@ class PriorityQueue:
         return list(self._members.get(key, ()))
 
     def pop_members(self, key: GroupKey) -> list[PendingPod]:
-        """Take out the other pods of a group that may be tried, to be decided with those popped.
+        """Remove and return the other pods of a group that may be tried, to be decided with it.
 
-        They may wait in any stage, since a group is tried as one; only pods that a PreEnqueue
-        plugin holds stay. They are returned in the order in which they are decided. Rule:
+        They may be in any stage, since a group is tried as a whole; only pods that a PreEnqueue
+        plugin holds back stay. They are in the order in which they are decided. Rule:
         ``podGroupInfoForPod``, schedule_one_podgroup.go, v1.36.
         """
         members: list[Entry] = []
@@ -373,7 +373,7 @@ class PriorityQueue:
         return [entry.pod for entry in members]
 
     def release_group(self, key: GroupKey | None, now: float) -> None:
-        """Ask PreEnqueue again about the pods of a group that it held back."""
+        """Run PreEnqueue again on the pods of a group that it held back."""
         for pod_id in self._held.pop(key, ()) if key is not None else ():
             entry = self._entries.get(pod_id)
             if (
@@ -386,7 +386,7 @@ class PriorityQueue:
                 self._changed[pod_id] = None
 
     def release_groups(self, now: float) -> None:
-        """Ask PreEnqueue again about the pods of all groups, after all of them were added."""
+        """Run PreEnqueue again on the held pods of all groups, after all pods were added."""
         for key in list(self._held):
             self.release_group(key, now)
 
@@ -396,10 +396,10 @@ class PriorityQueue:
             self._members.setdefault(key, {})[entry.pod.pod_id] = None
 
     def park(self, pod_id: int) -> None:
-        """Note that a pod in flight waits on Permit or PreBind, for a time that is not known.
+        """Note that a pod in flight waits on Permit or PreBind, for an unknown time.
 
-        Events are only counted meanwhile, not kept: if there were any when it comes back rejected,
-        it is tried again after its backoff.
+        Meanwhile events are only counted: if there were any when the pod returns rejected, it is
+        tried again after its backoff.
         """
         entry = self._entries[pod_id]
         if pod_id in self._in_flight:
@@ -412,7 +412,7 @@ class PriorityQueue:
             self._changed[pod_id] = None
 
     def restore_parked(self, pod: PendingPod, place: QueuePlace) -> None:
-        """Add a parked pod after a restart; events before that are not known."""
+        """Add a parked pod after a restart; earlier events are not known."""
         self.delete(pod.pod_id)
         entry = Entry(pod, place.queued_at)
         self._keep(entry)
@@ -428,10 +428,10 @@ class PriorityQueue:
         *,
         pending_by: Iterable[str] = (),
     ) -> None:
-        """Take back a pod that does not fit anywhere.
+        """Put back a pod that does not fit anywhere.
 
         Args:
-            pod_id: the pod; one that is not in flight any more is left alone.
+            pod_id: the pod; ignored if it is not in flight any more.
             rejected_by: the plugins that rejected it; none means that the attempt failed.
             now: the time.
             pending_by: those of them that answered Pending: their events skip the backoff.
@@ -443,7 +443,7 @@ class PriorityQueue:
         by = frozenset(rejected_by)
         if pod_id in self._in_flight:
             events = [*entry.own_changes, *self._in_flight.events_since(entry)]
-            # Refused by a state that is gone, or by no plugin: it says nothing of other pods.
+            # Refused by a past state, or by no plugin: this says nothing about other pods.
             if by and not events and not entry.changed_in_flight:
                 refusal = Refusal(entry.pod.spec, by, frozenset(pending_by))
                 self._active.refused(entry, refusal)
@@ -479,11 +479,11 @@ class PriorityQueue:
         self._count(entry, Cause.FAILURE)
 
     def requeue_failed(self, pod_id: int, now: float) -> None:
-        """Take back a pod whose attempt failed: it is tried again after its backoff."""
+        """Put back a pod whose attempt failed: it is tried again after its backoff."""
         self.requeue_unschedulable(pod_id, (), now)
 
     def requeue_stale(self, pod_id: int, now: float) -> None:
-        """Take back a pod whose node changed before it was bound: it keeps its turn."""
+        """Put back a pod whose node changed before it was bound: it keeps its turn."""
         entry = self._entries.get(pod_id)
         if entry is None or entry.stage is not Stage.IN_FLIGHT:
             return
@@ -511,8 +511,8 @@ class PriorityQueue:
         Args:
             event: what happened.
             now: the time.
-            but_not: pods that caused it themselves.
-            is_own: the scheduler did it itself; pods in flight or active are decided with it.
+            but_not: the pods that caused the event.
+            is_own: this scheduler caused it; the decisions of pods in flight or active include it.
         """
         if not is_own:
             self._in_flight.note(event)
@@ -525,7 +525,7 @@ class PriorityQueue:
         return self._wake(now)
 
     def _wake(self, now: float) -> int:
-        """Move woken pods, some at a time; return how many."""
+        """Move some of the woken pods; return how many."""
         moved = 0
         while moved < _AT_ONCE and (woken := self._waiting.next_woken()) is not None:
             pod_id, group = woken
@@ -538,12 +538,12 @@ class PriorityQueue:
         return moved
 
     def activate(self, pod_ids: Iterable[int], now: float) -> None:
-        """Make waiting pods active at once, without backoff; unknown ones are fine.
+        """Make waiting pods active at once, without backoff; unknown ids are ignored.
 
-        PreEnqueue is asked about those that waited for an event, not about those in BACKOFF, which
-        it let in already. A pod in flight, or parked, is tried again after its backoff if it comes
-        back: the decision may not have seen why it is activated. Rule: scheduling_queue.go
-        (``activate``, ``isPodWorthRequeuing`` of a wildcard event), v1.36.
+        PreEnqueue runs on pods that waited for an event, not on those in BACKOFF, which it let in
+        already. A pod in flight, or parked, is tried again after its backoff if it returns, since
+        its decision may not have seen the cause. Rule: scheduling_queue.go (``activate``,
+        ``isPodWorthRequeuing`` of a wildcard event), v1.36.
         """
         for pod_id in pod_ids:
             entry = self._entries.get(pod_id)
@@ -575,12 +575,12 @@ class PriorityQueue:
         self._early.untold(entry)
 
     def _count(self, entry: Entry, event: str) -> None:
-        """Count that a pod came to the queue that it is in now."""
+        """Count a pod's entry into the stage that it is in now."""
         key = entry.stage, event
         self.incoming[key] = self.incoming.get(key, 0) + 1
 
     def _act(self, entry: Entry, worth: Worth, now: float, stage: Stage) -> None:
-        """Let the pod wait in ``stage`` or bring it nearer to its next attempt."""
+        """Put the pod into ``stage``, backoff or active, by what an event is worth to it."""
         if worth is Worth.NOTHING:
             self._wait(entry, stage)
             return
@@ -589,7 +589,7 @@ class PriorityQueue:
         self._enqueue(entry, now)
 
     def _enqueue(self, entry: Entry, now: float) -> None:
-        """Put the pod into gated, backoff or active, as PreEnqueue and its backoff have it."""
+        """Put the pod into gated, backoff or active, by PreEnqueue and its backoff."""
         gate = self._pre_enqueue(entry.pod)
         if gate:
             entry.rejected_by, entry.pending_by = frozenset({gate}), frozenset()
@@ -627,7 +627,7 @@ class PriorityQueue:
             self._timers.set_flush(entry, entry.queued_at + self._backoff.flush_after)
 
     def _promote(self, now: float) -> None:
-        """Make active what was woken or waited long enough, some at a time."""
+        """Make some pods active that an event woke or whose time has come."""
         if now < self._latest:
             self._follow_clock_back(now)
         self._latest = now
@@ -650,9 +650,9 @@ class PriorityQueue:
             self._changed[entry.pod.pod_id] = None
 
     def _follow_clock_back(self, now: float) -> None:
-        """Correct waits after the clock was set back, so that no pod waits longer by that time.
+        """Correct the pods' times after the clock was set back.
 
-        Times that lie further ahead than a backoff were noted before the clock was set back.
+        A time further ahead than a whole backoff was set before that.
         """
         for entry in self._entries.values():
             if not entry.limit_times(now, self._backoff) or entry.stage is Stage.IN_FLIGHT:
@@ -667,9 +667,9 @@ class PriorityQueue:
     def compact(self) -> None:
         """Drop the dead items from each heap in which they are the majority.
 
-        An item is dead once its pod has moved to another stage; normally it is dropped when it
-        reaches the top of its heap. That takes long in a queue that gives no batches, such as a
-        standby's, and in the heap of moments five minutes ahead. Costs nothing while few are dead.
+        An item is dead once its pod has moved to another stage; normally it is dropped at the top
+        of its heap. That takes long in a queue that gives no batches, such as a standby's, and in
+        the heap of flush times, five minutes ahead. Costs nothing while few are dead.
         """
         most = 2 * len(self._entries) + _SPARE
         self._early.compact(most)

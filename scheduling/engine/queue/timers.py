@@ -1,6 +1,6 @@
 """Which backoffs are over, and which unschedulable pods are tried in any case.
 
-How long a backoff lasts is ``pending.Backoff.after``.
+``pending.Backoff.after`` has the length of a backoff.
 """
 
 import heapq
@@ -11,7 +11,7 @@ from scheduling.engine.queue.pending import Entries, Entry, Heap, first_live
 class Timers:
     """A time for each pod in BACKOFF or UNSCHEDULABLE, in seconds since the epoch.
 
-    A time is bound to the token that the entry has when it is set: a pod that moves loses its time.
+    A time belongs to the token of the entry when it is set: a pod that moves loses its time.
     ``entries``: all pods of the queue, shared with it.
     """
 
@@ -25,15 +25,15 @@ class Timers:
         heapq.heappush(self.backoff, ((entry.not_before,), entry.pod.pod_id, entry.token))
 
     def set_flush(self, entry: Entry, at: float) -> None:
-        """Note that the pod is tried at that time even if no event helps it."""
+        """Note that the pod is tried at ``at`` even if no event helps it."""
         heapq.heappush(self.flush, ((at,), entry.pod.pod_id, entry.token))
 
     def take_over(self, now: float, most: int) -> list[Entry]:
-        """Return up to ``most`` pods whose backoff is over, and forget their backoff."""
+        """Remove and return up to ``most`` pods whose backoff is over."""
         return self._take(self.backoff, now, most)
 
     def take_flushed(self, now: float, most: int) -> list[Entry]:
-        """Return up to ``most`` pods whose flush time has come, and forget that time."""
+        """Remove and return up to ``most`` pods whose flush time has come."""
         return self._take(self.flush, now, most)
 
     def next(self) -> float | None:

@@ -1,7 +1,7 @@
 """Pods that wait for an event, grouped so that an event costs one hint for a group.
 
-Pods of a class that the same plugins rejected are one group, since the same event helps them. A
-group that an event wakes takes no more pods, and its own leave one by one (``next_woken``).
+Pods of a class that the same plugins rejected are one group, since the same events help them. A
+group that an event woke takes no more pods, and its pods leave one by one (``next_woken``).
 """
 
 from collections import OrderedDict, deque
@@ -41,7 +41,7 @@ class Group:
         self.key = key
         self.spec = spec
         self.pod_group = group_key(spec)
-        # In order of arrival: the oldest leave first. A plain dict is slow at its oldest key.
+        # In order of arrival: the oldest leave first. Finding a plain dict's oldest key is slow.
         self.pod_ids: OrderedDict[int, None] = OrderedDict()
         self.worth = Worth.NOTHING
         self.woken_by = ""
@@ -64,7 +64,7 @@ class WaitingPods:
         return pod_id in self._group_of
 
     def add(self, entry: Entry) -> None:
-        """Let a pod wait for events that may help against the plugins that rejected it."""
+        """Add a pod to those that wait for events; plugins that rejected it judge these."""
         pod = entry.pod
         scheduler = pod.spec.spec.scheduler_name
         key = pod.class_id, scheduler, entry.rejected_by, entry.pending_by
@@ -75,7 +75,7 @@ class WaitingPods:
         self._group_of[pod.pod_id] = group
 
     def remove(self, pod_id: int) -> None:
-        """Take out a pod that waits.
+        """Remove a pod that waits.
 
         Raises:
             KeyError: it does not wait.
@@ -86,7 +86,7 @@ class WaitingPods:
             del self._groups[group.key]
 
     def wake(self, event: ClusterEvent) -> list[Group]:
-        """Let the groups go that the event may help, and return them."""
+        """Mark the groups that the event may help as woken, and return them."""
         for group in self._woken:
             if group.worth is not Worth.NOW and group.key[3]:
                 group.worth = max(group.worth, self._worth_for(group, event))
@@ -107,7 +107,7 @@ class WaitingPods:
         return woken
 
     def next_woken(self) -> tuple[int, Group] | None:
-        """Return a woken pod that did not leave yet, and its group; None if there is none."""
+        """Return a woken pod that has not left yet, and its group; None if there is none."""
         while self._woken:
             group = self._woken[0]
             if group.pod_ids:
@@ -130,7 +130,7 @@ class WaitingPods:
         if highest is not None and (spec.spec.priority or 0) > highest:
             return Worth.NOTHING
         by_plugin = self._registrations.get(spec.spec.scheduler_name, {})
-        # Those that answered Pending first: one of them is enough, and skips the backoff.
+        # Plugins that answered Pending first: one of them is enough, and skips the backoff.
         for plugins, worth in (
             (pending_by, Worth.NOW),
             (rejected_by - pending_by, Worth.AFTER_BACKOFF),
@@ -146,7 +146,7 @@ class WaitingPods:
         return self.worth(group.spec, rejected_by, pending_by, event)
 
     def _hears(self, key: _Key, event: ClusterEvent) -> tuple[bool, bool]:
-        """Return whether a plugin of the group registered such events, whatever its hint says.
+        """Return whether a plugin of the group registered such events, before any hint runs.
 
         The second value: whether one registered them if they are about the PodGroup of the pods.
         """
@@ -166,7 +166,7 @@ class WaitingPods:
 
 
 def _pod_group_of(event: ClusterEvent) -> GroupKey | None:
-    """Return the PodGroup that an event is about: the object, or that of a pod."""
+    """Return the key of an event's PodGroup: of the object, or of its pod; ``None``: neither."""
     if isinstance(event.new, PodGroup):
         return event.new.key
     return group_key(event.new) if isinstance(event.new, Pod) else None

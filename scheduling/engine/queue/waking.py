@@ -1,14 +1,14 @@
 """Which pending pods an event in the cluster wakes: the one place that reports events to a queue.
 
-Whoever keeps a queue of pending pods beside a snapshot is a ``Waking``: the mirror of the scheduler
-that works, which hears of changes from the log; the same mirror when it begins, which reads again
-what happened since a refusal; a cluster in virtual time, which decides for itself. Each states what
-a node or a pod was before and is now, and nothing else, so that a plan wakes the same pods as the
-live queue. The plugins that rejected a waiting pod then look closer (``framework.events``).
+Each owner of a queue beside a snapshot is a ``Waking``: the mirror of the scheduler that works,
+which follows the log; the same mirror at its start, which reads again what happened since a
+refusal; a cluster in virtual time. Each reports only what a node or a pod was before and is now, so
+a plan wakes the same pods as the live queue. The plugins that rejected a waiting pod then decide
+(``framework.events``).
 
-A pod that waits holds room, too, while it is nominated: pods of no higher priority are judged as if
-it were on that node. Where it ceases to be, by another nomination, by none or by its deletion, they
-are woken as if a pod had left, and so is the pod itself; where it is bound, they are not. Rules:
+A waiting pod takes room, too, while it is nominated: pods of no higher priority are judged as if it
+were on that node. When its nomination ends, by another one, by none or by its deletion, they are
+woken as if a pod had left, and so is the pod itself; when it is bound, they are not. Rules:
 eventhandlers.go, v1.36 (``hasNominatedNodeNameChanged``, ``getLEPriorityPreCheck``).
 """
 
@@ -38,8 +38,8 @@ from scheduling.framework.types import AffinityTerm
 class PodState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an existing pod, as far as its change can wake pods in the queue.
 
-    ``pod``: the lens of its class. ``nominated``: the node that a waiting pod is to have; it may be
-    left out of a pod that is on a node. ``terminating``: it is on a node, and ends.
+    ``pod``: the lens of its class. ``nominated``: the node that a waiting pod is nominated to; may
+    be omitted for a pod on a node. ``terminating``: it is on a node, and terminates.
     """
 
     pod: Pod
@@ -71,11 +71,11 @@ class Waking:
         """Wake the waiting pods that a new, changed or deleted pod may help.
 
         Args:
-            before: what it was, ``None`` if it was not there.
-            after: what it is, ``None`` if it is gone, or going and on no node.
+            before: its state before, ``None`` if it did not exist.
+            after: its state now, ``None`` if it is gone, or terminates without a node.
             now: the time.
-            but_not: pods that caused it themselves.
-            is_own: the scheduler did it itself (``PriorityQueue.move_on_event``).
+            but_not: the pods that caused the change.
+            is_own: this scheduler caused it (``PriorityQueue.move_on_event``).
         """
         if len(self.queue):
             self._wake(self.event_of_pod(before, after), now, but_not=but_not, is_own=is_own)
@@ -87,7 +87,7 @@ class Waking:
         new: msgspec.Struct | Manifest | None,
         now: float,
     ) -> None:
-        """Wake the pods that a new, changed or deleted object may help, if plugins look it up."""
+        """Wake the pods that a change of an object may help, for kinds that plugins read."""
         if len(self.queue) and old != new:
             action = Action.ADD if old is None else Action.UPDATE
             if new is None:
@@ -114,7 +114,7 @@ class Waking:
         self, kind: str, old: Manifest | None, new: Manifest | None
     ) -> ClusterEvent:
         action = Action.DELETE if new is None else Action.ADD if old is None else Action.UPDATE
-        if kind == "DeviceTaintRule":  # slices say something else
+        if kind == "DeviceTaintRule":  # the rule changes the taints in slices
             kind, action, old, new = "ResourceSlice", Action.UPDATE, None, None
         return ClusterEvent(
             resource=Resource(kind), action=action, old=old, new=new, devices=self.snapshot.devices
@@ -152,7 +152,7 @@ class Waking:
         )  # fmt: skip
 
     def _repelling(self, old: Node | None, new: Node | None) -> tuple[AffinityTerm, ...]:
-        """Return anti-affinity terms of placed pods whose topology value a node has lost."""
+        """Return anti-affinity terms of placed pods, for the topology labels that a node lost."""
         if old is None or new is None:
             return ()
         labels = new.metadata.labels
@@ -176,7 +176,7 @@ class Waking:
             if after.terminating and not before.terminating:
                 action |= Action.UPDATE_POD_TERMINATING
         elif before is not None and _ends(before.nominated, after):
-            # It was on no node; whoever was kept off one for it may find room there now.
+            # It had no node; pods that its nomination kept off one may find room there now.
             action, at_most = Action.DELETE, before.pod.spec.priority or 0
         if not action:
             return None

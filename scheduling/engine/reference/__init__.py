@@ -1,9 +1,9 @@
-"""The reference path: every plugin is asked about every node.
+"""The reference path: every plugin runs on every node.
 
 ::
 
-    cycle        the scheduling cycle: a pod and a snapshot in, a decision out
-    decision     what was chosen, from what, and why not elsewhere
-    record       a decision packed to be kept
-    refusals     a class's refusal, as long as it still holds
+    cycle        the scheduling cycle: from a pod and a snapshot to a decision
+    decision     the record: the chosen node, the alternatives, the rejections
+    record       a decision, packed for storage
+    refusals     a cache of refusals, by class
 """

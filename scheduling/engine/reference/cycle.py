@@ -1,13 +1,13 @@
-"""The scheduling cycle: a pod and a snapshot in, a decision out. No clock, no hidden chance.
+"""The scheduling cycle, from a pod and a snapshot to a decision; clock and seed are arguments.
 
-``schedule_pod`` says where a pod goes and does not touch the snapshot; ``schedule_batch`` decides
-for many in order and assumes each decision, so that the next pod sees it (R150). This is the
-reference path: every plugin is asked about every node. ``engine.deciding`` gives the same
-decisions, most of them by the fast lane, and is asked first where the caller has one.
+``schedule_pod`` decides one pod and leaves the snapshot as it is; ``schedule_batch`` decides many
+in order and assumes each decision, so that the next pod sees it (R150). This is the reference path:
+every plugin runs on every node. ``engine.deciding`` makes the same decisions, most of them on the
+fast path, and takes precedence if the caller passes one.
 
 Ties are broken uniformly at random among all nodes with the top total (R68). The generator of each
 decision is derived from the batch's seed and the pod's number in it, both kept in the decision, so
-that any decision can be made again (ruling C21). Source: pkg/scheduler/schedule_one.go, v1.36.
+that any decision can be reproduced (ruling C21). Source: pkg/scheduler/schedule_one.go, v1.36.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -53,7 +53,7 @@ _MASK = 2**64 - 1
 
 
 class PodToPlace(msgspec.Struct, frozen=True):
-    """A pending pod: its key, its class, and its nominated node, if preemption made room for it."""
+    """A pending pod: its key, its class, and the node to which preemption nominated it, if any."""
 
     key: Hashable
     info: PodInfo
@@ -63,7 +63,7 @@ class PodToPlace(msgspec.Struct, frozen=True):
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to decide.
 
-    ``full``: with the table of every node by every plugin. ``preempt``: whether PostFilter runs
+    ``full``: include the table of every node by every plugin. ``preempt``: whether PostFilter runs
     when nothing fits. ``candidates``: whether a nomination lists all candidate nodes, not only the
     chosen one.
     """
@@ -80,7 +80,7 @@ _SHARE_BITS = 4
 
 
 def of_share(seed: int, share: int, count: int) -> int:
-    """Return a seed by which one of several schedulers draws among equals within its share.
+    """Return a seed with which one of several schedulers prefers its own part of equal nodes.
 
     Scheduler ``share`` of ``count`` then chooses among nodes with equal scores only from its part
     of their order, if there are at least ``count``: so two schedulers seldom choose the same node.
@@ -93,17 +93,17 @@ def of_share(seed: int, share: int, count: int) -> int:
 
 
 def _share_of(seed: int) -> tuple[int, int]:
-    """Return the share of a negative seed, and the number of shares."""
+    """Return the share and the number of shares that ``of_share`` put into a negative seed."""
     bits, most = -1 - seed, (1 << _SHARE_BITS) - 1
     count = max(bits & most, 1)
     return (bits >> _SHARE_BITS & most) % count, count
 
 
 def mix(seed: int, number: int) -> int:
-    """Return a 64-bit number in which every bit depends on every bit of seed and number.
+    """Return a 64-bit pseudo-random number for a seed and a number (splitmix64).
 
-    splitmix64: close seeds give unrelated streams, which plain xorshift does not. A negative seed
-    gives numbers of its share of all (``of_share``).
+    Close seeds give unrelated streams, which plain xorshift does not. A negative seed gives numbers
+    of its share of the range (``of_share``).
     """
     z = (seed + 0x9E3779B97F4A7C15 * (number + 1)) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -121,9 +121,9 @@ def draw_below(seed: int, number: int, count: int) -> int:
 
 
 def draws(seed: int, first: int, count: int) -> tuple[Int64, Int64]:
-    """Return ``count`` pseudo-random numbers, from the ``first`` one that ``seed`` gives.
+    """Return the results of ``mix`` for ``count`` numbers from ``first`` on.
 
-    Two int64 (count,): the upper and the lower 32 bits of the results of ``mix``.
+    Two int64 (count,): the upper and the lower 32 bits.
     """
     numbers = np.arange(count, dtype=np.uint64) + np.uint64((first + 1) & _MASK)
     z = numbers * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & _MASK)
@@ -156,14 +156,14 @@ def schedule_pod(
         options: seed, tie break and detail.
         draw: number of the decision under the seed.
         start: index in the node order where the search begins, when not all nodes are looked at.
-        state: from ``new_state``, for a caller that goes on with it to Reserve and Permit.
+        state: from ``new_state``, for a caller that passes it on to Reserve and Permit.
         programs: of this snapshot and framework; they answer Filter while pods are nominated.
     """
     return _Cycle(snapshot, framework, pod, options, draw, start, state, programs).run()
 
 
 def new_state(pod: PodToPlace, options: Options, draw: int) -> CycleState:
-    """Return the notes with which a pod's cycle begins."""
+    """Return a new cycle state for a pod."""
     state = CycleState(
         pod_key=pod.key, nominated_node=pod.nominated_node, seed=mix(options.seed, draw)
     )
@@ -172,7 +172,7 @@ def new_state(pod: PodToPlace, options: Options, draw: int) -> CycleState:
 
 
 class Shortcut(Protocol):
-    """Something that may know the decision already; see ``engine.deciding.Decider``."""
+    """A faster source of decisions than the reference path; see ``engine.deciding.Decider``."""
 
     def anew(self) -> "Shortcut":
         """Return a shortcut of the same snapshot and profile with empty caches."""
@@ -181,7 +181,7 @@ class Shortcut(Protocol):
     def refused(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
     ) -> Decision | None:
-        """Return a refusal that an earlier one of the pod's class implies, ``None`` without one.
+        """Return a refusal that an earlier one of the pod's class implies, ``None`` if none does.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -230,7 +230,7 @@ def schedule_batch(
     decider: Shortcut | None = None,
     stop: Callable[[Decision], bool] | None = None,
 ) -> Decisions:
-    """Return a decision for each pod in order; placed pods are assumed, nominations noted.
+    """Return a decision for each pod in order; assume placed pods and note nominations.
 
     Args:
         snapshot: the cluster; it follows the decisions.
@@ -240,9 +240,10 @@ def schedule_batch(
         start: where in the node order the search begins, when not all nodes are looked at.
         draw: number of the first decision under the seed.
         decider: of this snapshot and framework; without one every pod takes the reference path.
-        stop: called with each decision that the fast lane did not make, and with each about a pod
-            that got devices, after the snapshot has it. If it returns True the batch ends with this
-            decision, or with the run that the decision belongs to.
+        stop: called with each decision of the reference path, and with each about a pod that got
+            devices, after the snapshot has it. If it returns True the batch ends with this
+                decision,
+            or with its run.
     """
     decisions = Decisions()
     waiting = list(pods)
@@ -273,11 +274,11 @@ def schedule_batch(
                     continue
                 decision = decider.decide(pod, options, draw=number, start=start)
             except PluginFailed:
-                decision = None  # fails in the same way on the reference path, which records it
+                decision = None  # the reference path fails alike, and records it
             except Exception:
                 if not framework.third_party:
                     raise
-                # A third party's hook for the fast lane raised; the reference path calls none.
+                # A third party's hook for the fast path raised; the reference path calls none.
                 decider = None
         if decision is None:
             decision = schedule_pod(snapshot, framework, pod, options, draw=number, start=start)
@@ -300,10 +301,10 @@ def _stops(
 
 
 def assume_or_nominate(snapshot: Snapshot, pod: PodToPlace, decision: Decision) -> None:
-    """Carry a decision into the snapshot: assume a placed pod, note or end nominations.
+    """Apply a decision to the snapshot: assume a placed pod; add or end nominations.
 
-    Pods that are decided later see the room of this one taken, and the nominations that it
-    displaced gone; a pod of lower priority that is nominated to the node afterwards stays so.
+    Later pods see the room of this pod taken, and no longer the nominations that it displaced; a
+    pod of lower priority that is nominated to the node afterwards stays so.
     """
     if decision.row >= 0:
         snapshot.assume(pod.key, pod.info, decision.row)
@@ -327,10 +328,10 @@ def explain_unplaced(
     start: int,
     begun: tuple[CycleState, PreFiltered] | None = None,
 ) -> Decision:
-    """Return the decision about a pod that fits nowhere, given the outcome of Filter.
+    """Return the decision about a pod that fits nowhere, from the outcome of Filter.
 
-    PostFilter runs here, and PreFilter if ``begun`` lacks its outcome. ``filtered`` covers all rows
-    that PreFilter leaves.
+    Runs PostFilter, and PreFilter if ``begun`` lacks its outcome. ``filtered`` covers all rows that
+    PreFilter leaves.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -403,7 +404,7 @@ class _Cycle:
         return self._placed(begun, filtered, scores)
 
     def _nominated(self, begun: PreFiltered) -> Filtered | None:
-        """Judge the nominated node alone; it wins without comparison when it is feasible."""
+        """Filter the nominated node alone; if it is feasible the pod goes there without scoring."""
         if not self.pod.nominated_node:
             return None
         row = self.snapshot.row_of(self.pod.nominated_node)
@@ -414,7 +415,7 @@ class _Cycle:
         return filtered if len(filtered.feasible) else None
 
     def _filter(self, rows: Rows) -> Filtered:
-        """Judge nodes, all or until enough are feasible (R171, R177)."""
+        """Filter the nodes, all of them or until enough are feasible (R171, R177)."""
         profile = self.framework.profile
         count = (
             min(1, len(rows))
@@ -439,7 +440,7 @@ class _Cycle:
         return self._outside(Filtered(order[:cut], filtered.verdict[:cut], filtered.statuses))
 
     def _outside(self, filtered: Filtered) -> Filtered:
-        """Ask extenders about the nodes that were found, and about no others."""
+        """Ask extenders about the nodes that were found feasible, and about no others."""
         return self.framework.ask_extenders(self.state, self.info, self.snapshot, filtered)
 
     def _judge(self, rows: Rows) -> Filtered:
@@ -487,11 +488,11 @@ class _Cycle:
         )
 
     def unplaced(self, begun: PreFiltered, filtered: Filtered | None) -> Decision:
-        """Return the decision about a pod that fits nowhere, and run PostFilter.
+        """Return the decision about a pod that fits nowhere; runs PostFilter.
 
-        Where a PostFilter plugin fails, the pod is refused all the same and keeps its nomination;
-        the message tells of it. Without such plugins a nomination ends. Rule: ``schedulingCycle``,
-        schedule_one.go, v1.36.
+        If a PostFilter plugin fails, the pod is refused all the same and keeps its nomination; the
+        message includes the failure. Without PostFilter plugins a nomination ends. Rule:
+        ``schedulingCycle``, schedule_one.go, v1.36.
         """
         diagnosis = diagnose(self.snapshot, begun, filtered)
         nomination = None if self.framework.post_filter_plugins else Nomination()
@@ -547,7 +548,7 @@ class _Cycle:
 
 
 def enough(feasible: Mask, count: int) -> int:
-    """Return how many nodes must be looked at to find ``count`` feasible ones; all, if too few."""
+    """Return how many rows must be judged to find ``count`` feasible ones; all, if too few."""
     found = np.flatnonzero(feasible)
     count = max(count, 1)
     return len(feasible) if len(found) < count else int(found[count - 1]) + 1
@@ -556,9 +557,9 @@ def enough(feasible: Mask, count: int) -> int:
 def diagnose(snapshot: Snapshot, begun: PreFiltered, filtered: Filtered | None) -> Diagnosis:
     """Return the reasons in the form that PostFilter plugins and FitError read.
 
-    Plugins that named nodes in PreFilter count among those that rejected the pod, even if another
-    plugin rejects it on these nodes: the pod may fit if they name others. Rule:
-    ``findNodesThatFitPod``, schedule_one.go, v1.36.
+    A plugin that selected nodes in PreFilter counts as rejecting, even if another plugin rejects
+    the pod on these nodes: the pod may fit if it selects others. Rule: ``findNodesThatFitPod``,
+    schedule_one.go, v1.36.
     """
     plugins = set(begun.narrowed_by)
     if filtered is None:

@@ -1,4 +1,4 @@
-"""The record of one decision: what was chosen, from what, why not elsewhere, and by which dice.
+"""The record of one decision: chosen node, alternatives, rejections, and the seed.
 
 ``Decision`` is compact and made for every pod; ``full_table`` writes out every node by every
 plugin, for pods that could not be placed and on demand.
@@ -42,7 +42,7 @@ class Best(msgspec.Struct, frozen=True):
 
 
 class BestScores:
-    """The best nodes as arrays; written out when somebody reads ``Decision.best``.
+    """The best nodes as arrays; ``Decision.best`` makes ``Best`` objects of them.
 
     Args:
         names: of the nodes.
@@ -50,7 +50,7 @@ class BestScores:
         lines: for each plugin of ``Decision.plugins`` its line in ``local``, or -1.
         grouped: for each -1, in order, weighted scores by group, shape (groups,); ``None`` where
             the plugin skipped and is not among ``Decision.plugins``.
-        group: position of each node's group in ``grouped``, ``None`` where there is only one.
+        group: index of each node's group in ``grouped``, ``None`` where there is only one.
     """
 
     __slots__ = ("_group", "_grouped", "_lines", "_local", "names")
@@ -70,7 +70,7 @@ class BestScores:
         self._group = group
 
     def weighted(self) -> npt.NDArray[np.int64]:
-        """Return weighted scores, int64, shape (nodes, plugins)."""
+        """Return the weighted scores, int64 (nodes, plugins)."""
         grouped = iter(self._grouped)
         columns = []
         for line in self._lines:
@@ -85,7 +85,7 @@ class BestScores:
         return np.array(columns, np.int64).reshape(len(columns), len(self.names)).T
 
     def columns(self) -> list[int | list[int]]:
-        """Return weighted scores by plugin: one number where it is the same for all nodes."""
+        """Return the weighted scores by plugin: one number where all nodes have the same."""
         local = self._local.tolist()
         group = None if self._group is None else self._group.tolist()
         grouped = iter(self._grouped)
@@ -139,15 +139,15 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     ``outcome``: scheduled, unschedulable or error. ``evaluated`` nodes were judged, ``feasible`` of
     them passed. ``margin``: the winner's total minus the runner-up's, 0 where nodes tie, ``None``
-    where nothing was scored. ``ties``: nodes with the top total. ``message``: the FitError
-    text, or the error. ``rejected_by``: plugins to wait for, sorted; ``pending_by``: those of them
-    whose events skip the backoff. ``next_start``: the node index at which the next pod's search
-    begins. For a pod that fits nowhere, ``judged`` has the outcome of Filter by row of the snapshot
-    at that time, and ``absent`` the status of nodes that PreFilter left out.
-    ``displaced``: keys of the nominated pods of lower priority that lose their claim on the node
-    where room is made (``Snapshot.nominated_below``); none if all victims are leaving already, so
-    that there is nothing to do (``prepareCandidateAsync``, preemption/executor.go, v1.36).
-    ``released``: the claim of devices that PostFilter gives back.
+    where nothing was scored. ``ties``: nodes with the top total. ``message``: the FitError text, or
+    the error. ``rejected_by``: the plugins whose events the pod waits for, sorted; ``pending_by``:
+    those of them whose events skip the backoff. ``next_start``: the node index at which the next
+    pod's search begins. For a pod that fits nowhere, ``judged`` has the outcome of Filter by row of
+    the snapshot at that time, and ``absent`` the status of nodes that PreFilter left out.
+    ``displaced``: keys of the nominated pods of lower priority that lose their nomination to the
+    node (``Snapshot.nominated_below``); none if all victims are terminating already
+    (``prepareCandidateAsync``, preemption/executor.go, v1.36). ``released``: the claim of devices
+    that PostFilter gives back.
     """
 
     key: Hashable
@@ -197,14 +197,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(Sequence[Decision]):
-    """A sequence of decisions of placed pods, which also has them as columns (``engine.fast.run``).
+    """A sequence of decisions of placed pods that also has columns (``engine.fast.run``).
 
-    A class and no protocol: whether a decision is a run is asked once for each pod that is placed,
-    and Python looks up all members of a protocol to answer, properties included.
+    A base class, not a protocol: ``isinstance`` runs once for each placed pod, and with a protocol
+    it would look up every member, properties included.
 
-    ``keys`` and ``infos``: the pods and their classes.
-    ``figures`` int32 (pods, more than 5): row, total, ties, margin (-1: nothing was compared),
-    chosen rows, feasible rows. The others, one for each pod, are as in ``Decision``.
+    ``keys`` and ``infos``: the pods and their classes. ``figures`` int32 (pods, more than 5): row,
+    total, ties, margin (-1: nothing was compared), chosen rows, feasible rows. The others, one for
+    each pod, are as in ``Decision``.
     """
 
     seed: int
@@ -224,12 +224,12 @@ class Run(Sequence[Decision]):
     @property
     @abstractmethod
     def next_starts(self) -> npt.NDArray[np.int64]:
-        """Where the search of each pod's successor begins, int64 (pods,)."""
+        """The node index at which the search for the pod after each begins, int64 (pods,)."""
 
     @property
     @abstractmethod
     def next_start(self) -> int:
-        """Where the search of the pod after these begins."""
+        """The node index at which the search for the first pod after the run begins."""
 
     @abstractmethod
     def node_names(self) -> list[str]:
@@ -241,18 +241,18 @@ class Run(Sequence[Decision]):
 
     @abstractmethod
     def named(self) -> Self:
-        """Copy the nodes' present names; before, names are looked up when they are asked for."""
+        """Copy the nodes' present names; else names are looked up when they are read."""
 
 
 class Decisions(Sequence[Decision]):
-    """Decisions in order, in parts: runs as they are, others in lists."""
+    """Decisions in order, in parts: runs as they are, other decisions in lists."""
 
     def __init__(self) -> None:
         self.parts: list[Sequence[Decision]] = []
         self._count = 0
 
     def append(self, decision: Decision) -> None:
-        """Add one."""
+        """Append one decision."""
         if not self.parts or not isinstance(self.parts[-1], list):
             self.parts.append([])
         last = self.parts[-1]
@@ -261,7 +261,7 @@ class Decisions(Sequence[Decision]):
         self._count += 1
 
     def extend(self, decisions: Sequence[Decision]) -> None:
-        """Add several."""
+        """Append several decisions."""
         self.parts.append(decisions)
         self._count += len(decisions)
 
@@ -283,7 +283,7 @@ class Decisions(Sequence[Decision]):
 
     @property
     def next_start(self) -> int:
-        """Where the search of the pod after these begins."""
+        """The node index at which the search for the next pod begins."""
         last = self.parts[-1]
         return last.next_start if isinstance(last, Run) else last[-1].next_start
 
@@ -296,7 +296,7 @@ class Decisions(Sequence[Decision]):
                 yield from ((d.key, d.node_name) for d in part if d.scheduled)
 
     def unplaced(self) -> list[Decision]:
-        """Return the decisions that placed nothing."""
+        """Return the decisions that placed no pod."""
         others = (part for part in self.parts if not isinstance(part, Run))
         return [d for part in others for d in part if not d.scheduled]
 
@@ -309,10 +309,10 @@ def top_positions(
 ) -> npt.NDArray[np.intp]:
     """Return the positions of the ten highest totals, the winner among them.
 
-    Of equal totals at the border the first positions are taken.
+    Of equal totals at the cut-off the first positions are taken.
 
     Args:
-        total: totals; positions that are not feasible are lower than all that are.
+        total: totals; infeasible positions are lower than all feasible ones.
         feasible: number of feasible positions.
         tied: positions of the highest total, ascending.
         winner: one of ``tied``.
@@ -353,7 +353,7 @@ def count_rejections(filtered: Filtered) -> tuple[Rejection, ...]:
 
 
 def in_order(rejections: Sequence[Rejection]) -> tuple[Rejection, ...]:
-    """Return rejections, equal ones together, the most frequent first."""
+    """Return rejections with equal ones summed, the most frequent first."""
     if len(rejections) < 2:
         return tuple(rejections)
     counts: dict[Status, int] = {}
@@ -374,7 +374,7 @@ def full_table(
     absent: Status,
     scores: ScoreTable | None,
 ) -> FullTable:
-    """Return every node by every plugin.
+    """Return the verdicts of every plugin on every node.
 
     ``filtered`` ``None``: PreFilter rejected the pod everywhere, with ``absent``. Nodes that were
     not looked at (sampling) are left out.

@@ -1,10 +1,9 @@
-"""The record of a decision, packed small enough to keep one for each.
+"""Packs decisions for storage, small enough to keep one for each pod.
 
 The *body* (under a kilobyte) has the ten best nodes with their scores by plugin and the rejections
-counted by plugin and reason; what is queried stands in columns beside it. The *table*, for pods
-that fit nowhere, has every node's first rejection: names, one number per node, and the distinct
-rejections, compressed; equal tables have equal bytes, so that a pod that is tried again and again
-costs one table.
+counted by plugin and reason; columns beside it have what is queried. The *table*, for pods that fit
+nowhere, has every node's first rejection: names, one number per node, and the distinct rejections,
+compressed; equal tables have equal bytes, so all attempts of a pod share one stored table.
 """
 
 import zlib
@@ -30,7 +29,7 @@ _LONGEST_REASONS: Final = 8
 
 
 class PackedRejection(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A rejection, and the number of nodes that it was the first one on."""
+    """A rejection, and the number of nodes on which it was the first one."""
 
     plugin: str
     code: int
@@ -39,10 +38,10 @@ class PackedRejection(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The recorded body of a decision, beside the columns.
+    """The body of a decision as stored beside the columns.
 
-    ``names``: the best nodes, in no order. ``columns``: for each of ``plugins`` its weighted score
-    of each of them, or one number where all have the same.
+    ``names``: the best nodes, in no order. ``columns``: for each of ``plugins`` the weighted scores
+    of these nodes, or one number where all are equal.
     """
 
     plugins: tuple[str, ...] = ()
@@ -75,7 +74,7 @@ _decode_table = msgspec.msgpack.Decoder(_Table).decode
 
 
 def pack(decision: Decision) -> bytes:
-    """Return the encoded ``Body``; if names are very long, it has fewer of the best nodes."""
+    """Return the encoded ``Body``; with very long names it has fewer of the best nodes."""
     packed = _packed(decision, BEST_KEPT, len(decision.rejections))
     if len(packed) <= LARGEST_BODY:
         return packed
@@ -108,7 +107,7 @@ def _packed(decision: Decision, best: int, rejections: int) -> bytes:
 
 
 def pack_rejections(rejections: Sequence[Rejection]) -> msgspec.Raw:
-    """Return rejections as ``encode_body`` takes them."""
+    """Return rejections in the form that ``encode_body`` takes."""
     return msgspec.Raw(
         _encode(
             [
@@ -128,7 +127,7 @@ def encode_body(
     nominated_node: str = "",
     victims: int = 0,
 ) -> bytes:
-    """Return a ``Body``, encoded; it may be too long."""
+    """Return an encoded ``Body``, of any length."""
     return _encode((plugins, names, columns, rejections, rejected_by, nominated_node, victims))
 
 
@@ -138,7 +137,7 @@ def unpack(body: bytes) -> Body:
 
 
 def pack_table(decision: Decision, snapshot: Snapshot) -> bytes:
-    """Return, encoded, every node's first rejection in a decision that placed nothing.
+    """Return the encoded first rejection of every node, for a decision that placed no pod.
 
     ``snapshot``: that of the decision; nodes must not have changed their rows since.
     """

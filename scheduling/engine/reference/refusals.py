@@ -1,21 +1,21 @@
-"""Refusals that still hold: a class is diagnosed once for a state of the cluster.
+"""A cache of refusals: a class is diagnosed once for each state of the cluster.
 
-To say why a pod fits nowhere costs milliseconds, and most refused pods have a thousand sisters. A
-refusal that names no node is a function of the class and of the snapshot, so it is kept with a
-stamp of what it was read from, and a sister at the same stamp gets the same answer without a look.
+Diagnosing why a pod fits nowhere takes milliseconds, and most refused pods have a thousand sisters
+(pods of the same class). A refusal that names no node is a function of the class and the snapshot,
+so it is cached with a stamp of what it depends on, and a sister at the same stamp gets it again.
 
-Two stamps, the second only where it is proved to be enough:
+There are two stamps, the second only where it is proved to be enough:
 
-* *strict*: nothing in the snapshot moved: no row was touched, no version counted up.
-* *loose*: the verdict of no row moved. The diagnosis of the class (``row_program``) follows the
-  touched rows, and counts when the first rejection of a row becomes another one. It is enough if
-  filters of single rows reject every node, no pod is nominated anywhere, and PostFilter cannot
-  help whatever pods there are: preemption is off for the pod, or has no candidate, or no pod of
-  lower priority is on a node.
+* *strict*: nothing in the snapshot changed: no row was touched, no version rose.
+* *loose*: the verdict of no row changed. The diagnosis of the class (``row_program``) judges the
+  touched rows again, and counts when a row's first rejection changes. It is enough if filters of
+  single rows reject every node, no pod is nominated anywhere, and PostFilter cannot help whatever
+  pods there are: preemption is off for the pod, or has no candidate, or no pod of lower priority
+  is on a node.
 
-Not kept: what names a node, victims or a claim, errors, the refusal of a pod that is nominated
-itself, full tables, and anything of a profile in which a plugin has a say that does not state what
-it reads.
+Not cached: decisions that name a node, victims or a claim, errors, the refusal of a pod that is
+nominated itself, full tables, and decisions of profiles with a plugin that does not state what it
+reads.
 """
 
 from collections import OrderedDict
@@ -41,8 +41,8 @@ class _CachedRefusal(msgspec.Struct, gc=False):
     """A refusal, and the versions for which it is valid.
 
     ``judged`` and ``moves`` are ``None`` and 0 if only the strict stamp counts. ``versions``: those
-    of the loose stamp. ``needs_no_lower``: it is valid only as long as no pod of lower priority is
-    on a node.
+    of the loose stamp. ``needs_no_lower``: it is valid only while no pod of lower priority is on a
+    node.
     """
 
     decision: Decision
@@ -55,7 +55,7 @@ class _CachedRefusal(msgspec.Struct, gc=False):
 
 
 class Refusals:
-    """A cache of the refusals of one profile over one snapshot; drops the least recently used."""
+    """The refusals of one profile over one snapshot; the least recently used are dropped."""
 
     def __init__(self, snapshot: Snapshot, framework: Framework, programs: RowPrograms) -> None:
         self._snapshot = snapshot
@@ -71,7 +71,7 @@ class Refusals:
         return info.index in self._cache
 
     def find(self, pod: PodToPlace, options: Options, *, draw: int, start: int) -> Decision | None:
-        """Return the refusal of a pod if its class was refused in the same state, else ``None``.
+        """Return the cached refusal for a pod, ``None`` if its class has none in the present state.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -113,12 +113,12 @@ class Refusals:
         start: int,
         most: int,
     ) -> None:
-        """Note a decision that was just made, before the snapshot follows it.
+        """Cache a decision that was just made, before the snapshot follows it.
 
         Args:
             pod: the pod that was decided.
             options: those of the decision.
-            decision: of any outcome; only refusals that hold for all pods of the class are kept.
+            decision: of any outcome; only refusals that apply to all pods of the class are cached.
             start: the node index at which the search began.
             most: how many classes to keep.
         """
@@ -196,6 +196,6 @@ def _usable(framework: Framework) -> bool:
 
 
 def _has_candidates(decision: Decision) -> bool:
-    """Return whether Filter and PreFilter say that removing pods may help on some node."""
+    """Return whether, by Filter and PreFilter, removing pods may help on some node."""
     judged = () if decision.judged is None else decision.judged.statuses
     return any(status.code is Code.UNSCHEDULABLE for status in (*judged, decision.absent))

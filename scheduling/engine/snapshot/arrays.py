@@ -1,4 +1,4 @@
-"""Longer and wider copies of columns."""
+"""Copies of columns with more rows or columns."""
 
 from typing import TypeVar
 

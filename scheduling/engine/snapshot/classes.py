@@ -1,9 +1,9 @@
-"""Classes of pods: what all pods of a class ask for, and how they look to each other.
+"""Scheduling classes of pods: their requests, and their peers.
 
-A class stands for all pods that scheduling cannot tell apart (``PodInfo``, by digest). Classes are
-never dropped: whoever keeps a snapshot for long builds it anew (``has_outgrown`` of a mirror's
-``WarmState``). ``engine.snapshot.peers`` finds which class counts which; the counters are
-made on demand by ``counters.PodCounters``.
+A class stands for all pods that scheduling treats alike (``PodInfo``, by digest). Classes are never
+dropped: a process that keeps a snapshot for long rebuilds it (``has_outgrown`` of a mirror's
+``WarmState``). ``engine.snapshot.peers`` finds which class counts which; ``counters.PodCounters``
+makes the counters on demand.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class ClassColumns(NodeColumns):
         super().__init__(capacity)
         self.classes: list[PodInfo] = []
         self._class_of: dict[bytes, PodInfo] = {}
-        # By class, with room to grow: see ``class_columns``; and how many pods are on known rows.
+        # By class, with spare capacity (``class_columns``); ``_class_pods``: pods on known rows.
         self._class_priority: Int64 = np.zeros(64, np.int64)
         self._class_peer: Int32 = np.zeros(64, np.int32)
         self._class_requests: Int64 = np.zeros((64, 3), np.int64)
@@ -51,7 +51,7 @@ class ClassColumns(NodeColumns):
         """Return the known class with the same digest, or add ``info`` to the known classes.
 
         Raises:
-            TooManyResources: it asks for too many resources that nothing else has.
+            TooManyResources: it requests too many resources that no other object has.
         """
         interned = self._class_of.get(info.digest)
         if interned is not None:
@@ -105,7 +105,7 @@ class ClassColumns(NodeColumns):
     def class_columns(self) -> tuple[Int64, Int32, Int64]:
         """Return priority, peer and requests by class: int64, int32, int64 (.., resources).
 
-        They are longer than there are classes, and shared: the caller must not write to them.
+        Longer than the number of classes, and shared: the caller must not write to them.
         """
         return self._class_priority, self._class_peer, self._class_requests
 
@@ -153,7 +153,7 @@ class ClassColumns(NodeColumns):
         return self._peers.anti_affinity_keys(info)
 
     def anti_affinity_by(self, keys: Collection[str]) -> Iterator[AffinityTerm]:
-        """Yield the required anti-affinity terms of placed pods that have one of these keys."""
+        """Yield the required anti-affinity terms of placed pods with one of these topology keys."""
         return self._peers.anti_affinity_by(keys)
 
     def scored_affinity_keys(self, info: PodInfo) -> Iterable[str]:
@@ -213,7 +213,7 @@ class ClassColumns(NodeColumns):
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         """Return the labels of a namespace, ``None`` when it is not known.
 
-        Notes that a rule looked at them: when they change, all that was cached for classes becomes
+        Notes that a rule looked at them: when they change, everything cached for classes becomes
         invalid. Callers that cache nothing use ``labels_of_namespace``.
         """
         self._looked_up.add(namespace)

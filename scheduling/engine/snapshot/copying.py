@@ -1,8 +1,8 @@
-"""A copy of a snapshot that may be changed freely: for what-if, beside the one that is kept warm.
+"""A copy of a snapshot that may be changed freely, for what-if.
 
 Columns are copied, nodes and everything frozen are shared; classes get objects of their own, since
-plugins note on them what holds for one snapshot; counters and label columns are made again on
-demand. Measured: 15 ms at 5,000 nodes and 50,000 pods, 0.15 s at 50,000 and a million.
+plugins store on them what holds for one snapshot; counters and label columns are rebuilt on demand.
+Measured: 15 ms at 5,000 nodes and 50,000 pods, 0.15 s at 50,000 and a million.
 """
 
 import copy
@@ -33,7 +33,7 @@ def copy_snapshot(snapshot: Snapshot) -> Snapshot:
     """Return an independent copy of a snapshot.
 
     Raises:
-        TypeError: the snapshot has an attribute of a kind that is not known here.
+        TypeError: the snapshot has an attribute of a type that this function does not copy.
     """
     classes = {id(info): _copy_class(info) for info in snapshot.classes}
     new = Snapshot.__new__(Snapshot)
@@ -86,5 +86,5 @@ def _copied(name: str, value: Any, classes: dict[int, PodInfo]) -> Any:
 
 
 def _has_inner(value: Any) -> bool:
-    """Return whether a container has values that change in place, so that each needs a copy."""
+    """Return whether a container has mutable values, so that each needs a copy."""
     return isinstance(value, PodInfo | dict | list | set | np.ndarray)

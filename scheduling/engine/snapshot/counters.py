@@ -1,7 +1,7 @@
-"""Counters: weighted counts of pods by row, made on demand and kept up to date after that.
+"""Counters: weighted counts of pods by row, made on demand and then kept up to date.
 
-Affinity, spreading and host ports ask for them. A pod that comes to a row or leaves it changes
-the counters that give its class a weight (``pods``, ``many``); here they are made.
+Affinity, spreading and host ports use them. This module makes them; a pod that comes to a row or
+leaves it changes the counters in which its class has a weight (``pods``, ``many``).
 """
 
 from collections.abc import Callable, Hashable
@@ -30,8 +30,8 @@ class PodCounters(ManyPods):
         """Return the weighted pod count named ``key``; made from all pods on first use.
 
         ``weigh`` must depend only on ``peer_key``'s content and on namespace labels, and must be
-        the same function of pods whenever ``key`` is equal. ``reach`` says which classes it may
-        give a weight; ``None``: every class is asked about.
+        the same function of pods whenever ``key`` is equal. ``reach``: the classes that it may
+        weigh; ``None``: it is called for every class.
         """
         counter = self._counters.get(key)
         if counter is not None:

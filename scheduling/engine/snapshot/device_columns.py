@@ -1,10 +1,10 @@
 """Devices as columns: how many of a kind each node has, and how many of these are taken.
 
-A column is one of the snapshot's resources, of a name that no node offers and no pod asks for, so
-the fast lane compares and counts down devices as it does any amount. It is made when a class first
-asks for a kind (``clusterstate.objects.dra.counting``), and from then on follows the nodes whose
-devices were taken, given back or changed, before each run. The truth stays in the ``DeviceTable``:
-what is written here is worked out from it.
+A column is one of the snapshot's resources, with a name that no node offers and no pod requests, so
+the fast path compares and counts devices as it does any amount. It is made when a class first
+requests a kind (``clusterstate.objects.dra.counting``), and is updated before each run for the
+nodes whose devices were taken, given back or changed. It is derived from the ``DeviceTable``, which
+is authoritative.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ from scheduling.framework.node_table import Rows
 
 
 class _Nodes(Protocol):
-    """What is read and written of a snapshot."""
+    """The parts of a snapshot that device columns read and write."""
 
     allocatable: Int64
     requested: Int64
@@ -41,7 +41,7 @@ _IDLE: Final = 64
 
 
 class DeviceColumns:
-    """The device columns of one snapshot. ``generation`` changes when they mean other kinds."""
+    """The device columns of one snapshot. ``generation`` rises when columns change their kinds."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -58,12 +58,12 @@ class DeviceColumns:
         self._renewed: set[int] = set()
 
     def node_set(self, row: int) -> None:
-        """Note that a node came or changed, so that its row lacks the counts of devices."""
+        """Note that a node was added or changed: its row must be counted again."""
         if self._kinds:
             self._renewed.add(row)
 
     def of(self, kind: Kind, snapshot: _Nodes) -> int:
-        """Return the column of a kind, made on first use; -1 where it is not counted."""
+        """Return the column of a kind, made on first use; -1 where it cannot be counted."""
         known = self._kinds.get(kind.key)
         if known is not None:
             self._asked[kind.key] = self._runs
@@ -78,7 +78,7 @@ class DeviceColumns:
             self._position = snapshot.devices.position
             self._renewed.clear()
         column = snapshot.resource(f"devices {self._given}")
-        # Nobody has looked at the column yet, so nobody needs to be told which rows change.
+        # The column is new, so no cache needs to learn which rows changed.
         if not self._write(snapshot, kind, column, snapshot.rows().tolist(), lambda row: None):
             if len(self._refused) >= _MOST_REFUSED:
                 self._refused.clear()
@@ -90,7 +90,7 @@ class DeviceColumns:
         return column
 
     def follow(self, snapshot: _Nodes, touch: Callable[[int], None]) -> None:
-        """Bring all columns up to date before a run; ``touch`` is told each row that changed."""
+        """Update all columns before a run; ``touch`` is called with each row that changed."""
         self._runs += 1
         if self._is_lacking:
             self._give_out_anew()
@@ -109,12 +109,12 @@ class DeviceColumns:
             for kind, column in list(self._kinds.values()):
                 if not self._write(snapshot, kind, column, rows, touch):
                     self._refused[kind.key] = devices.shapes
-                    # Its column is not given out again so soon, but classes may ask for it still.
+                    # Its column is not reused at once, but classes may still request it.
                     del self._kinds[kind.key], self._asked[kind.key]
                     self.generation += 1
 
     def _give_out_anew(self) -> None:
-        """Forget all kinds if some column was not asked for lately."""
+        """Forget all kinds if some column was not used lately, so that columns become free."""
         self._is_lacking = False
         last = min(self._asked.values(), default=0)
         if len(self._kinds) == _MOST and self._runs - last < _IDLE:
@@ -144,7 +144,7 @@ class DeviceColumns:
         rows: Iterable[int],
         touch: Callable[[int], None],
     ) -> bool:
-        """Write how many devices of a kind rows have; False if a row has some not countable."""
+        """Write how many devices of a kind rows have; False if a row has devices not countable."""
         allocator = snapshot.devices.allocator(GATES.allocator)
         allocatable, requested = snapshot.allocatable, snapshot.requested
         for row in rows:

@@ -1,6 +1,6 @@
-"""Names to small numbers: resources, taint sets, and the scheduling classes' keys.
+"""Small numbers for names: resources, taint sets, and the scheduling classes' keys.
 
-Numbers are given in order of first sight and never taken back while the snapshot lives.
+Numbers are assigned in order of first use, and for the life of the snapshot.
 """
 
 from collections.abc import Hashable
@@ -17,7 +17,7 @@ _SCALAR_PREFIXES = ("hugepages-", "attachable-volumes-")
 
 
 class Interner(Generic[K]):
-    """A growing list of distinct values, and the number of each."""
+    """A growing list of distinct values, and the index of each."""
 
     __slots__ = ("_numbers", "values")
 
@@ -29,7 +29,7 @@ class Interner(Generic[K]):
         return len(self.values)
 
     def number(self, value: K) -> int:
-        """Return the number of ``value``, giving it one on first sight."""
+        """Return the number of ``value``; a new value gets the next one."""
         number = self._numbers.get(value)
         if number is None:
             number = self._numbers[value] = len(self.values)
@@ -37,12 +37,12 @@ class Interner(Generic[K]):
         return number
 
     def find(self, value: K) -> int | None:
-        """Return the number of ``value``, ``None`` when it was never seen."""
+        """Return the number of ``value``, ``None`` if it has none."""
         return self._numbers.get(value)
 
 
 def is_scalar_resource(name: str) -> bool:
-    """Whether the scheduler counts the resource besides cpu, memory and ephemeral-storage.
+    """Return whether the scheduler counts a resource besides cpu, memory and ephemeral-storage.
 
     Extended resources, huge pages, prefixed native resources and attachable volumes count; other
     unqualified names do not. Rule: pkg/scheduler/util/utils.go ``IsScalarResourceName``, v1.36.

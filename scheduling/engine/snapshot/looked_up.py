@@ -1,4 +1,4 @@
-"""Volumes: objects that plugins look up beside nodes and pods, and their use by placed pods."""
+"""Objects that plugins look up beside nodes and pods, and the volumes of assumed pods."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
@@ -26,7 +26,7 @@ from scheduling.framework.volume_table import VolumeTable
 
 
 class LookedUp(PodCounters):
-    """Objects by kind and name; assumed pods take volumes and devices on their nodes."""
+    """Volumes, claims and devices by name; assumed pods take them on their nodes."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -51,18 +51,18 @@ class LookedUp(PodCounters):
         return self._device_columns.of(kind, self)
 
     def follow_columns(self, *, of_volumes: bool) -> None:
-        """Bring the columns of devices up to date, and those of volumes if pods have some."""
+        """Update the columns of devices, and those of volumes if ``of_volumes``."""
         self._device_columns.follow(self, self._touch)
         if of_volumes:
             self.attached_volumes()
 
     def attached_volumes(self) -> AttachedVolumes:
-        """Return the volumes attached to nodes, up to date."""
+        """Return the volumes attached to nodes, updated."""
         self._attached_volumes.follow(self, self._touch)
         return self._attached_volumes
 
     def are_apart(self, one: int, other: int) -> bool:
-        """Return whether nothing counts in both of two columns."""
+        """Return whether no device or volume counts in both of two columns."""
         of_volumes = self._attached_volumes.columns
         if one in of_volumes or other in of_volumes:
             return one != other
@@ -80,18 +80,18 @@ class LookedUp(PodCounters):
     # --- objects and pods ------------------------------------------------------------------------
 
     def set_object(self, value: msgspec.Struct) -> msgspec.Struct | None:
-        """Add or replace an object of a kind that plugins look up; return what it replaced."""
+        """Add or replace an object of a kind that plugins look up; return the old one."""
         return self.volumes.set(value)
 
     def remove_object(self, kind: str, namespace: str, name: str) -> msgspec.Struct | None:
-        """Remove an object; return it, ``None`` if it was not known."""
+        """Remove an object and return it, ``None`` if it was not known."""
         return self.volumes.remove(kind, namespace, name)
 
     def intern(self, info: PodInfo) -> PodInfo:
-        """Return the known class with the same digest, or make ``info`` known.
+        """Return the known class with the same digest, or add ``info`` to the known classes.
 
         Raises:
-            TooManyResources: it asks for too many resources that nothing else has.
+            TooManyResources: it requests too many resources that no other object has.
         """
         interned = super().intern(info)
         if interned is info and (key := group_key(info.pod)) is not None:
@@ -99,13 +99,13 @@ class LookedUp(PodCounters):
         return interned
 
     def members_of(self, key: GroupKey) -> list[PodRecord]:
-        """Return the pods of a group that are on known nodes, assumed ones too."""
+        """Return the pods of a group that are on known nodes, including assumed ones."""
         placed = self._class_pods
         classes = [number for number in self.groups.classes(key) if placed[number]]
         return self.pods_of(classes) if classes else []
 
     def spares_some(self, pod: PodInfo) -> bool:
-        """Return whether a pod cannot preempt some pods below its priority, due to their groups."""
+        """Return whether groups protect some pods below ``pod``'s priority from its preemption."""
         classes = self.groups.spared_classes(pod)
         return any(
             self.classes[number].priority < pod.priority and self._class_pods[number] > 0
@@ -113,12 +113,12 @@ class LookedUp(PodCounters):
         )
 
     def peer_stamp(self, info: PodInfo) -> int:
-        """Return a number that changes when something changes that decides about a class.
+        """Return a number that changes when the decision about a class may change.
 
-        That is: terms about it, services and controllers that select it, and objects that it uses.
+        By terms about it, services and controllers that select it, or objects that it uses.
         """
         found = self._peers.stamps[info.peer]
-        # All of them only grow, so no two states have the same sum.
+        # All versions only grow, so no two states have the same sum.
         if info.volumes:
             found += self.volumes.version
         return found + self.devices.version if info.may_claim else found
@@ -133,16 +133,16 @@ class LookedUp(PodCounters):
 
     @property
     def is_trying(self) -> bool:
-        """Whether a dry run counts other pods than ``pods_on`` lists."""
+        """Whether a dry run is in progress, so that counts differ from ``pods_on``."""
         return bool(self._detached or self._counted_nominated)
 
     def counted_on(self, row: int) -> list[PodInfo]:
-        """Return the class of each pod that is counted on a row, in a dry run, too."""
+        """Return the class of each pod that is counted on a row, as a dry run has it."""
         found = [one.info for one in self.pods_on(row) if one.slot not in self._detached]
         return found + [info for info, at in self._counted_nominated if at == row]
 
     def assume(self, key: Hashable, info: PodInfo, row: int) -> None:
-        """Count a pod that was just decided, with the volumes that it gets on its node."""
+        """Add a pod that was just decided, with the volumes and devices on its node."""
         super().assume(key, info, row)
         if info.claims:
             self._take_volumes(key, info, row)
@@ -152,8 +152,8 @@ class LookedUp(PodCounters):
     def change_class(self, key: Hashable, info: PodInfo) -> bool:
         """Change the class of an assumed pod; return False if the classes' peers differ.
 
-        Both classes must request the same. Volumes and devices are given out by class: pods that
-        may have some keep their class, and this returns False.
+        Both classes must request the same. Volumes and devices are given out by class, so for pods
+        that may have some this does nothing and returns False.
         """
         slot = self._slot_of[key]
         before = self.classes[self._pod_class.item(slot)]
@@ -171,12 +171,13 @@ class LookedUp(PodCounters):
         rows: Int32,
         link: Callable[..., None],
     ) -> None:
-        """Note pods that were just decided, as ``ManyPods`` does, with the devices they get."""
+        """Add pods that were just decided, as ``ManyPods`` does, with the devices they get."""
         super().assume_run(keys, infos, rows, link)
         if not self.gives_devices or self.devices.is_empty:
             return
         devices = self.devices
-        # No two pods of a run have the same claim, so what is known of one holds until its turn.
+        # No two pods of a run share a claim, so what is known of a claim stays valid until its
+        # pod's turn.
         claiming = [
             (key, info, row, counted_claims(info, devices))
             for key, info, row in zip(keys, infos, rows.tolist(), strict=True)
@@ -194,18 +195,18 @@ class LookedUp(PodCounters):
         start_time: float | None = None,
         terminating: bool = False,
     ) -> bool:
-        """Confirm a pod that is known with the same class and node; return whether it is."""
+        """Confirm a pod that is known with the same class and node; return whether there is one."""
         found = super().confirm(
             key, info, node_name, start_time=start_time, terminating=terminating
         )
         if found and info.claims:
-            self.volumes.forget(key)  # the stored objects say it now
+            self.volumes.forget(key)  # the stored objects include it now
         if found and info.may_claim:
             self.devices.confirm(key)
         return found
 
     def confirm_all(self, keys: Sequence[Hashable], slots: Int32, started: Float64) -> list[int]:
-        """Confirm that pods are on their nodes; return the places of those that were assumed."""
+        """Confirm that pods are on their nodes; return the positions of those that were assumed."""
         if self.volumes.is_taken:
             for key in keys:
                 self.volumes.forget(key)
@@ -215,13 +216,13 @@ class LookedUp(PodCounters):
         return super().confirm_all(keys, slots, started)
 
     def remove_pod(self, key: Hashable) -> None:
-        """Forget a pod. Unknown: nothing happens."""
+        """Remove a pod; nothing happens if it is unknown."""
         self.volumes.forget(key)
         self.devices.forget(key)
         super().remove_pod(key)
 
     def remove_pods(self, keys: Sequence[Hashable], slots: Int32) -> None:
-        """Forget many pods on live rows at once, as ``remove_pod`` would one after the other."""
+        """Remove many pods on live rows at once, as ``remove_pod`` would one by one."""
         if self.volumes.is_taken or self.devices.is_taken:
             for key in keys:
                 self.volumes.forget(key)
@@ -236,4 +237,4 @@ class LookedUp(PodCounters):
                 node = NodeSeen(name, self.node(row).metadata.labels, table.csi_node(name))
                 table.assume(key, find_pod_volumes(table, claims, node)[0].assumed(name))
         except (BinderError, MatchingError):
-            return  # nothing is taken; who asks for the pod again is told why
+            return  # nothing is taken; the next attempt reports why

@@ -1,4 +1,4 @@
-"""Many pods at once: the same as ``pods`` one after the other, in columns."""
+"""The operations of ``pods`` for many pods at once, in columns."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
@@ -10,7 +10,7 @@ from scheduling.framework.types import PodInfo
 
 
 class ManyPods(PodColumns):
-    """Adding, assuming, confirming and removing thousands of pods in few calls."""
+    """Adds, assumes, confirms and removes thousands of pods in few calls."""
 
     def add_pods(
         self,
@@ -22,10 +22,10 @@ class ManyPods(PodColumns):
         terminating: Mask | None = None,
         names: Sequence[str] = (),
     ) -> None:
-        """Add many pods on known rows at once, as ``add_pod`` would one after the other.
+        """Add many pods on known rows at once, as ``add_pod`` would one by one.
 
-        None may be known already. If the log has no room for all of them, each counter that follows
-        the log is computed anew.
+        None may be known already. If the log has no space for all of them, its followers must look
+        at all rows.
 
         Args:
             keys: identities.
@@ -33,7 +33,7 @@ class ManyPods(PodColumns):
             rows: row of each, int32 (pods,), all live.
             started: seconds since the epoch, NaN where unknown.
             terminating: bool (pods,).
-            names: the pods' names, where ``keys`` do not tell them.
+            names: the pods' names, where these do not follow from ``keys``.
         """
         count = len(keys)
         if not count:
@@ -45,7 +45,8 @@ class ManyPods(PodColumns):
         self._pod_started[slots] = np.nan if started is None else started
         if names:
             self._pod_names.update(zip(slots.tolist(), names, strict=True))
-        # Chain the new slots of each row in front of its list, the last one first, as single adds.
+        # Insert the new slots of each row before its list, the last one first, as single adds
+        # would.
         order = count - 1 - np.argsort(rows[::-1], kind="stable")
         slot_numbers = slots[order]
         sorted_rows = rows[order]
@@ -68,11 +69,11 @@ class ManyPods(PodColumns):
         self._account_all(classes, rows, terminating, 1)
 
     def remove_pods(self, keys: Sequence[Hashable], slots: Int32) -> None:
-        """Forget many pods on live rows at once, as ``remove_pod`` would one after the other.
+        """Remove many pods on live rows at once, as ``remove_pod`` would one by one.
 
         Args:
             keys: identities, each once.
-            slots: their slots, int32 (pods,), of which none is only assumed.
+            slots: their slots, int32 (pods,); none may be assumed.
         """
         if not keys:
             return
@@ -93,10 +94,10 @@ class ManyPods(PodColumns):
         self._account_all(self._pod_class[slots], rows, self._pod_terminating[slots], -1)
 
     def _unlink(self, slots: Int32, rows: Int32) -> None:
-        """Take slots out of the lists of their rows."""
-        leaves = np.zeros(len(self._next) + 1, np.bool_)  # what -1 means is no slot, and stays
+        """Remove slots from the linked lists of their rows."""
+        leaves = np.zeros(len(self._next) + 1, np.bool_)  # -1 indexes the last entry, which stays
         leaves[slots] = True
-        # The first of each stretch of neighbours that leave has one before it that stays, or none.
+        # The first of each stretch of neighbours that leave follows a slot that stays, or none.
         previous = self._previous[slots]
         begins = ~leaves[previous]
         previous, heads = previous[begins], rows[begins]
@@ -112,7 +113,7 @@ class ManyPods(PodColumns):
     def _account_all(
         self, classes: Int32, rows: Int32, terminating: Mask | None, sign: int
     ) -> None:
-        """Count pods that came to their rows, or with ``sign`` -1 left them, in sums and log."""
+        """Add pods to the sums of their rows and to the log; with ``sign`` -1, subtract them."""
         by_class = np.bincount(classes)
         self._class_pods[: len(by_class)] += sign * by_class
         kinds = np.flatnonzero(by_class)
@@ -120,7 +121,7 @@ class ManyPods(PodColumns):
         infos = [self.classes[kind] for kind in kinds.tolist()]
         vectors = np.array([self._vectors[info.index] for info in infos])
         nonzero = np.array([(c.nonzero_cpu, c.nonzero_memory) for c in infos], np.int64)
-        # As one number they sort ten times as fast as as pairs.
+        # Combined into one number, pairs sort ten times as fast.
         pairs, counts = np.unique(rows.astype(np.int64) * len(infos) + numbers, return_counts=True)
         there, of = np.divmod(pairs, len(infos))
         counts = sign * counts
@@ -148,9 +149,9 @@ class ManyPods(PodColumns):
         rows: Int32,
         link: Callable[..., None],
     ) -> None:
-        """Add pods that the loop just decided, counted on their rows and wrote to the log.
+        """Add pods that the loop decided and already counted on their rows and in the log.
 
-        Counters follow here. ``link``: ``compiled.shared.link``.
+        Updates counters. ``link``: ``compiled.shared.link``.
         """
         count = len(keys)
         slots = self._new_slots(keys)
@@ -172,7 +173,7 @@ class ManyPods(PodColumns):
                 self._suspend_nomination(key)
 
     def confirm_all(self, keys: Sequence[Hashable], slots: Int32, started: Float64) -> list[int]:
-        """Confirm that pods are on their nodes; return the places of those that were assumed.
+        """Confirm that pods are on their nodes; return the positions of those that were assumed.
 
         Args:
             keys: identities of the pods.
@@ -197,7 +198,7 @@ class ManyPods(PodColumns):
         return np.array([find(key, -1) for key in keys], np.int32)
 
     def are_unchanged(self, slots: Int32, classes: Int32, rows: Int32, terminating: Mask) -> Mask:
-        """Return a mask (slots,): the pods on live rows whose known values equal these.
+        """Return a mask (slots,): the pods on live rows whose stored values equal these.
 
         ``slots`` may be -1; ``classes``: ``PodInfo.index`` of each.
         """
@@ -207,7 +208,7 @@ class ManyPods(PodColumns):
         return unchanged
 
     def are_confirmed(self, keys: Sequence[Hashable], slots: Int32) -> Mask:
-        """Return a mask (keys,): the pods that are on live rows and not only assumed.
+        """Return a mask (keys,): the pods that are on live rows and not assumed.
 
         ``slots`` may be -1.
         """
@@ -221,7 +222,7 @@ class ManyPods(PodColumns):
         return [self.classes[index] for index in np.unique(self._pod_class[slots]).tolist()]
 
     def _new_slots(self, keys: Sequence[Hashable]) -> Int32:
-        """Return slots for pods that were not known, int32 (pods,), with their keys noted."""
+        """Return slots for new pods, int32 (pods,), with their keys stored."""
         count = len(keys)
         reused = min(count, len(self._free_slots))
         first = len(self._keys)
@@ -242,11 +243,11 @@ class ManyPods(PodColumns):
     def _bump(
         self, peers: Int32, rows: Int32, terminating: Mask | None = None, sign: int = 1
     ) -> None:
-        """Update counters after pods came, given their peers and rows.
+        """Update counters for pods with these peers on these rows.
 
         ``sign`` -1: the pods left.
         """
-        # Sorted by peer, as a mask for each of a thousand peers takes ten times as long.
+        # Sorted by peer; a mask for each of a thousand peers takes ten times as long.
         order = np.argsort(peers, kind="stable")
         peers, rows = peers[order], rows[order]
         starts = np.flatnonzero(np.r_[True, peers[1:] != peers[:-1]])

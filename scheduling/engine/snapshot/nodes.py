@@ -1,7 +1,7 @@
 """Nodes as columns: one row per node, and what plugins read of each.
 
-A row keeps its number while its node lives; freed rows are used again. Label columns, image scores
-and the order of rows are made on first use and kept up to date, or made again, after that.
+A row keeps its number while its node exists; freed rows are reused. Label columns, image scores and
+the order of rows are made on first use and then updated or rebuilt.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,9 +34,9 @@ _MOST_CHANGES = 8192
 
 
 class TooManyResources(QuantityError):
-    """An object has more resources that nothing else has than can be counted.
+    """An object names more resources that no other object has than the snapshot can count.
 
-    An object of the cluster is set aside; in a question this is reported as a wrong amount.
+    An object of the cluster is set aside; in a question this is reported as an invalid amount.
     """
 
 
@@ -66,8 +66,8 @@ class NodeColumns(TouchedRows):
         self._image_nodes: dict[str, dict[int, int]] = {}
         self._image_columns: dict[tuple[str, ...], tuple[int, Int64]] = {}
         self.node_version = 0
-        # The rows that ``node_version`` counted changes of, the first for the version after
-        # ``_changes_after``.
+        # The rows whose changes ``node_version`` counted, from the version after ``_changes_after``
+        # on.
         self._changes: list[int] = []
         self._changes_after = 0
         self.image_version = 0
@@ -88,7 +88,7 @@ class NodeColumns(TouchedRows):
 
     @property
     def capacity(self) -> int:
-        """Number of rows that columns have room for."""
+        """Number of rows for which the columns have space."""
         return self._capacity
 
     @property
@@ -127,7 +127,7 @@ class NodeColumns(TouchedRows):
         return self._row_of.keys()
 
     def name_rank(self) -> Int32:
-        """Return the place of each row's name in the order of names, int32 (capacity,).
+        """Return the rank of each row's node name, sorted, int32 (capacity,).
 
         0 for rows without a node. Shared: the caller must not write to it.
         """
@@ -141,7 +141,7 @@ class NodeColumns(TouchedRows):
     def ordered_rows(self) -> npt.NDArray[np.intp]:
         """Return live rows interleaved by zone: 1, 5, 2, 6, 3, 4 for {1,2,3,4} and {5,6} (R178).
 
-        Zones and the nodes in them stand in order of arrival. Rule:
+        Zones, and the nodes in each, are in order of arrival. Rule:
         pkg/scheduler/backend/cache/node_tree.go, v1.36.
         """
         if self._order_version != self.node_version:
@@ -165,7 +165,7 @@ class NodeColumns(TouchedRows):
         return None if begin < 0 else self._changes[begin:]
 
     def _node_changed(self, row: int) -> None:
-        """Count a change of one row's node that rules can see."""
+        """Raise ``node_version`` for a change of one row's node that rules can see."""
         self.node_version += 1
         if len(self._changes) >= _MOST_CHANGES:
             del self._changes[: _MOST_CHANGES // 2]
@@ -173,7 +173,7 @@ class NodeColumns(TouchedRows):
         self._changes.append(row)
 
     def _all_changed(self) -> None:
-        """Count a change that concerns all rows."""
+        """Raise ``node_version`` for a change that concerns all rows."""
         self.node_version += 1
         self._changes_after = self.node_version
         self._changes = []
@@ -185,7 +185,8 @@ class NodeColumns(TouchedRows):
 
         Raises:
             QuantityError: an allocatable amount does not parse; nothing was changed.
-            TooManyResources: it offers too many that nothing else has; nothing was changed.
+            TooManyResources: it offers too many resources that no other object has; nothing was
+                changed.
         """
         name = node.metadata.name
         amounts = {
@@ -211,7 +212,7 @@ class NodeColumns(TouchedRows):
         self.allocatable[row] = 0
         for key, amount in amounts.items():
             if key in BASE_RESOURCES or is_scalar_resource(key):
-                number = self.resource(key)  # first: it may replace the array
+                number = self.resource(key)  # may replace the array, so it comes first
                 self.allocatable[row, number] = amount
         self.allowed_pods[row] = amounts.get("pods", 0)
         looked_at = False
@@ -243,7 +244,7 @@ class NodeColumns(TouchedRows):
         return row
 
     def remove_node(self, name: str) -> None:
-        """Remove a node; its pods are remembered in case it comes back."""
+        """Remove a node; its pods are remembered in case it returns."""
         row = self._row_of.get(name)
         if row is None:
             return
@@ -269,7 +270,7 @@ class NodeColumns(TouchedRows):
         self._touch(row)
 
     def _node_came(self, name: str, row: int) -> None:
-        """Apply to a new node's row all that was known under the node's name before."""
+        """Apply to a new node's row everything that was remembered under the node's name."""
 
     def _node_leaves(self, name: str, row: int) -> None:
         """Remove pods and nominations from a node's row, and remember them by the node's name."""
@@ -295,7 +296,7 @@ class NodeColumns(TouchedRows):
         self._all_changed()
 
     def _place_in_zone(self, name: str, zone: str | None) -> bool:
-        """Note the zone of a node. Return whether the node moved."""
+        """Store the zone of a node. Return whether the node moved."""
         before = self._zone_of.get(name)
         if before == zone:
             return False
@@ -313,7 +314,7 @@ class NodeColumns(TouchedRows):
     # --- images ----------------------------------------------------------------------------------
 
     def _set_images(self, row: int, before: Node | None, after: Node | None) -> None:
-        """Note which images the node of a row has now."""
+        """Update which nodes have which images after the node of a row changed."""
         held, gone, now = self._image_nodes, _sizes(before), _sizes(after)
         same_names = True
         for name in gone.keys() - now.keys():
@@ -329,10 +330,10 @@ class NodeColumns(TouchedRows):
         if same_names:
             self._node_changed(row)
         else:
-            self._all_changed()  # ``has_any_image`` may say something else about any class
+            self._all_changed()  # ``has_any_image`` may change for any class
 
     def _share_changed(self) -> None:
-        """Note that the number of nodes changed, and so the share of nodes that have an image."""
+        """Note that the number of nodes changed, which enters every image score."""
         if self._image_nodes:
             self.image_version += 1
 
@@ -367,7 +368,7 @@ class NodeColumns(TouchedRows):
     # --- labels and resources --------------------------------------------------------------------
 
     def label_column(self, key: str) -> LabelColumn:
-        """Return the interned values of a node label; made on first use."""
+        """Return the column of a node label's values; made on first use."""
         column = self._columns.get(key)
         if column is None:
             column = self._columns[key] = LabelColumn(key, self._capacity)
@@ -384,7 +385,7 @@ class NodeColumns(TouchedRows):
         number = self.resources.number(name)
         width = self.allocatable.shape[1]
         if number >= width:
-            # By half, so that hundreds of names do not copy everything hundreds of times.
+            # By half, so that hundreds of names do not cause hundreds of copies.
             self._grow_resources(max(number + 1, width + max(2, width // 2)))
             self._all_changed()
         return number
@@ -393,7 +394,7 @@ class NodeColumns(TouchedRows):
         """Check that an object's resources keep the number of counted ones within ``most``.
 
         Raises:
-            TooManyResources: the object names too many resources that no other object names.
+            TooManyResources: the object names too many resources that no other object has.
         """
         fresh = sum(self.is_counted(name) and self.resources.find(name) is None for name in names)
         if fresh and len(self.resources) + fresh > most:
@@ -403,7 +404,7 @@ class NodeColumns(TouchedRows):
             )
 
     def _grow_resources(self, width: int) -> None:
-        """Make room for ``width`` resources wherever amounts are kept by resource."""
+        """Widen all arrays by resource to ``width`` columns."""
         self.allocatable = widen(self.allocatable, width)
         self.requested = widen(self.requested, width)
 

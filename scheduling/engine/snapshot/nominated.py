@@ -1,7 +1,6 @@
-"""Nominated pods: pending pods for which room is being made on a node.
+"""Nominated pods: pending pods for which preemption makes room on a node.
 
-The sums by row are in ``engine.snapshot.nominations``; here is what they mean for the rest of the
-snapshot.
+``engine.snapshot.nominations`` has the sums by row; this module applies them to the snapshot.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from scheduling.framework.types import PodInfo
 
 
 class NominatedPods(ClassColumns):
-    """The nominations of pods to nodes; nominated pods can be counted there for a while."""
+    """The nominations of pods to nodes; a context manager counts nominated pods as placed."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -30,7 +29,7 @@ class NominatedPods(ClassColumns):
         self._nominated_stamp: tuple[int, int] = (-1, -1)
 
     def nominate(self, key: Hashable, info: PodInfo, node_name: str) -> None:
-        """Note that room is being made for a pending pod on a node; replaces an earlier one."""
+        """Nominate a pending pod to a node; replaces an earlier nomination."""
         self.unnominate(key)
         row = self._row_of.get(node_name)
         self.nominations.add(key, info, node_name, row, self._vectors[info.index])
@@ -48,13 +47,13 @@ class NominatedPods(ClassColumns):
             self._nominations_changed(row)
 
     def renew_nomination(self, key: Hashable, info: PodInfo) -> None:
-        """Change the class of a nominated pod; nothing happens if it has none or the same."""
+        """Change the class of a nominated pod; does nothing without a nomination."""
         node_name = self.nominations.node_of.get(key)
         if node_name is not None and self.nominations.of_node[node_name][key] is not info:
             self.nominate(key, info, node_name)
 
     def _suspend_nomination(self, key: Hashable) -> None:
-        """Drop the nomination of a pod that is assumed, but remember its node."""
+        """Drop the nomination of a pod that is now assumed, and remember its node."""
         node_name = self.nominations.node_of.get(key)
         if node_name is not None:
             self.unnominate(key)
@@ -72,9 +71,8 @@ class NominatedPods(ClassColumns):
     def nominated_below(self, node_name: str, priority: int) -> Mapping[Hashable, PodInfo]:
         """Return the pods of lower priority that are nominated to a node.
 
-        They lose the nomination when a pod of ``priority`` preempts pods there: they may no longer
-        fit, and must look for another place now (preemption/executor.go
-        ``getLowerPriorityNominatedPods``, v1.36).
+        They lose the nomination when a pod of ``priority`` preempts pods there, since they may no
+        longer fit (preemption/executor.go ``getLowerPriorityNominatedPods``, v1.36).
         """
         there = self.nominations.of_node.get(node_name, {})
         return {key: info for key, info in there.items() if info.priority < priority}
@@ -87,17 +85,16 @@ class NominatedPods(ClassColumns):
     def nominated_pods(
         self, priority: int, key: Hashable, rows: Rows | None = None
     ) -> Mapping[int, Sequence[PodInfo]]:
-        """Return nominated pods of at least ``priority`` by row, but for ``key``.
+        """Return nominated pods of at least ``priority`` by row, except the pod ``key``.
 
-        ``rows``: the result may lack other rows than these.
-
-        Such pods count as if they ran there (``RunFilterPluginsWithNominatedPods``). The mapping is
-        shared: the caller must not write to it.
+        ``rows``: only these rows must be in the result. Such pods count as if they ran there
+        (``RunFilterPluginsWithNominatedPods``). The mapping is shared: the caller must not write to
+        it.
         """
         nominations = self.nominations
         if not nominations.node_of:
             return {}
-        if rows is not None and len(rows) == 1:  # that a pod of a large gang is nominated to
+        if rows is not None and len(rows) == 1:  # as for a large gang
             there = nominations.of_node.get(self.node_name(rows[0]), {})
             infos = [i for other, i in there.items() if other != key and i.priority >= priority]
             return {int(rows[0]): infos} if infos else {}
@@ -127,7 +124,7 @@ class NominatedPods(ClassColumns):
 
     @contextmanager
     def counting_nominated(self, nominated: Mapping[int, Sequence[PodInfo]]) -> Iterator[None]:
-        """Count nominated pods on their rows for a while; no delta may come meanwhile."""
+        """Count nominated pods on their rows within the block; apply no delta meanwhile."""
         pairs = [(info, row) for row, infos in nominated.items() for info in infos]
         rows_of: dict[int, list[int]] = {}
         for info, row in pairs:

@@ -1,10 +1,10 @@
-"""Which pending pods wait for room on which nodes, as lists by row and as sums by row.
+"""The nominations of pending pods to nodes, as lists by row and as sums by row.
 
 Preemption nominates a pod to the node where its victims leave. Until the pod is placed, pods of no
 higher priority are judged as if it ran there (runtime/framework.go
 ``RunFilterPluginsWithNominatedPods``, v1.36). ``first``, ``following`` and ``kind`` are for
-compiled loops: the nominations of a row form a list of numbers, and ``kind`` is the class of each.
-``requested`` and ``pods`` are the sums over all nominations of a row.
+compiled loops: the nominations of a row form a linked list of numbers, and ``kind`` is the class of
+each. ``requested`` and ``pods`` are the sums over all nominations of a row.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -42,7 +42,7 @@ class Nominations:
         return len(self.node_of)
 
     def copied(self, classes: Mapping[int, PodInfo]) -> "Nominations":
-        """Return a copy with other objects for the classes, given by ``id`` of the old ones."""
+        """Return a copy; ``classes``: the copied classes, by ``id`` of the old ones."""
         new = Nominations.__new__(Nominations)
         new.first, new.following = self.first.copy(), self.following.copy()
         new.kind, new.pods = self.kind.copy(), self.pods.copy()
@@ -60,7 +60,7 @@ class Nominations:
     def add(
         self, key: Hashable, info: PodInfo, node_name: str, row: int | None, vector: Int64
     ) -> None:
-        """Note a nomination of a pod that has none. ``row``: of the node, ``None`` if unknown."""
+        """Add the nomination of a pod that has none. ``row``: of the node, ``None`` if unknown."""
         if not self._free:
             size = len(self.kind)
             self.following = np.concatenate((self.following, np.full(size, -1, np.int32)))
@@ -118,7 +118,7 @@ class Nominations:
         self.pods[row] = 0
 
     def grow(self, capacity: int, width: int) -> None:
-        """Make room for more rows and resources."""
+        """Grow the arrays to more rows and resources."""
         rows, columns = self.requested.shape
         first = np.full(capacity, -1, np.int32)
         first[:rows] = self.first
@@ -132,9 +132,9 @@ class Nominations:
 
     @property
     def lowest_priority(self) -> int:
-        """The lowest priority of a nominated pod; ``NO_PRIORITY`` without any."""
+        """The lowest priority of a nominated pod; ``NO_PRIORITY`` if there is none."""
         return min(self._priorities, default=NO_PRIORITY)
 
     def number_of(self, key: Hashable) -> int:
-        """Return the number of a pod's own nomination, -1 without one."""
+        """Return the number of a pod's own nomination, -1 if it has none."""
         return self._number_of.get(key, -1)

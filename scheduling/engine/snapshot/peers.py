@@ -1,14 +1,13 @@
 """Pods as seen by the terms of other pods, and which terms count which pods.
 
-A *peer* is one way in which pods look to others: namespace, labels, affinity terms, host ports;
-classes that differ in nothing of that share one. Counters weigh peers, and terms mean peers. Both
-are filed under an *anchor*, something that every pod they mean must have: a label, a namespace, a
-host port. So a new peer meets only the terms and counters that can mean it, and a new term only
-the peers that it can mean; nothing here takes longer because there are more classes.
+A *peer* is everything that other pods' rules can see of a pod: namespace, labels, affinity terms,
+host ports; classes that are equal in all of that share one. Counters weigh peers, and terms select
+peers. Both are indexed by an *anchor*, something that every pod they select must have: a label, a
+namespace, a host port. So a new peer is compared only with the terms and counters of its anchors,
+and a new term only with the peers of its anchor; the cost does not grow with the number of classes.
 
-``stamps`` counts, for each peer, what became known that others' terms say about it, and changes of
-the services and controllers that may select it: what is kept about a class holds as long as its
-peer's stamp stays.
+``stamps`` counts for each peer the new terms of others that select it, and the changes of services
+and controllers that may: what is cached about a class is valid while its peer's stamp stays.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ from scheduling.framework.types import AffinityTerm, NamespaceLabels, PodInfo
 
 
 class _Terms:
-    """Terms of one kind: the peers that carry them, and the anchors that they are filed under."""
+    """Terms of one kind: the peers that have them, and the anchors by which they are indexed."""
 
     def __init__(self) -> None:
         self.carriers: dict[AffinityTerm, list[int]] = {}
@@ -60,7 +59,7 @@ class Peers:
         self._counters_of_all: list[Counter] = []
 
     def copy(self, classes: Mapping[int, PodInfo], namespace_labels: NamespaceLabels) -> "Peers":
-        """Return equal peers without counters; ``classes``: the copies by identity."""
+        """Return equal peers without counters; ``classes``: the copied classes by ``id``."""
         new = Peers(namespace_labels)
         for info in self.infos:
             new.intern(classes[id(info)])
@@ -135,18 +134,18 @@ class Peers:
     # --- terms -----------------------------------------------------------------------------------
 
     def has_term_about(self, info: PodInfo) -> bool:
-        """Return whether any known peer carries a term that means pods of this class."""
+        """Return whether any known peer has a term that selects pods of this class."""
         if not (self._anti.at or self._scored.at):
             return False
         labels = self._namespace_labels
         return any(True for of in (self._anti, self._scored) for _ in of.about(info, labels))
 
     def anti_affinity_keys(self, info: PodInfo) -> list[str]:
-        """Return topology keys of known required anti-affinity terms about pods of this class."""
+        """Return topology keys of known required anti-affinity terms that select this class."""
         return self._keys(self._anti, info)
 
     def anti_affinity_by(self, keys: Collection[str]) -> Iterator[AffinityTerm]:
-        """Return the required anti-affinity terms of placed pods by one of these topology keys."""
+        """Yield the required anti-affinity terms of placed pods by one of these topology keys."""
         for key in keys:
             for term in self._anti.by_key.get(key, ()):
                 if any(self.pods[number] for number in self._anti.carriers[term]):
@@ -166,7 +165,7 @@ class Peers:
     # --- counters --------------------------------------------------------------------------------
 
     def count(self, counter: Counter) -> dict[int, int]:
-        """Add a counter; return the weight of each peer that counts in it, by the peer's number."""
+        """Add a counter; return the weights of the peers that count in it, by the peer's number."""
         reach = counter.reach
         numbers: Iterable[int]
         if reach is None:

@@ -2,7 +2,7 @@
 
 Pods may come before their node, and stay known when it goes: such pods are on no row and are
 remembered by the node's name. Each pod that comes to a row or leaves it changes the row's sums and
-the counters that give its class a weight, and writes the row into the log.
+the counters in which its class has a weight, and adds the row to the log.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ class PodColumns(NominatedPods):
         self._keys: list[Hashable] = []
         self._pod_names: dict[int, str] = {}
         self._preempted: set[int] = set()
-        # What a dry run has changed in the accounts, for counters that are made meanwhile.
+        # What a dry run has changed in the sums, for counters that are made meanwhile.
         self._detached: set[int] = set()
         self._free_slots: list[int] = []
         self._pod_class: Int32 = np.zeros(64, np.int32)
@@ -47,7 +47,7 @@ class PodColumns(NominatedPods):
 
     @property
     def placed_count(self) -> int:
-        """Number of pods that are known to be on a node, or assumed there."""
+        """Number of pods that are on a node or assumed there."""
         return len(self._slot_of)
 
     @property
@@ -68,19 +68,20 @@ class PodColumns(NominatedPods):
         preempted: bool = False,
         name: str = "",
     ) -> None:
-        """Add a pod that runs, or is to run, on a node; it replaces the pod known by ``key``.
+        """Add a pod that runs, or is to run, on a node; it replaces the pod with the same ``key``.
 
-        Pods that are finished (Succeeded, Failed) use nothing: the feeder removes them instead.
+        Finished pods (Succeeded, Failed) use nothing: the caller removes them instead.
 
         Args:
-            key: identity of the pod, chosen by the feeder; ``namespace/name`` where it is text.
+            key: identity of the pod, chosen by the caller; ``namespace/name`` where it is text.
             info: its class, from ``intern``.
-            node_name: also a node that is not known yet.
+            node_name: may be a node that is not known yet.
             start_time: seconds since the epoch.
             terminating: whether the pod has a deletion timestamp.
-            preempted: whether it terminates because the scheduler made room (its condition
-                DisruptionTarget is true with reason PreemptionByScheduler).
-            name: the pod's name, where ``key`` does not tell it.
+            preempted: whether the scheduler preempted it (its condition DisruptionTarget is true
+                with
+                reason PreemptionByScheduler).
+            name: the pod's name, where it does not follow from ``key``.
         """
         if self.confirm(key, info, node_name, start_time=start_time, terminating=terminating):
             if preempted:
@@ -110,7 +111,7 @@ class PodColumns(NominatedPods):
         start_time: float | None = None,
         terminating: bool = False,
     ) -> bool:
-        """Confirm a pod that is known with the same class and node; return whether it is."""
+        """Confirm a pod that is known with the same class and node; return whether there is one."""
         slot = self._slot_of.get(key)
         if (
             slot is None
@@ -134,7 +135,7 @@ class PodColumns(NominatedPods):
             self._preempted.add(slot)
 
     def remove_pod(self, key: Hashable) -> None:
-        """Forget a pod; nothing happens if it is unknown."""
+        """Remove a pod; nothing happens if it is unknown."""
         slot = self._slot_of.pop(key, None)
         if slot is None:
             return
@@ -155,7 +156,7 @@ class PodColumns(NominatedPods):
         self._free_slots.append(slot)
 
     def assume(self, key: Hashable, info: PodInfo, row: int) -> None:
-        """Count a pod that was just decided; ``key`` must not be known, ``row`` must be live."""
+        """Add a pod that was just decided; ``key`` must be new, ``row`` must be live."""
         assert key not in self._slot_of, f"pod {key!r} is already placed"
         assert row >= 0, f"pod {key!r} is on no node"
         slot = self._new_slot(key, info, start_time=None, terminating=False)
@@ -165,7 +166,7 @@ class PodColumns(NominatedPods):
             self._suspend_nomination(key)
 
     def forget(self, key: Hashable) -> None:
-        """Take back an assumed pod; a confirmed or unknown one stays as it is.
+        """Remove an assumed pod; a confirmed or unknown one stays as it is.
 
         A pod that was nominated before it was assumed is nominated again, as its row still says.
         """
@@ -177,7 +178,7 @@ class PodColumns(NominatedPods):
                 self.nominate(key, info, node_name)
 
     def nominate_when_unassumed(self, key: Hashable, info: PodInfo, node_name: str) -> None:
-        """Nominate a pod to a node (empty: to none); an assumed pod only once it is forgotten."""
+        """Nominate a pod to a node (empty: to none); if it is assumed, once it is forgotten."""
         if key not in self._assumed:
             if node_name:
                 self.nominate(key, info, node_name)
@@ -225,11 +226,10 @@ class PodColumns(NominatedPods):
         return slot
 
     def _order_of(self, key: Hashable) -> int:
-        """Return the place of a pod among pods that are otherwise equal.
+        """Return the tie-break order of a pod among equal pods.
 
-        Numeric keys come first, in their order; others follow by arrival.
-
-        The live cluster's keys are ids of rows, so every process has the same order.
+        Numeric keys (row ids, in the live cluster) come first in their order, so that all processes
+        agree; others follow by arrival.
         """
         if isinstance(key, int):
             return key
@@ -274,7 +274,7 @@ class PodColumns(NominatedPods):
 
     def _account(self, slot: int, row: int, sign: int) -> None:
         info = self.classes[self._pod_class.item(slot)]
-        # One number after the other: most classes ask for two resources.
+        # One column after the other: most classes request two resources.
         for column, amount in info.amounts:
             self.requested[row, column] += sign * amount
         self.nonzero_requested[row, 0] += sign * info.nonzero_cpu
@@ -291,15 +291,15 @@ class PodColumns(NominatedPods):
     # --- a dry run -------------------------------------------------------------------------------
 
     def detach(self, record: PodRecord) -> None:
-        """Take a pod off its node in the accounts only; ``attach`` must follow before any delta.
+        """Subtract a pod from the sums of its node; ``attach`` must follow before any delta.
 
-        The pod stays listed by ``pods_on`` and nothing is logged: caches must not look in between.
+        ``pods_on`` still lists the pod and nothing is logged: no cache may be used meanwhile.
         """
         self._account(record.slot, record.row, -1)
         self._detached.add(record.slot)
 
     def attach(self, record: PodRecord) -> None:
-        """Put a detached pod back."""
+        """Add a detached pod to the sums again."""
         self._account(record.slot, record.row, 1)
         self._detached.discard(record.slot)
 
@@ -307,11 +307,11 @@ class PodColumns(NominatedPods):
 
     @property
     def pod_total(self) -> int:
-        """Number of known pods with a node name, also of nodes that are not known."""
+        """Number of known pods with a node name, including pods of unknown nodes."""
         return len(self._slot_of)
 
     def knows(self, key: Hashable) -> bool:
-        """Whether the pod is on a node, or is to run there."""
+        """Return whether the pod is known with a node name."""
         return key in self._slot_of
 
     def is_assumed(self, key: Hashable) -> bool:
@@ -332,11 +332,11 @@ class PodColumns(NominatedPods):
         return None if slot is None else self._record(slot)
 
     def pods(self) -> Iterator[PodRecord]:
-        """Return all known pods."""
+        """Yield all known pods."""
         return (self._record(slot) for slot in self._slot_of.values())
 
     def pods_on(self, row: int, *, below: int | None = None) -> list[PodRecord]:
-        """Return the pods on a node, of priority ``below`` if given, the last to arrive first."""
+        """Return the pods on a node, last arrived first; ``below``: only of lower priority."""
         slots = self._slots_on(row)
         if below is not None:
             classes, of = self.classes, self._pod_class.item
@@ -350,14 +350,14 @@ class PodColumns(NominatedPods):
         return self.records(np.flatnonzero(there).tolist())
 
     def records(self, slots: Iterable[int]) -> list[PodRecord]:
-        """Return pods by slot."""
+        """Return the records of the pods in these slots."""
         return list(map(self._record, slots))
 
     def slot_columns(self) -> tuple[Int32, Int32, Int32, Float64, Mask, Int64]:
-        """Return the pods on nodes as lists of slots by row.
+        """Return the pods on nodes as linked lists of slots by row.
 
         First slot by row; by slot the following one (-1: none), class, start time in seconds (NaN:
-        not started), whether the pod terminates, and its place among equal pods. Shared: the caller
+        not started), whether the pod terminates, and its order among equal pods. Shared: the caller
         must not write to them.
         """
         started, terminating = self._pod_started, self._pod_terminating

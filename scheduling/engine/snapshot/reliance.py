@@ -1,10 +1,10 @@
-"""The pods that a decision relies on: placed in memory, and not bound yet.
+"""Which assumed pods, not bound yet, a decision depends on.
 
-A batch is decided in sequence, each pod assuming the ones before it. Most rules only get easier
-when one of those is not bound after all: there is more room, and one pod less to stay away from.
-Two do not: required affinity needs the pod that it found, and a hard spread needs the lowest count
-that others raised. A decision *leans* where such a rule took part; ``stands`` asks the rules again
-without the pods that are in doubt.
+A batch is decided in sequence, each pod assuming the ones before it. If one of those is not bound
+after all, most rules only become easier: there is more room, and one pod less to avoid. Two do not:
+required affinity needs the pod that it found, and a hard spread needs the lowest count that others
+raised. A decision *leans* on other pods where such a rule took part; ``stands`` runs the rules
+again without the pods that are in doubt.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ _ROOM: Final = frozenset({"NodeResourcesFit", "NodePorts"})
 
 
 def leans(framework: Framework, info: PodInfo, snapshot: Snapshot) -> bool:
-    """Return whether a rule may have let a pod of this class in because of other pods.
+    """Return whether a rule may have accepted a pod of this class because of other pods.
 
     True if plugins of other packages filter, since they may look at anything.
     """
@@ -32,7 +32,7 @@ def leans(framework: Framework, info: PodInfo, snapshot: Snapshot) -> bool:
 
 
 def counts(framework: Framework, info: PodInfo, other: PodInfo, snapshot: Snapshot) -> bool:
-    """Return whether a rule may let a pod of this class in because of a pod of class ``other``."""
+    """Return whether a rule may accept a pod of this class because of a pod of class ``other``."""
     return any(
         counter.weigh(other)
         for plugin in framework.relying_filters
@@ -41,7 +41,7 @@ def counts(framework: Framework, info: PodInfo, other: PodInfo, snapshot: Snapsh
 
 
 def stands(framework: Framework, record: PodRecord, snapshot: Snapshot) -> bool:
-    """Return whether rules that rely on other pods still pass a pod, ``set_apart``, on its node.
+    """Return whether the rules that depend on other pods pass a ``set_apart`` pod on its node.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -53,9 +53,9 @@ def stands(framework: Framework, record: PodRecord, snapshot: Snapshot) -> bool:
 
 
 def has_room(framework: Framework, record: PodRecord, snapshot: Snapshot) -> bool:
-    """Return whether a pod, itself ``set_apart``, finds room and free ports on its node.
+    """Return whether a ``set_apart`` pod has resources and free ports on its node.
 
-    That is all that pods which have nothing to do with it can take from it.
+    Unrelated pods can take nothing else from it.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -67,7 +67,7 @@ def has_room(framework: Framework, record: PodRecord, snapshot: Snapshot) -> boo
 
 
 def fits(framework: Framework, record: PodRecord, snapshot: Snapshot) -> bool:
-    """Return whether all rules still pass a pod, itself ``set_apart``, on its node.
+    """Return whether all rules pass a ``set_apart`` pod on its node.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -80,9 +80,9 @@ def fits(framework: Framework, record: PodRecord, snapshot: Snapshot) -> bool:
 
 @contextmanager
 def set_apart(snapshot: Snapshot, keys: Iterable[int]) -> Iterator[dict[int, PodRecord]]:
-    """Leave assumed pods out of the snapshot within the block; yield their records.
+    """Take assumed pods out of the snapshot within the block; yield their records.
 
-    Remove a pod that is attached meanwhile from the records. Apply no delta within the block.
+    A pod that is attached meanwhile must be removed from the records. Apply no delta meanwhile.
     """
     records: dict[int, PodRecord] = {}
     try:

@@ -1,7 +1,7 @@
 """A pod's manifest as requirements: the ``PodInfo`` of its scheduling class.
 
-Everything that plugins would otherwise work out for each node and each pod is worked out here, once
-per class. Rules: ``pkg/scheduler/framework/types.go`` (``NewPodInfo``, ``calculateResource``),
+Computes once per class what plugins would otherwise compute for each node and pod. Rules:
+``pkg/scheduler/framework/types.go`` (``NewPodInfo``, ``calculateResource``),
 ``framework/plugins/imagelocality`` (image names), ``pkg/scheduler/util/utils.go`` (host ports),
 v1.36.
 """
@@ -53,7 +53,7 @@ _decode = msgspec.json.Decoder(Pod).decode
 def from_stored_class(
     class_id: int, spec: str | bytes, compatibility: Compatibility = NEWEST
 ) -> PodInfo:
-    """Return the requirements of a stored scheduling class: ``from_class``, by the class's id."""
+    """Return the requirements of a stored scheduling class, with the digest of its id."""
     return from_class(digest_of(class_id), spec, compatibility)
 
 
@@ -63,7 +63,7 @@ def from_class(digest: bytes, spec: str | bytes, compatibility: Compatibility = 
     Args:
         digest: the class's digest.
         spec: its reduced manifest as JSON (``scheduling_class.encode``).
-        compatibility: the version that says what a pod asks for while it is resized.
+        compatibility: the version whose rule gives the requests of a pod that is being resized.
 
     Raises:
         msgspec.ValidationError: ``spec`` is not a pod.
@@ -78,9 +78,9 @@ def from_pod(
     """Return the requirements of a pod.
 
     Args:
-        pod: an admitted pod; its ``metadata.namespace`` may be empty and is then ``default``.
+        pod: an admitted pod; an empty ``metadata.namespace`` means ``default``.
         digest: of all content that matters for scheduling; made from the pod when ``None``.
-        compatibility: the version that says what a pod asks for while it is resized.
+        compatibility: the version whose rule gives the requests of a pod that is being resized.
 
     Raises:
         QuantityError: a resource amount does not parse.
@@ -167,7 +167,7 @@ def from_pod(
 
 
 def _matters(volume: Volume) -> bool:
-    """Return whether a volume matters to where its pod goes."""
+    """Return whether a volume influences where its pod goes."""
     return (
         volume.persistent_volume_claim is not None
         or volume.ephemeral is not None
@@ -178,7 +178,7 @@ def _matters(volume: Volume) -> bool:
 
 
 def _digest(pod: Pod) -> bytes:
-    """Return the content of what matters for scheduling; unlike a stored digest not hashed."""
+    """Return the content that matters for scheduling; unlike a stored digest, not hashed."""
     own = any(volume.ephemeral is not None for volume in pod.spec.volumes) or any(
         claim.resource_claim_template_name is not None for claim in pod.spec.resource_claims
     )
@@ -199,10 +199,10 @@ def _digest(pod: Pod) -> bytes:
 
 
 def _scored_requests(pod: Pod) -> dict[str, int]:
-    """Return what the scorer of NodeResourcesFit counts.
+    """Return the requests that NodeResourcesFit scores.
 
-    It is built without the feature of pod-level resources, unlike the plugin's filter
-    (noderesources/fit.go ``nodeResourceStrategyTypeMap``).
+    Without pod-level resources, unlike the plugin's filter (noderesources/fit.go
+    ``nodeResourceStrategyTypeMap``).
     """
     options = PodResourcesOptions(
         skip_pod_level_resources=True,

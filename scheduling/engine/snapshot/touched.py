@@ -40,7 +40,7 @@ class TouchedRows:
         return self.log_start + self._log_filled
 
     def touched_since(self, position: int) -> Int32 | None:
-        """Return rows whose pods or capacity changed since a position, in order, with repeats.
+        """Return the rows whose pods or capacity changed since a position, in order, with repeats.
 
         ``None``: the log does not reach back so far. The array is a view.
         """
@@ -48,9 +48,9 @@ class TouchedRows:
         return None if begin < 0 else self._log[begin : self._log_filled]
 
     def log_room(self, count: int) -> tuple[Int32, int]:
-        """Return the log and its length, with room for ``count`` more entries; see ``assume_run``.
+        """Return the log and its length, with space for ``count`` more entries; see ``assume_run``.
 
-        At most half of ``log_limit`` entries.
+        ``count``: at most half of ``log_limit``.
         """
         if self._log_filled + count > _LOG_LIMIT:
             half = self._log_filled // 2
@@ -61,6 +61,6 @@ class TouchedRows:
         return self._log, self._log_filled
 
     def _restart_log(self) -> None:
-        """Empty the log; its readers must start again from the rows."""
+        """Empty the log; its followers must look at all rows."""
         self.log_start = self.log_end + 1
         self._log_filled = 0

@@ -32,8 +32,8 @@ class Workloads:
     """Selectors by owner, and budgets.
 
     ``budget_version`` counts changes of budgets, ``selection_version`` changes of the selectors of
-    services and controllers. A changed selector matters only to classes of pods that it may match:
-    ``_selects_anew`` and ``_owns_anew`` find these.
+    services and controllers. A changed selector matters only to classes of pods that it may match,
+    which ``_selects_anew`` and ``_owns_anew`` invalidate.
     """
 
     def __init__(self) -> None:
@@ -72,16 +72,15 @@ class Workloads:
             self._selects_anew(namespace, selector)
 
     def _selects_anew(self, namespace: str, selector: Selector) -> None:
-        """Note that a service came or went that selects these pods of its namespace."""
+        """Invalidate classes that a new or removed service's selector may match."""
 
     def _owns_anew(self, owner: tuple[str, str, str]) -> None:
-        """Note that the selector of a controller (kind, namespace, name) became another one."""
+        """Invalidate classes of a controller (kind, namespace, name) whose selector changed."""
 
     def set_controller(self, controller: ReplicationController | ReplicaSet | StatefulSet) -> None:
         """Add or replace a controller whose pods are spread by default.
 
-        One that selects what it did before changes nothing: its status changes with each of its
-        pods.
+        Nothing changes if its selector is the same: its status changes with each of its pods.
         """
         if isinstance(controller, ReplicationController):
             kind, selector = "ReplicationController", selector_from_set(controller.spec.selector)
@@ -122,7 +121,7 @@ class Workloads:
                 controller = self._controllers.get((kind, namespace, name))
         if controller is None or controller.nothing:
             if len(selecting) <= 1:
-                return selecting[0] if selecting else None  # nothing to join
+                return selecting[0] if selecting else None  # only one: nothing to join
         elif kind == "ReplicationController":
             selecting.append(controller)
         merged = {one.key: one.values[0] for selector in selecting for one in selector.requirements}
@@ -151,7 +150,7 @@ class Workloads:
         )
 
     def keep_budget(self, budget: DisruptionBudget) -> None:
-        """Add or replace a budget, as preemption sees it."""
+        """Add or replace a budget in the form that preemption uses."""
         self._budgets[(budget.namespace, budget.name)] = budget
         self.budget_version += 1
 
