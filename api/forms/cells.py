@@ -4,7 +4,7 @@ Rules: Kubernetes ``pkg/printers/internalversion/printers.go`` and what it uses,
 an argument.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -153,6 +153,7 @@ class Printer(msgspec.Struct, frozen=True):
     """The columns of a kind and the function for their cells.
 
     ``name`` returns the cell of ``NAME``. ``conditions`` returns those of an object's row.
+    ``defaults`` returns the names that ``(default)`` stands behind in a list of these objects.
     ``place`` returns what the rows of a list are sorted by, where they do not stand in the order of
     the list.
     """
@@ -161,14 +162,16 @@ class Printer(msgspec.Struct, frozen=True):
     fill: Filler
     name: Callable[[Manifest], str] = name_of
     conditions: Callable[[Manifest], list[Manifest]] | None = None
+    defaults: Callable[[Sequence[Manifest]], Container[str]] | None = None
     place: Callable[[Manifest], Any] | None = None
 
-    def cells(self, item: Manifest, now: datetime) -> Cells:
+    def cells(self, item: Manifest, now: datetime, defaults: Container[str] = ()) -> Cells:
         """Return the row of an object: a cell for each column."""
         found = self.fill(item, now)
         for at, column in enumerate(self.columns):
             if column is NAME:
-                found.insert(at, self.name(item))
+                mark = " (default)" if name_of(item) in defaults else ""
+                found.insert(at, self.name(item) + mark)
             elif column is AGE:
                 found.insert(at, created(item, now))
         return found
@@ -183,6 +186,7 @@ class Printers(dict[str, Printer]):
         *columns: Column | str,
         name: Callable[[Manifest], str] = name_of,
         conditions: Callable[[Manifest], list[Manifest]] | None = None,
+        defaults: Callable[[Sequence[Manifest]], Container[str]] | None = None,
         place: Callable[[Manifest], Any] | None = None,
     ) -> Callable[[Filler], Filler]:
         """Return a decorator for the function that fills the columns of a kind.
@@ -195,7 +199,7 @@ class Printers(dict[str, Printer]):
             chosen: list[Column] = []
             for one in columns:
                 chosen += [one] if isinstance(one, Column) else map(_column, one.split(", "))
-            self[kind] = Printer(chosen, fill, name, conditions, place)
+            self[kind] = Printer(chosen, fill, name, conditions, defaults, place)
             return fill
 
         return add

@@ -29,7 +29,7 @@ from api.forms.cells import (
     parse_time,
 )
 from clusterstate.objects.registry.older_pod_groups import SCHEDULED
-from clusterstate.objects.rules.default_classes import is_default
+from clusterstate.objects.rules.default_classes import choose, is_default
 from clusterstate.objects.values.meta import Manifest
 
 _MOST = 3
@@ -262,7 +262,12 @@ def _ingress(item: Manifest, now: datetime) -> Cells:
     ]
 
 
-@PRINTERS.of("IngressClass", NAME, "Controller, Parameters", AGE)
+def _marked(kind: str) -> Callable[[Sequence[Manifest]], set[str]]:
+    """Return a function that returns the names of the classes marked as default."""
+    return lambda classes: {name_of(one) for one in classes if is_default(kind, one)}
+
+
+@PRINTERS.of("IngressClass", NAME, "Controller, Parameters", AGE, defaults=_marked("IngressClass"))
 def _ingress_class(item: Manifest, now: datetime) -> Cells:
     spec = item.get("spec") or {}
     named = spec.get("parameters")
@@ -399,9 +404,12 @@ def _claim(item: Manifest, now: datetime) -> Cells:
     ]
 
 
-def _with_default(kind: str) -> Callable[[Manifest], str]:
-    """Return a printer of the names of this kind's classes: it writes `` (default)`` behind one."""
-    return lambda item: name_of(item) + (" (default)" if is_default(kind, item) else "")
+def _newest_default(classes: Sequence[Manifest]) -> tuple[str]:
+    """Return the StorageClass that a claim without one gets, of several that are marked.
+
+    Rule: pkg/registry/storage/storageclass/storage/storage.go, v1.37 (#135964).
+    """
+    return (choose("StorageClass", classes),)
 
 
 @PRINTERS.of(
@@ -409,7 +417,7 @@ def _with_default(kind: str) -> Callable[[Manifest], str]:
     NAME,
     "Provisioner, ReclaimPolicy, VolumeBindingMode, AllowVolumeExpansion",
     AGE,
-    name=_with_default("StorageClass"),
+    defaults=_newest_default,
 )
 def _storage_class(item: Manifest, now: datetime) -> Cells:
     return [
@@ -421,7 +429,7 @@ def _storage_class(item: Manifest, now: datetime) -> Cells:
 
 
 @PRINTERS.of(
-    "VolumeAttributesClass", NAME, "DriverName", AGE, name=_with_default("VolumeAttributesClass")
+    "VolumeAttributesClass", NAME, "DriverName", AGE, defaults=_marked("VolumeAttributesClass")
 )
 def _volume_attributes_class(item: Manifest, now: datetime) -> Cells:
     return [item.get("driverName", "")]

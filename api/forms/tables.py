@@ -5,7 +5,7 @@ the columns that it fills (``cells.Printers``). Rules of the cells: Kubernetes
 ``pkg/printers/internalversion/printers.go``, v1.36. The clock is an argument.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import datetime
 from typing import Final
 
@@ -430,10 +430,14 @@ def row(
     now: datetime,
     include: str = "Metadata",
     version: str = V1,
+    defaults: Container[str] = (),
 ) -> Manifest:
-    """Return one row; ``include`` is ``Metadata``, ``Object`` or ``None``."""
+    """Return one row; ``include`` is ``Metadata``, ``Object`` or ``None``.
+
+    ``defaults`` are the names of the objects that are marked as default ones.
+    """
     how = printer(kind)
-    result: Manifest = {"cells": how.cells(item, now)}
+    result: Manifest = {"cells": how.cells(item, now, defaults)}
     if how.conditions is not None and (conditions := how.conditions(item)):
         result["conditions"] = conditions
     if include == "Object":
@@ -461,13 +465,20 @@ def table(
 
     ``version`` is the one of meta.k8s.io that the Table and the metadata in its rows are of.
     """
-    place = printer(kind).place
-    if place is not None:
-        items = sorted(items, key=place)
+    how = printer(kind)
+    if how.place is not None:
+        items = sorted(items, key=how.place)
+    defaults: Container[str] = ()
+    if how.defaults is not None:
+        items = list(items)
+        defaults = how.defaults(items)
     return {
         "kind": "Table",
         "apiVersion": version,
         "metadata": metadata,
-        "columnDefinitions": printer(kind).columns if headed else None,
-        "rows": [row(kind, item, now=now, include=include, version=version) for item in items],
+        "columnDefinitions": how.columns if headed else None,
+        "rows": [
+            row(kind, item, now=now, include=include, version=version, defaults=defaults)
+            for item in items
+        ],
     }

@@ -298,14 +298,31 @@ def test_flow_schemas_stand_in_the_order_in_which_they_are_asked():
     assert [row["cells"][0] for row in table["rows"]] == ["first", "a", "b", "late"]
 
 
+def test_of_classes_that_are_marked_the_one_that_counts_is_the_default():
+    """``printIngressClass`` (v1.36) and storageclass/storage/storage.go (v1.37, #135964)."""
+
+    def names(kind, mark):
+        marks = {"annotations": {f"{mark}.kubernetes.io/is-default-class": "true"}}
+        items = [
+            {"metadata": {"name": "old", "creationTimestamp": "2026-01-01T00:00:00Z", **marks}},
+            {"metadata": {"name": "new", "creationTimestamp": "2026-02-01T00:00:00Z", **marks}},
+            {"metadata": {"name": "other", "creationTimestamp": "2026-03-01T00:00:00Z"}},
+        ]
+        table = tables.table(KINDS[kind], items, {}, now=NOW)
+        return [row["cells"][0] for row in table["rows"]]
+
+    assert names("StorageClass", "storageclass") == ["old", "new (default)", "other"]
+    assert names("IngressClass", "ingressclass") == ["old (default)", "new (default)", "other"]
+    beta = "volumeattributesclass.beta"
+    assert names("VolumeAttributesClass", beta) == ["old (default)", "new (default)", "other"]
+
+
 def test_rare_cells():
     former = {"annotations": {"volume.beta.kubernetes.io/storage-class": "old"}}
     for kind in ("PersistentVolume", "PersistentVolumeClaim"):
         got = cells(kind, metadata=former, spec={"storageClassName": "new", "volumeName": "v"})
         assert (got["StorageClass"], got["Capacity"]) == ("old", "0")
         assert cells(kind, spec={"storageClassName": "new"})["StorageClass"] == "new"
-    marked = {"annotations": {"volumeattributesclass.beta.kubernetes.io/is-default-class": "true"}}
-    assert cells("VolumeAttributesClass", metadata=marked)["Name"] == "x (default)"
     assert cells("CSIStorageCapacity")["Capacity"] == "<unset>"
     parent = {"resource": "Gateways", "group": "example.org", "name": "g"}
     assert cells("IPAddress", spec={"parentRef": parent})["ParentRef"] == "gateways.example.org/g"
