@@ -62,7 +62,8 @@ TEXTS = st.builds(
         ("0.5Ki", "512", 512, 512000),
         ("9Ei", "9223372036854775807", MAX_INT64, MAX_INT64 * 1000),
         ("2000M", "2G", 2 * 10**9, 2 * 10**12),
-        ("1000E", "1000E", 10**21, 10**24),
+        ("1000E", "1e21", 10**21, 10**24),
+        ("1500E", "1500E", 1500 * 10**18, 1500 * 10**21),
         ("00012", "12", 12, 12000),
         ("0.0000000001", "1n", 1, 1),
     ],
@@ -70,6 +71,12 @@ TEXTS = st.builds(
 def test_text_value_and_thousandths(text, canonical, value, milli):
     found = Quantity.parse(text)
     assert (str(found), found.value(), found.milli_value()) == (canonical, value, milli)
+
+
+def test_a_number_beyond_all_suffixes_is_written_without_loss():
+    """apimachinery ``CanonicalizeBytes``, v1.38 (#140459); 1024Ei would be read as 2^63-1."""
+    assert str(Quantity.parse("1Ei").mul(1024)) == str(2**70)
+    assert str(Quantity.parse("1Ei").mul(1536)) == "1536Ei"
 
 
 @pytest.mark.parametrize("number", [(2, "2"), (0.5, "500m"), (1e22, "10e21"), (0, "0")])

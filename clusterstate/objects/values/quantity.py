@@ -148,6 +148,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False):
         """Return the canonical text: no fraction, nothing lost, the largest suffix.
 
         There is no suffix below ``n``: like Kubernetes, finer numbers are written without one.
+        Numbers too large for a suffix have an exponent, or all their digits (v1.38, #140459).
         """
         if not self.unscaled:
             return "0"
@@ -155,16 +156,17 @@ class Quantity(msgspec.Struct, frozen=True, eq=False):
             whole = self.value()
             if abs(whole) >= 1024 and self == Quantity(whole, scale=0):
                 exponent = 0
-                while not whole % 1024 and exponent < 6:
+                while not whole % 1024:
                     whole //= 1024
                     exponent += 1
-                return f"{whole}{_SUFFIX_OF_BINARY[exponent]}"
+                if exponent in _SUFFIX_OF_BINARY:
+                    return f"{whole}{_SUFFIX_OF_BINARY[exponent]}"
         decimals = self.scale % 3
         mantissa, exponent = self.unscaled * 10**decimals, self.scale - decimals
-        while not mantissa % 1000 and (exponent < 18 or self.format == DECIMAL_EXPONENT):
+        while not mantissa % 1000:
             mantissa //= 1000
             exponent += 3
-        if self.format == DECIMAL_EXPONENT:
+        if self.format == DECIMAL_EXPONENT or exponent > 18:
             return f"{mantissa}e{exponent}" if exponent else str(mantissa)
         return f"{mantissa}{_SUFFIX_OF_DECIMAL.get(exponent, '')}"
 
