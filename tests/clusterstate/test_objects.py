@@ -119,6 +119,26 @@ def test_a_no_execute_taint_gets_its_time_once() -> None:
     assert sql.fetch("SELECT count(*) FROM taint") == [(0,)]
 
 
+def test_the_taint_of_a_rule_counts_from_when_its_effect_was_written() -> None:
+    """pkg/registry/resource/devicetaintrule/strategy.go, v1.36 (#137167)."""
+    taint = {"key": "k", "effect": "NoSchedule"}
+    rule = {"metadata": {"name": "r"}, "spec": {"taint": taint}}
+    objects.create("DeviceTaintRule", "", rule, now=NOW)
+
+    def since(seconds: int, **fields: str) -> str:
+        def change(current: Manifest) -> Manifest:
+            changed = {**current["spec"]["taint"], **fields}
+            return {**current, "spec": {**current["spec"], "taint": changed}}
+
+        now = NOW + dt.timedelta(seconds=seconds)
+        objects.update("DeviceTaintRule", "", "r", change, now=now)
+        return manifest("DeviceTaintRule", "", "r")["spec"]["taint"]["timeAdded"]
+
+    assert since(300, value="v") == moment()
+    assert since(600, effect="NoExecute") == moment(600)
+    assert since(900, effect="NoSchedule", timeAdded=moment(100)) == moment(100)
+
+
 def test_deleting_a_node_leaves_its_pods() -> None:
     create_node("n1")
     assert bind(new_pod("a"), "n1")

@@ -235,6 +235,7 @@ STORED_KINDS: Final = (
         code=95,
         group="resource.k8s.io",
         namespaced=False,
+        versions_updates=True,
         strategy=DeviceTaintRuleStrategy(),
         subresources=("status",),
         counts_generation=True,

@@ -469,7 +469,17 @@ class TaintedSliceStrategy(Strategy):
 
 
 class DeviceTaintRuleStrategy(StatusAloneStrategy):
-    """The taint of a rule counts from when it was written (``SetDefaults_DeviceTaint``)."""
+    """The taint of a rule counts from when its effect was written.
+
+    ``SetDefaults_DeviceTaint`` and pkg/registry/resource/devicetaintrule/strategy.go, v1.36.
+    """
+
+    def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
+        """Drop the time of a taint with another effect, so that ``stamp`` sets a new one."""
+        taint, before = ((one.get("spec") or {}).get("taint") or {} for one in (new, old))
+        same_time = taint.get("timeAdded") == before.get("timeAdded")
+        if not subresource and same_time and taint.get("effect") != before.get("effect"):
+            new["spec"] = {**new["spec"], "taint": {**taint, "timeAdded": None}}
 
     def stamp(self, new: Manifest, now: str) -> None:
         """Put the time into a taint without one."""
