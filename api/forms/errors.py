@@ -136,8 +136,8 @@ def success(
 ) -> dict[str, Any]:
     """Return a success as a ``Status`` manifest; ``code`` is written only when it is not 200.
 
-    ``revision``: that of what was written (deletions, pods/binding and pods/eviction, v1.38), ``None``
-    where nothing was.
+    ``revision``: that of what was written (deletions, pods/binding and pods/eviction, v1.38), or
+    ``None`` where nothing was.
     """
     status: dict[str, Any] = {
         "kind": "Status",

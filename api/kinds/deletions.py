@@ -28,7 +28,7 @@ def outcome(
     details = _details(kind, name)
     if deleted.uid:
         details["uid"] = deleted.uid
-    return errors.success(details=details), status, warnings
+    return errors.success(details=details, revision=deleted.revision), status, warnings
 
 
 def answer_of_collection(kind: Kind, delete_options: Manifest) -> Response:

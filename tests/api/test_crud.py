@@ -463,6 +463,7 @@ def test_preconditions_guard_a_deletion(api):
     api.delete(f"{NODES}/n", {"preconditions": {"resourceVersion": "1"}}).fails(409, "Conflict")
     done = api.delete(f"{NODES}/n", {"preconditions": {"uid": made["metadata"]["uid"]}}).ok()
     assert done["status"] == "Success"
+    assert int(done["metadata"]["resourceVersion"]) > int(made["metadata"]["resourceVersion"])
     assert done["details"] == {"kind": "nodes", "name": "n", "uid": made["metadata"]["uid"]}
 
 
