@@ -1,9 +1,11 @@
 """Warnings: what is accepted but will not do what its author may think.
 
 Sent as ``Warning`` headers; kubectl prints them. Texts that Kubernetes has too are Kubernetes' own
-(pkg/api/pod/warnings.go, pkg/api/node/warnings.go, v1.36).
+(pkg/api/pod/warnings.go, pkg/api/node/warnings.go, pkg/api/service/warnings.go, v1.36).
 """
 
+import ipaddress
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -14,10 +16,13 @@ from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules import own_annotations
 from clusterstate.objects.rules.job_groups import why_no_group
 from clusterstate.objects.rules.matching import parse_term
+from clusterstate.objects.values.addresses import HEADLESS
 from clusterstate.objects.values.compatibility import NEWEST, Compatibility
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import DEFAULT_SCHEDULER, NodeSelectorTerm
 
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _DEPRECATED_LABELS: Final = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
     "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
@@ -64,6 +69,8 @@ def warnings_for(
         ]
     if not_done := KINDS[kind].not_done:
         warnings.insert(0, f"{kind} is stored and not acted upon: {not_done}")
+    if kind == "Service":
+        warnings += _service_warnings(spec, manifest.get("metadata") or {})
     if kind == "DeviceTaintRule" and spec.get("deviceSelector") == {}:
         warnings.append("spec.deviceSelector: an empty selector taints every device of all drivers")
     if kind == "Job":
@@ -85,6 +92,59 @@ def warnings_for(
         of_pods = f"{path}.template.metadata.annotations"
         warnings += own_annotations.warnings("Pod", marks, of_pods)
     return warnings
+
+
+def _service_warnings(spec: Manifest, meta: Manifest) -> list[str]:
+    """Return the warnings for a Service, as ``GetWarningsForService`` does."""
+    warnings = []
+    if (hints := "service.kubernetes.io/topology-aware-hints") in (meta.get("annotations") or {}):
+        mode = "service.kubernetes.io/topology-mode"
+        warnings.append(f"annotation {hints} is deprecated, please use {mode} instead")
+    outside, named = spec.get("externalIPs") or (), spec.get("type") == "ExternalName"
+    headless = spec.get("type") == "ClusterIP" and spec.get("clusterIP") == HEADLESS
+    if headless:
+        ignored = {
+            "loadBalancerIP": spec.get("loadBalancerIP"),
+            "externalIPs": outside,
+            "SessionAffinity": spec.get("sessionAffinity") not in (None, "None"),
+        }
+        warnings += [
+            f"spec.{field} is ignored for headless services"
+            for field, set_ in ignored.items()
+            if set_
+        ]
+    for index, address in enumerate(outside):
+        path = f"spec.externalIPs[{index}]"
+        warnings += _not_canonical("address", address, path, ipaddress.ip_address)
+    if outside and not headless and not named:
+        warnings.append(
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
+        )
+    for index, block in enumerate(spec.get("loadBalancerSourceRanges") or ()):
+        path = f"spec.loadBalancerSourceRanges[{index}]"
+        warnings += _not_canonical("CIDR value", block, path, ipaddress.ip_network)
+    if outside and named:
+        warnings.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
+    if spec.get("externalName") and not named:
+        warnings.append('spec.externalName is ignored when spec.type is not "ExternalName"')
+    if spec.get("trafficDistribution") == "PreferClose":
+        warnings.append(
+            'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
+        )
+    return warnings
+
+
+def _not_canonical(
+    noun: str, text: str, path: str, parse: Callable[[str], _Address | _Network]
+) -> list[str]:
+    """Return the warning for IPv6 text in another form than RFC 5952's (``GetWarningsForIP``)."""
+    try:
+        parsed = parse(text)
+    except ValueError:  # an old Service's: validation refuses it in a new one
+        return []
+    if parsed.version == 4 or str(parsed) == text:
+        return []
+    return [f'{path}: IPv6 {noun} "{text}" should be in RFC 5952 canonical format ("{parsed}")']
 
 
 def _of_annotations(kind: str, manifest: Manifest, old: Manifest | None) -> list[str]:

@@ -2,8 +2,13 @@
 
 import pytest
 
-from clusterstate.admission.validation.workloads.services import validate_service
+from clusterstate.admission.validation.workloads.services import (
+    validate_service,
+    validate_service_status,
+)
+from clusterstate.admission.warnings import warnings_for
 from clusterstate.objects.values.addresses import keep_allocated
+from tests.admission.context import create
 
 PORT = {"name": "a", "port": 80, "protocol": "TCP", "targetPort": 80}
 
@@ -108,3 +113,77 @@ def test_a_service_leaves_behind_what_only_its_former_type_has():
         "type": "ClusterIP", "sessionAffinity": "None", "ports": [PORT], "clusterIP": "10.96.0.9",
     }  # fmt: skip
     assert _errors(kept, old) == {}
+
+
+OLD_FORMS = {
+    "externalIPs": (["010.0.0.1"], "spec.externalIPs[0]"),
+    "loadBalancerSourceRanges": (["10.0.0.1/8"], "spec.LoadBalancerSourceRanges[0]"),
+}
+
+
+@pytest.mark.parametrize("field", OLD_FORMS)
+def test_addresses_in_ambiguous_forms_are_refused_where_they_are_new(field):
+    """pkg/apis/core/validation/validation.go ``IsValidIPForLegacyField``, v1.36 (#137053)."""
+    values, path = OLD_FORMS[field]
+    old = _spec(type="LoadBalancer", **{field: values})
+    assert list(_errors(old)) == [path]
+    assert _errors(old, old) == {}
+
+
+def test_a_balancer_tells_of_addresses_in_the_one_form():
+    def told(address):
+        ingress = [{"ip": address}]
+        return {**_spec(type="LoadBalancer"), "status": {"loadBalancer": {"ingress": ingress}}}
+
+    sloppy = told("::ffff:1.2.3.4")
+    refused = validate_service_status(sloppy, told("1.2.3.4"))
+    assert [one.field for one in refused] == ["status.loadBalancer.ingress[0].ip"]
+    assert validate_service_status(sloppy, sloppy) == []
+
+
+def test_a_name_may_begin_with_a_digit():
+    """``ValidateServiceName`` with the gate RelaxedServiceNameValidation, on from v1.36."""
+    body = {
+        "metadata": {"name": "1-abc", "namespace": "default"},
+        "spec": {"ports": [{"port": 80}]},
+    }
+    assert create(body, kind="Service").manifest["spec"]["ports"][0]["port"] == 80
+
+
+@pytest.mark.parametrize(
+    ("fields", "warning"),
+    [
+        ({"externalIPs": ["192.0.2.1"]}, "spec.externalIPs is deprecated and may no longer"),
+        ({"externalIPs": ["2001:DB8::1"]}, '("2001:db8::1")'),
+        (
+            {"type": "LoadBalancer", "loadBalancerSourceRanges": ["2001:0db8::/32"]},
+            'IPv6 CIDR value "2001:0db8::/32" should be in RFC 5952 canonical format',
+        ),
+        (
+            {"clusterIP": "None", "sessionAffinity": "ClientIP"},
+            "spec.SessionAffinity is ignored for headless services",
+        ),
+        (
+            {"clusterIP": "None", "externalIPs": ["192.0.2.1"]},
+            "spec.externalIPs is ignored for headless services",
+        ),
+        (
+            {"type": "ExternalName", "externalName": "a.example", "externalIPs": ["192.0.2.1"]},
+            'spec.externalIPs is ignored when spec.type is "ExternalName"',
+        ),
+        ({"externalName": "a.example"}, "spec.externalName is ignored when spec.type is not"),
+        ({"trafficDistribution": "PreferClose"}, 'deprecated; use "PreferSameZone"'),
+    ],
+)
+def test_of_what_has_no_effect_or_a_better_form_its_author_is_told(fields, warning):
+    """pkg/api/service/warnings.go, v1.36; #134054, #137293."""
+    found = warnings_for("Service", _spec(**fields), None)
+    assert [one for one in found if warning in one] != []
+    assert warnings_for("Service", _spec(clusterIP="None", externalName=None), None) == []
+
+
+def test_a_warned_annotation():
+    meta = {"metadata": {"annotations": {"service.kubernetes.io/topology-aware-hints": "auto"}}}
+    assert "please use service.kubernetes.io/topology-mode" in str(
+        warnings_for("Service", {**meta, **_spec()}, None)
+    )

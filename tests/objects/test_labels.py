@@ -170,7 +170,6 @@ def test_messages_of_the_parser(text, message):
             ["a.b-c.d", "x" * 253],
             ["", "a..b", "a_b", "x" * 254, "a\n"],
         ),
-        (labels.is_dns1035_label, ["a1", "a-b"], ["1a", "a.", ""]),
         (
             labels.is_qualified_name,
             ["a", "A.b_c-d", "example.com/A", "x" * 63],

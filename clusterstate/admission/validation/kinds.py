@@ -90,7 +90,7 @@ _NAMES: Final[dict[str, NameCheck]] = {
     "IPAddress": formats.canonical_ip_address,
     "Role": formats.path_segment,
     "RoleBinding": formats.path_segment,
-    "Service": formats.dns1035_label,
+    "Service": formats.dns_label,
 }
 """How names are checked, where they need not be DNS subdomains."""
 

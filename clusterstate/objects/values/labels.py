@@ -51,13 +51,11 @@ _QUALIFIED_NAME_FORMAT: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE_FORMAT: Final = f"({_QUALIFIED_NAME_FORMAT})?"
 _DNS_LABEL_FORMAT: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_SUBDOMAIN_FORMAT: Final = rf"{_DNS_LABEL_FORMAT}(\.{_DNS_LABEL_FORMAT})*"
-_DNS1035_FORMAT: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
 
 _QUALIFIED_NAME: Final = re.compile(_QUALIFIED_NAME_FORMAT)
 _LABEL_VALUE: Final = re.compile(_LABEL_VALUE_FORMAT)
 _DNS_LABEL: Final = re.compile(_DNS_LABEL_FORMAT)
 _DNS_SUBDOMAIN: Final = re.compile(_DNS_SUBDOMAIN_FORMAT)
-_DNS1035: Final = re.compile(_DNS1035_FORMAT)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 _QUALIFIED_NAME_MESSAGE: Final = (
@@ -75,10 +73,6 @@ _DNS_LABEL_MESSAGE: Final = (
 _DNS_SUBDOMAIN_MESSAGE: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
     "'.', and must start and end with an alphanumeric character"
-)
-_DNS1035_MESSAGE: Final = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
-    "alphabetic character, and end with an alphanumeric character"
 )
 
 
@@ -127,14 +121,6 @@ def mask_trailing_dash(prefix: str) -> str:
     if len(prefix) > 1 and prefix[-1] == "-":
         return prefix[:-2] + "a"
     return prefix
-
-
-def is_dns1035_label(name: str) -> list[str]:
-    """Return what keeps ``name`` from being an RFC 1035 label."""
-    problems = [_too_long(63)] if _size(name) > 63 else []
-    if not _DNS1035.fullmatch(name):
-        problems.append(_regex_message(_DNS1035_MESSAGE, _DNS1035_FORMAT, "my-name", "abc-123"))
-    return problems
 
 
 def is_qualified_name(name: str) -> list[str]:

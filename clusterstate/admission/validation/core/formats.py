@@ -21,7 +21,6 @@ def _remember(check: Callable[[str], list[str]]) -> Callable[[str], Problems]:
 
 dns_label: Final = _remember(labels.is_dns1123_label)
 dns_subdomain: Final = _remember(labels.is_dns1123_subdomain)
-dns1035_label: Final = _remember(labels.is_dns1035_label)
 qualified_name: Final = _remember(labels.is_qualified_name)
 label_value: Final = _remember(labels.is_valid_label_value)
 

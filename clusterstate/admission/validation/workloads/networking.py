@@ -4,7 +4,8 @@ A part of Kubernetes' rules: what keeps an object from being misunderstood. Rule
 pkg/apis/{core,discovery,networking}/validation/validation.go, v1.36.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from functools import partial
 from typing import Final
 
 from clusterstate.admission.validation.core import formats
@@ -38,8 +39,9 @@ _SCOPES: Final = ("Cluster", "Namespace")
 _POLICY_TYPES: Final = ("Egress", "Ingress")
 
 
-def _endpoints(new: Manifest, _: Manifest | None) -> Errors:
+def _endpoints(new: Manifest, old: Manifest | None) -> Errors:
     errors: Errors = []
+    strict = new.get("subsets") != (old or {}).get("subsets")
     for index, subset in enumerate(new.get("subsets") or ()):
         path = f"subsets[{index}]"
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
@@ -47,7 +49,7 @@ def _endpoints(new: Manifest, _: Manifest | None) -> Errors:
         for name in ("addresses", "notReadyAddresses"):
             for position, address in enumerate(subset.get(name) or ()):
                 ip = address.get("ip") or ""
-                problems = formats.ip_address(ip) or formats.reachable_address(ip)
+                problems = formats.ip_address(ip, strict=strict) or formats.reachable_address(ip)
                 errors += invalid_each(f"{path}.{name}[{position}].ip", ip, problems)
         for position, port in enumerate(subset.get("ports") or ()):
             at, number = f"{path}.ports[{position}]", port.get("port") or 0
@@ -64,15 +66,18 @@ def _endpoint_slice(new: Manifest, old: Manifest | None) -> Errors:
     if old is not None:
         errors += validate_immutable(type_, old.get("addressType"), "addressType")
     endpoints = new.get("endpoints") or ()
+    strict = new.get("endpoints") != (old or {}).get("endpoints")
     errors += at_most(endpoints, "endpoints", _MOST_ENDPOINTS)
     for index, endpoint in enumerate(endpoints[:_MOST_ENDPOINTS]):
         path, addresses = f"endpoints[{index}].addresses", endpoint.get("addresses") or ()
         if not addresses:
             errors.append(required(path, "must contain at least 1 address"))
         errors += at_most(addresses, path, _MOST_ADDRESSES)
-        check = formats.dns_subdomain if type_ == "FQDN" else formats.ip_address
         for position, address in enumerate(addresses[:_MOST_ADDRESSES]):
-            problems = check(address)
+            if type_ == "FQDN":
+                problems = formats.dns_subdomain(address)
+            else:
+                problems = formats.ip_address(address, strict=strict)
             if not problems and type_ in ("IPv4", "IPv6"):
                 problems = formats.reachable_address(address)
             errors += invalid_each(f"{path}[{position}]", address, problems)
@@ -102,7 +107,7 @@ def _backend(backend: Manifest, path: str) -> Errors:
         return [] if (resource or {}).get("name") else [required(f"{path}.resource.name")]
     errors: Errors = []
     name, port = service.get("name") or "", service.get("port") or {}
-    errors += require_form(name, f"{path}.service.name", formats.dns1035_label)
+    errors += require_form(name, f"{path}.service.name", formats.dns_label)
     if port.get("name") and port.get("number"):
         errors.append(
             invalid(f"{path}.service.port", "", "cannot set both port name & port number")
@@ -243,15 +248,24 @@ def _ip_address(new: Manifest, old: Manifest | None) -> Errors:
 # Network policies -----------------------------------------------------------------------------
 
 
+_PEERS: Final = (("ingress", "from"), ("egress", "to"))
+
+
 def _network_policy(new: Manifest, old: Manifest | None) -> Errors:
-    del old
-    spec = new.get("spec") or {}
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     errors = validate_label_selector(spec.get("podSelector"), "spec.podSelector")
-    for direction, peers in (("ingress", "from"), ("egress", "to")):
+    stored = [
+        peer.get("ipBlock") or {}
+        for direction, peers in _PEERS
+        for rule in before.get(direction) or ()
+        for peer in rule.get(peers) or ()
+    ]
+    known = {text for one in stored for text in (one.get("cidr"), *(one.get("except") or ()))}
+    for direction, peers in _PEERS:
         for index, rule in enumerate(spec.get(direction) or ()):
             path = f"spec.{direction}[{index}]"
             errors += each(rule.get("ports"), f"{path}.ports", _policy_port)
-            errors += each(rule.get(peers), f"{path}.{peers}", _peer)
+            errors += each(rule.get(peers), f"{path}.{peers}", partial(_peer, known=known))
     types = spec.get("policyTypes") or ()
     if len(types) > len(_POLICY_TYPES):
         errors.append(
@@ -271,7 +285,8 @@ def _policy_port(port: Manifest, path: str) -> Errors:
         errors += validate_port_number_or_name(number, f"{path}.port")
     if end is not None:
         if not isinstance(number, int):
-            detail = "may not be specified when `port` is non-numeric or not specified"
+            why = "not specified" if number is None else "non-numeric"
+            detail = f"may not be specified when `port` is {why}"
             errors.append(invalid(f"{path}.endPort", end, detail))
         elif end < number:
             detail = "must be greater than or equal to `port`"
@@ -281,7 +296,7 @@ def _policy_port(port: Manifest, path: str) -> Errors:
     return errors
 
 
-def _peer(peer: Manifest, path: str) -> Errors:
+def _peer(peer: Manifest, path: str, *, known: Container[str | None]) -> Errors:
     errors: Errors = []
     selectors = [name for name in ("podSelector", "namespaceSelector") if name in peer]
     for name in selectors:
@@ -290,14 +305,27 @@ def _peer(peer: Manifest, path: str) -> Errors:
     if block is None:
         return errors if selectors else [required(path, "must specify a peer")]
     if selectors:
-        detail = "may not be specified when both ipBlock and a selector are"
-        errors.append(forbidden(path, detail))
-    where, network = f"{path}.ipBlock.cidr", block.get("cidr") or ""
-    if not network:
-        return [*errors, required(where)]
-    errors += invalid_each(where, network, formats.cidr(network))
+        errors.append(forbidden(path, "may not specify both ipBlock and another peer"))
+    return errors + _ip_block(block, f"{path}.ipBlock", known)
+
+
+def _ip_block(block: Manifest, path: str, known: Container[str | None]) -> Errors:
+    """Return the errors in a block of addresses; ``known`` are those that the policy had."""
+    text = block.get("cidr") or ""
+    if not text:
+        return [required(f"{path}.cidr")]
+    problems = formats.cidr(text, strict=text not in known)
+    errors = invalid_each(f"{path}.cidr", text, problems)
+    if (whole := formats.ip_interface(text)) is None:
+        return errors
     for index, one in enumerate(block.get("except") or ()):
-        errors += invalid_each(f"{path}.ipBlock.except[{index}]", one, formats.cidr(one))
+        where = f"{path}.except[{index}]"
+        errors += invalid_each(where, one, formats.cidr(one, strict=one not in known))
+        if (part := formats.ip_interface(one)) is None:
+            continue
+        inside, outside = part.network, whole.network
+        if part.ip not in outside or inside.prefixlen <= outside.prefixlen:
+            errors.append(invalid(where, one, "must be a strict subset of `cidr`"))
     return errors
 
 

@@ -61,9 +61,12 @@ def validate_service(new: Manifest, old: Manifest | None) -> Errors:
 
 def validate_service_status(new: Manifest, old: Manifest | None) -> Errors:
     """Return the errors in what a balancer tells of a Service."""
-    del old
-    spec, status = new.get("spec") or {}, new.get("status") or {}
-    ingress = (status.get("loadBalancer") or {}).get("ingress") or ()
+    spec = new.get("spec") or {}
+    ingress, before = (
+        ((one.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+        for one in (new, old or {})
+    )
+    known = {one.get("ip") for one in before}
     path = "status.loadBalancer.ingress"
     if ingress and spec.get("type") != "LoadBalancer":
         return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
@@ -71,7 +74,8 @@ def validate_service_status(new: Manifest, old: Manifest | None) -> Errors:
     for index, one in enumerate(ingress):
         where, mode = f"{path}[{index}]", one.get("ipMode")
         if address := one.get("ip"):
-            errors += invalid_each(f"{where}.ip", address, formats.ip_address(address))
+            problems = formats.ip_address(address, strict=address not in known)
+            errors += invalid_each(f"{where}.ip", address, problems)
             errors += one_of(mode, f"{where}.ipMode", _IP_MODES)
         elif mode is not None:
             errors.append(forbidden(f"{where}.ipMode", "may not be specified when `ip` is not set"))
@@ -204,17 +208,21 @@ def _families(spec: Manifest) -> Errors:
 def _outside(spec: Manifest, before: Manifest, type_: str) -> Errors:
     """Return the errors in what is said of load balancers and addresses outside."""
     errors: Errors = []
+    known = before.get("externalIPs") or ()
     for index, address in enumerate(spec.get("externalIPs") or ()):
-        problems = formats.ip_address(address) or formats.reachable_address(address)
+        problems = formats.ip_address(address, strict=address not in known)
+        problems = problems or formats.reachable_address(address)
         errors += invalid_each(f"spec.externalIPs[{index}]", address, problems)
     balanced = type_ == "LoadBalancer"
     only = "may only be used when `type` is 'LoadBalancer'"
     if spec.get("loadBalancerSourceRanges"):
         if not balanced:
             errors.append(forbidden("spec.LoadBalancerSourceRanges", only))
+        blocks = before.get("loadBalancerSourceRanges") or ()
         for index, block in enumerate(spec["loadBalancerSourceRanges"]):
-            path, text = f"spec.LoadBalancerSourceRanges[{index}]", block.strip()
-            errors += invalid_each(path, block, formats.cidr(text, strict=False))
+            path = f"spec.LoadBalancerSourceRanges[{index}]"
+            problems = formats.cidr(block.strip(), strict=block not in blocks)
+            errors += invalid_each(path, block, problems)
     if spec.get("allocateLoadBalancerNodePorts") is not None and not balanced:
         errors.append(forbidden("spec.allocateLoadBalancerNodePorts", only))
     class_ = spec.get("loadBalancerClass")
