@@ -1,6 +1,6 @@
-"""Calling a plugin, and checking that its answer is what the extension point asks for.
+"""Calls a plugin, and checks that its answer has the type that the extension point requires.
 
-Whatever is wrong becomes ``PluginFailed``, which names the plugin and the point.
+Anything wrong becomes ``PluginFailed``, which names the plugin and the point.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def rejected(plugin: Plugin, point: str, status: Status) -> Status:
-    """Return the status with the plugin's name, where it is a rejection.
+    """Return a rejecting status with the plugin's name.
 
     Raises:
         PluginFailed: the status is an error, or a code that this extension point does not allow.
@@ -35,7 +35,7 @@ def call(plugin: Plugin, point: str, function: Callable[..., R], *arguments: obj
     """Call a plugin.
 
     Raises:
-        PluginFailed: it raised.
+        PluginFailed: the plugin raised.
     """
     try:
         return function(*arguments)
@@ -54,7 +54,7 @@ def wrong(plugin: Plugin, point: str, text: str) -> PluginFailed:
 def code_of(answer: object) -> Code:
     """Return the status code of a plugin result, for metrics.
 
-    It is that of a Status, or of the first Status in a tuple; Success otherwise.
+    The code of a Status, or of the first Status in a tuple; Success otherwise.
     """
     if isinstance(answer, tuple):
         answer = next((one for one in answer if isinstance(one, Status)), None)
@@ -89,7 +89,7 @@ def check_filter_result(plugin: Plugin, result: object, count: int) -> None:
     """Check types and shapes of the arrays that Filter returned for ``count`` rows.
 
     Raises:
-        PluginFailed: they are wrong.
+        PluginFailed: a type or shape is wrong.
     """
     if not isinstance(result, FilterResult):
         raise wrong(plugin, "Filter", f"returned {type(result).__name__}, wanted FilterResult")
@@ -118,7 +118,7 @@ def check_scores(plugin: Plugin, point: str, scores: object, count: int) -> None
     """Check type and shape of scores for ``count`` rows.
 
     Raises:
-        PluginFailed: they are wrong.
+        PluginFailed: the type or shape is wrong.
     """
     shape = getattr(scores, "shape", None)
     if not isinstance(scores, np.ndarray) or shape != (count,):

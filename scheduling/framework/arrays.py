@@ -1,4 +1,4 @@
-"""Names of the arrays that the decision core works with, and the numbering of their values."""
+"""Names of the decision core's array types, and functions that number their values."""
 
 from collections.abc import Iterable
 from typing import Final, TypeVar
@@ -21,8 +21,8 @@ _Integers = TypeVar("_Integers", Int32, Int64)
 def numbered(values: _Integers) -> tuple[Int64, Int64]:
     """Return the distinct values, ascending, and for each value its index among them.
 
-    As ``np.unique`` with ``return_inverse``; values that lie near each other are looked up instead
-    of sorted, which takes a tenth of the time for 5,000.
+    As ``np.unique`` with ``return_inverse``; values of a small range are looked up instead of
+    sorted, which takes a tenth of the time for 5,000.
     """
     low, top = int(values.min(initial=0)), int(values.max(initial=-1))
     span = top - low + 1
@@ -37,11 +37,11 @@ def numbered(values: _Integers) -> tuple[Int64, Int64]:
 
 
 def numbered_together(lines: Iterable[Int64], count: int) -> tuple[Int64, int]:
-    """Number places so that those with equal values in all ``lines`` share a number.
+    """Number positions so that those with equal values in all ``lines`` share a number.
 
-    Numbers follow the order of the values. Return the number of each place, int64 (count,), and how
-    many numbers there are. The same as ``np.unique`` of the lines' columns, and ten to fifty times
-    as fast.
+    Numbers follow the order of the values. Return the number of each position, int64 (count,), and
+    how many numbers there are. The same as ``np.unique`` of the lines' columns, and ten to fifty
+    times as fast.
     """
     together, kinds = np.zeros(count, np.int64), min(count, 1)
     for line in lines:

@@ -1,7 +1,7 @@
 """Volumes attached to nodes, by CSI driver: how many there are, and how many a node takes.
 
-The rules of what a pod has attached are here, and ``AttachedVolumes``, which keeps it for all nodes
-of a snapshot. A volume counts once on a node, whoever uses it there.
+This module has the rules for a pod's attached volumes, and ``AttachedVolumes``, which keeps them
+for all nodes of a snapshot. A volume counts once on a node, however many pods use it there.
 
 Rule: plugins/nodevolumelimits/csi.go, v1.36.
 """
@@ -50,7 +50,7 @@ _CLASS: Final = (1 << _CLASS_BITS) - 1
 
 
 class LimitError(ValueError):
-    """The claim of an ephemeral volume is not its pod's: the attempt ends."""
+    """The claim of an ephemeral volume belongs to another pod: the attempt ends."""
 
 
 class MissingClaim(ValueError):
@@ -61,7 +61,7 @@ def attached_by(table: VolumeTable, pod: PodInfo, node: CSINode | None, *, is_ne
     """Return the volumes that are attached to a pod's node because of the pod.
 
     Raises:
-        LimitError: an ephemeral volume's claim is another pod's.
+        LimitError: the claim of an ephemeral volume belongs to another pod.
         MissingClaim: a claim of a new pod does not exist.
     """
     found: Handles = {}
@@ -94,7 +94,7 @@ def attached_by(table: VolumeTable, pod: PodInfo, node: CSINode | None, *, is_ne
 def _served_by(
     table: VolumeTable, claim: PersistentVolumeClaim, node: CSINode | None
 ) -> tuple[str, str]:
-    """Return the CSI driver of a claim's volume on a node, and its handle; both empty without."""
+    """Return CSI driver and handle of a claim's volume on a node; both empty without CSI."""
     volume, storage_class = _provided_by(table, claim)
     if volume is not None:
         source = csi_source(volume, node)
@@ -107,7 +107,7 @@ def _served_by(
 def _provided_by(
     table: VolumeTable, claim: PersistentVolumeClaim
 ) -> tuple[PersistentVolume | None, StorageClass | None]:
-    """Return the volume of a claim, and the class that makes it where there is none yet."""
+    """Return the volume of a claim, else the class that provisions it; ``None`` where unknown."""
     volume = table.volume(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is not None or not claim.class_name:
         return volume, None
@@ -115,7 +115,7 @@ def _provided_by(
 
 
 def _remembered(table: VolumeTable, pod: PodInfo) -> tuple[int, Handles | None] | None:
-    """Return the table's version and the result of ``brought_by`` at it, ``None`` if it is old."""
+    """Return the table's version and ``brought_by``'s result for it, ``None`` if out of date."""
     found: Any = pod.memo.get(_BROUGHT)
     return None if found is None or found[0] != table.version else found
 
@@ -127,10 +127,10 @@ def known_of(table: VolumeTable, pod: PodInfo) -> Handles | None:
 
 
 def brought_by(table: VolumeTable, pod: PodInfo) -> Handles | None:
-    """Return the volumes that a new pod has attached, ``None`` if they differ from node to node.
+    """Return the volumes that a new pod attaches, ``None`` if they differ from node to node.
 
     Raises:
-        LimitError: an ephemeral volume's claim is another pod's.
+        LimitError: the claim of an ephemeral volume belongs to another pod.
         MissingClaim: a claim does not exist.
     """
     found = _remembered(table, pod)
@@ -160,7 +160,7 @@ def _has_in_tree(table: VolumeTable, pod: PodInfo) -> bool:
 def attached_to(table: VolumeTable, name: str) -> tuple[set[str], Handles]:
     """Return the volume names in a node's VolumeAttachments, and those volumes that CSI serves.
 
-    A volume that no pod on the node uses also counts against a pod that comes with it.
+    An attached volume that no pod of the node uses still counts against the limit.
     """
     names: set[str] = set()
     found: Handles = {}
@@ -175,7 +175,7 @@ def attached_to(table: VolumeTable, name: str) -> tuple[set[str], Handles]:
 
 
 def on_node(table: VolumeTable, pods: Iterable[PodInfo], name: str) -> tuple[Handles, Handles]:
-    """Return the volumes that a node's pods have attached, and these with its VolumeAttachments."""
+    """Return the volumes that a node's pods attach, and these with its VolumeAttachments."""
     node, by_pods = table.csi_node(name), Handles()
     for pod in pods:
         by_pods |= attached_by(table, pod, node, is_new=False)
@@ -183,7 +183,7 @@ def on_node(table: VolumeTable, pods: Iterable[PodInfo], name: str) -> tuple[Han
 
 
 class _Nodes(Protocol):
-    """What is read and written of a snapshot."""
+    """The parts of a snapshot that volume columns read and write."""
 
     allocatable: Int64
     requested: Int64
@@ -204,7 +204,7 @@ class _Nodes(Protocol):
 
 
 class _Use(NamedTuple):
-    """The volumes that a placed pod has on its row, and the objects that say so."""
+    """The volumes that a placed pod attaches to its row, and the objects that determine them."""
 
     row: int
     handles: Handles
@@ -215,10 +215,10 @@ class AttachedVolumes:
     """Volumes attached to the nodes of one snapshot, by row.
 
     ``used``, ``limits``: by driver how many volumes a row has, and takes; int64 (rows,). ``at``:
-    the rows where pods use a volume. ``failures``: by pod with a claim that is another's the error.
+    the rows where pods use a volume. ``failures``: the error of each pod with another pod's claim.
 
-    A driver that a class asks about has a column among the snapshot's resources as well, as devices
-    have (``device_columns``). The truth stays here: what is written there is worked out from it.
+    A driver that a class requests also has a column among the snapshot's resources, as devices have
+    (``device_columns``). It is derived from this, which is authoritative.
     """
 
     def __init__(self) -> None:
@@ -232,7 +232,7 @@ class AttachedVolumes:
         self.limits: dict[str, Int64] = {}
         self.at: dict[str, set[int]] = {}
         self.failures: dict[int, str] = {}
-        # A pod is its slot and its class, as one number.
+        # A pod is its slot and its class, combined into one number.
         self._uses: dict[int, _Use] = {}
         self._pods: dict[int, set[int]] = {}
         self._counts: dict[int, dict[str, int]] = {}
@@ -244,9 +244,9 @@ class AttachedVolumes:
         self._brings: Mask = np.zeros(0, np.bool_)
 
     def follow(self, snapshot: _Nodes, touch: Callable[[int], None]) -> None:
-        """Take in what changed since the last call.
+        """Apply the changes since the last call.
 
-        ``touch`` is told each row whose columns changed.
+        ``touch`` is called with each row whose columns changed.
         """
         table = snapshot.volumes
         now = snapshot.log_end, table.end
@@ -260,7 +260,7 @@ class AttachedVolumes:
             rows, changes = snapshot.rows(), ()
         else:
             rows = np.unique(touched).astype(np.intp)
-        self._seen = (-1, -1)  # until all of it is taken in
+        self._seen = (-1, -1)  # until all changes are applied
         moved = {row for one in set(changes) for row in self._object_changed(snapshot, one)}
         if moved:
             rows = np.union1d(rows, np.fromiter(moved, np.intp, len(moved)))
@@ -270,7 +270,7 @@ class AttachedVolumes:
         self._seen = snapshot.log_end, table.end
 
     def column(self, driver: str, snapshot: _Nodes) -> int:
-        """Return the column in which volumes of a driver are counted, -1: there is no room.
+        """Return the column in which volumes of a driver are counted, -1: there is no space.
 
         ``follow`` must have been called before.
         """
@@ -278,13 +278,13 @@ class AttachedVolumes:
         if found < 0 and len(self._columns) < _MOST:
             found = snapshot.resource(f"volumes {len(self._columns)}")
             self._columns[driver] = found
-            # Nobody has looked at the column yet, so nobody needs to be told which rows change.
+            # The column is new, so no cache needs to learn which rows changed.
             self._write(snapshot, driver, found, snapshot.rows(), lambda row: None)
         return found
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """What changes whenever something here may."""
+        """A value that changes whenever anything here may change."""
         return self._seen
 
     @property
@@ -300,7 +300,7 @@ class AttachedVolumes:
         rows: Rows,
         touch: Callable[[int], None],
     ) -> None:
-        """Write how many volumes of a driver rows have, and how many they may have."""
+        """Write how many volumes of a driver rows have, and how many they take."""
         rows = rows[snapshot.alive[rows]]
         limits, used = self.limits.get(driver), self.used.get(driver)
         most = np.full(len(rows), _ANY, np.int64) if limits is None else limits[rows]
@@ -317,7 +317,7 @@ class AttachedVolumes:
     # --- following -------------------------------------------------------------------------------
 
     def _object_changed(self, snapshot: _Nodes, change: tuple[str, ClaimKey]) -> Iterator[int]:
-        """Forget all that was derived from an object; yield the rows concerned."""
+        """Forget everything derived from an object; yield the rows concerned."""
         kind, key = change
         rows: Iterable[int | None] = ()
         if kind in _OF_NODES:
@@ -333,10 +333,10 @@ class AttachedVolumes:
             self._drop(pod)
 
     def _follow_rows(self, snapshot: _Nodes, rows: Rows) -> None:
-        """Update the pods on rows, and read limits and attachments of nodes that are new here.
+        """Update the pods on rows; for new nodes read limits and attachments too.
 
         Pods that left are dropped from all rows before any is added: a slot that became free on one
-        row may belong to a pod of the same class on another row now.
+        row may now belong to a pod of the same class on another row.
         """
         there = self._pods_on(snapshot, rows)
         came: list[tuple[int, set[int]]] = []
@@ -357,7 +357,7 @@ class AttachedVolumes:
                 self._add(snapshot, row, pod)
 
     def _pods_on(self, snapshot: _Nodes, rows: Rows) -> dict[int, set[int]]:
-        """Return the pods with volumes on rows, all rows' lists followed side by side."""
+        """Return the pods with volumes on each of the rows."""
         more = snapshot.classes[len(self._brings) :]
         if more:
             known = np.fromiter([bool(info.volumes) for info in more], np.bool_, len(more))
@@ -376,7 +376,7 @@ class AttachedVolumes:
         return found
 
     def _begin_row(self, table: VolumeTable, row: int, name: str) -> None:
-        """Note a node's limits, and the volumes attached to it, used by pods or not."""
+        """Read a node's limits, and the volumes attached to it, used by pods or not."""
         self._names[row] = name
         node = table.csi_node(name)
         for one in node.spec.drivers if node is not None else ():
@@ -403,7 +403,7 @@ class AttachedVolumes:
         self._names.pop(row, None)
 
     def _add(self, snapshot: _Nodes, row: int, pod: int) -> None:
-        """Count the volumes that a pod has attached to its row."""
+        """Count the volumes that a pod attaches to its row."""
         table, info = snapshot.volumes, snapshot.classes[pod & _CLASS]
         handles = known_of(table, info)
         if handles is None:
@@ -426,7 +426,7 @@ class AttachedVolumes:
                     self._of(self.used, driver, 0)[row] += 1
 
     def _drop(self, pod: int) -> None:
-        """Stop counting the volumes that a pod has attached to its row."""
+        """Stop counting the volumes that a pod attaches to its row."""
         row, handles, watched = self._uses.pop(pod)
         self.failures.pop(pod, None)
         _discard(self._pods, row, pod)
@@ -451,16 +451,16 @@ class AttachedVolumes:
 
 
 def _looked_at(table: VolumeTable, pod: PodInfo) -> Iterator[tuple[str, ClaimKey]]:
-    """Yield kind and key of the objects that decide which volumes a placed pod has attached.
+    """Yield kind and key of the objects that determine a placed pod's attached volumes.
 
-    Objects of its node are not among them.
+    Objects of its node are left out.
     """
     for name in pod.claims:
         yield "PersistentVolumeClaim", (pod.namespace, name)
         claim = table.claim(pod.namespace, name)
         if claim is not None and claim.spec.volume_name:
             yield "PersistentVolume", ("", claim.spec.volume_name)
-        if claim is not None and claim.class_name:  # also where the volume is missing
+        if claim is not None and claim.class_name:  # even if the volume is missing
             yield "StorageClass", ("", claim.class_name)
 
 

@@ -1,7 +1,7 @@
-"""Running the plugins of a profile from Reserve to PostBind.
+"""Runs the plugins of a profile at the extension points from Reserve to PostBind.
 
-``filter_point`` and ``runtime.Framework`` add the points before.
-Source: pkg/scheduler/framework/runtime/framework.go, v1.36 (R160-R169).
+``filter_point`` and ``runtime.Framework`` run the points before. Source:
+pkg/scheduler/framework/runtime/framework.go, v1.36 (R160-R169).
 """
 
 from collections.abc import Callable
@@ -34,15 +34,15 @@ class Meter(Protocol):
     """Measures how long plugins take; its owner supplies the clock."""
 
     def clock(self) -> float:
-        """Return seconds from any start."""
+        """Return monotonic seconds."""
         ...
 
     def note(self, plugin: str, point: str, code: Code, seconds: float) -> None:
-        """Note one call of a plugin and what it answered; Error where it raised."""
+        """Note one call of a plugin and its code; Error if it raised."""
         ...
 
     def note_point(self, profile: str, point: str, code: Code, seconds: float) -> None:
-        """Note all calls of one extension point together."""
+        """Note the total time of one extension point."""
         ...
 
 
@@ -52,7 +52,7 @@ F = TypeVar("F", bound="BindingPoints")
 def metered(
     point: str,
 ) -> Callable[[Callable[Concatenate[F, P], R]], Callable[Concatenate[F, P], R]]:
-    """Return a decorator for the method that runs an extension point: it reports to the meter."""
+    """Return a decorator for methods that run an extension point: it reports to the meter."""
 
     def decorated(method: Callable[Concatenate[F, P], R]) -> Callable[Concatenate[F, P], R]:
         @wraps(method)
@@ -122,7 +122,8 @@ class BindingPoints:
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, ...]:
         """Run Unreserve of all Reserve plugins, in reverse order (R161).
 
-        It may not fail: what a plugin raises is returned, and the others run all the same.
+        Unreserve may not fail: exceptions are returned as statuses, and the other plugins still
+        run.
         """
         failures: list[Status] = []
         for plugin in reversed(self.reserve_plugins):
@@ -161,9 +162,9 @@ class BindingPoints:
 
     @metered("PreBind")
     def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Run PreBind; the first that does not succeed ends it (R165).
+        """Run PreBind; the first plugin that does not succeed ends it (R165).
 
-        A plugin of this package may answer Wait: it is to be asked again.
+        A plugin of this package may answer Wait: the caller must run it again later.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -178,7 +179,7 @@ class BindingPoints:
 
     @metered("Bind")
     def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Run Bind until one does not decline (R166); Skip when all do or there is none.
+        """Run Bind until a plugin does not decline (R166); Skip if all decline or there is none.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -194,7 +195,7 @@ class BindingPoints:
 
     @metered("PostBind")
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, ...]:
-        """Run PostBind (R167); it is informational, so what a plugin raises is only returned."""
+        """Run PostBind (R167); it is informational, so exceptions are returned as statuses."""
         failures: list[Status] = []
         for plugin in self.post_bind_plugins:
             try:

@@ -1,8 +1,8 @@
-"""Claims of devices in a snapshot: which pods have some, and what assumed pods hold.
+"""Device claims in a snapshot: which pods have some, and which devices assumed pods hold.
 
-``DeviceTable`` is the snapshot's table of claims, classes and slices; the rules are in
-``clusterstate.objects.dra``. A pod with claims made from templates is a class of its own, as its
-claims are.
+``DeviceTable`` is the snapshot's table of claims, classes and slices; ``clusterstate.objects.dra``
+has the rules. A pod with claims made from templates is a class of its own, since its claims are its
+own.
 """
 
 import itertools
@@ -50,7 +50,7 @@ _BOUND_AT_ONCE: Final = Gates(allocator=Features(binding_conditions=False, list_
 
 
 class CountedClaims(msgspec.Struct, frozen=True):
-    """Claims of a pod, unallocated, that ask for a number of devices of one kind."""
+    """Unallocated claims of a pod that request a number of devices of one kind."""
 
     kind: Kind
     count: int
@@ -63,7 +63,7 @@ class CountedClaims(msgspec.Struct, frozen=True):
 
 
 class DeviceTable(DeviceWorld):
-    """A ``DeviceWorld`` that judges nodes of a snapshot and takes devices for assumed pods."""
+    """A ``DeviceWorld`` that judges nodes of a snapshot and allocates devices to assumed pods."""
 
     gates = GATES
 
@@ -73,17 +73,17 @@ class DeviceTable(DeviceWorld):
         """A cache of what plugins derive from the table, by plugin; a copy begins with none."""
 
     def copy(self) -> "DeviceTable":
-        """Return an equal table; neither sees what happens to the other afterwards."""
+        """Return an equal table that changes independently."""
         made = DeviceTable()
         made.take_over(super().copy())
         return made
 
     def take_over(self, other: DeviceWorld) -> None:
-        """Become equal to another table."""
+        """Replace the content by that of another table."""
         self.__dict__.update(other.__dict__)
 
     def judge(self, attempt: Attempt, node: Node) -> Verdict:
-        """Return the verdict of an attempt on a node; a search of too many steps times out."""
+        """Return the verdict of an attempt on a node; times out after too many search steps."""
         offered = node.status.allocatable
         view = NodeView(node.metadata.name, node.metadata.labels)
         steps = itertools.count()
@@ -121,7 +121,7 @@ class DeviceTable(DeviceWorld):
             self.assume(key, [])
             return
         if not verdict.ok or not self.judge(attempt, node).ok:
-            return  # nothing is taken; whoever binds the pod is told why
+            return  # nothing is allocated; the binder reports why
         answer = attempt.answers.get(node.metadata.name) or NodeAnswer([], [])
         given = zip(answer.claims, answer.allocations, strict=True)
         claims = [self._allocated(claim, allocation) for claim, allocation in given]
@@ -150,7 +150,7 @@ def concerns(info: PodInfo, devices: DeviceWorld) -> bool:
 
 
 def _is_served(info: PodInfo, devices: DeviceWorld) -> bool:
-    """Return whether device classes serve extended resources that pods of a class ask for."""
+    """Return whether device classes provide extended resources that pods of a class request."""
     return bool(devices.classes) and any(
         amount and devices.class_of(name) is not None and is_extended(name)
         for name, amount in info.requests.items()
@@ -160,7 +160,7 @@ def _is_served(info: PodInfo, devices: DeviceWorld) -> bool:
 def counted_claims(info: PodInfo, devices: DeviceTable) -> CountedClaims | None:
     """Return the claims of a class as a number of devices, ``None`` if more than that matters.
 
-    That is so with claims that are allocated, are being allocated, or do not exist.
+    More matters if a claim is allocated, is being allocated, or does not exist.
     """
     known = info.memo.get(_COUNTED)
     if not isinstance(known, tuple) or known[0] != devices.version:
@@ -178,13 +178,13 @@ def _counted_claims(info: PodInfo, devices: DeviceTable) -> CountedClaims | None
 
 
 def _unallocated(info: PodInfo, devices: DeviceTable) -> list[Manifest]:
-    """Return the claims of a class; empty if one is missing, another pod's, or has devices."""
+    """Return a class's claims; empty if one is missing, another pod's, or already has devices."""
     found: list[Manifest] = []
     made = {one.name: one.resource_claim_name for one in info.pod.status.resource_claim_statuses}
     for entry in info.pod.spec.resource_claims:
         name = entry.resource_claim_name
         if (must_own := name is None) and entry.name in made and made[entry.name] is None:
-            continue  # its template needs no claim
+            continue  # its template makes no claim
         claim = devices.claims.get((info.namespace, name or made.get(entry.name) or ""))
         if claim is None or _is_among(claim, found):
             return []
@@ -204,7 +204,7 @@ def _unallocated(info: PodInfo, devices: DeviceTable) -> list[Manifest]:
 
 
 def waits_for_devices(claim: Manifest) -> bool:
-    """Return whether devices that a claim has must get ready before pods are bound."""
+    """Return whether devices of a claim must become ready before pods are bound."""
     return any(one.get("bindingConditions") for one in results(claim))
 
 
@@ -215,12 +215,12 @@ def new_attempt(info: PodInfo, devices: DeviceTable) -> Attempt:
 
 
 def manifest_of(info: PodInfo) -> Manifest:
-    """Return the parts of a class's pod that claims look at, as a manifest."""
+    """Return the parts of a class's pod that claims depend on, as a manifest."""
     made: Any = msgspec.to_builtins(info.pod)
     meta = {**made["metadata"], "namespace": info.namespace}
     containers = [*made["spec"].get("initContainers", ()), *made["spec"].get("containers", ())]
     for index, container in enumerate(containers):
-        container["name"] = str(index)  # a class has no names; who writes them looks them up
+        container["name"] = str(index)  # a class has no names; the writer looks them up
     told = made["status"].get("resourceClaimStatuses", ())
     return {"metadata": meta, "spec": made["spec"], "status": {"resourceClaimStatuses": told}}
 

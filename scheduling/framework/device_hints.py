@@ -1,8 +1,9 @@
 """Which events may make a pod schedulable that DynamicResources rejected.
 
 Source: dynamicresources.go ``EventsToRegister``, ``isSchedulableAfterClaimChange`` and
-``isSchedulableAfterPodChange``, v1.36. What goes may help as well: a claim that held devices, a
-class (an older one serves its extended resource then), a slice (its pool may be whole then).
+``isSchedulableAfterPodChange``, v1.36. Deletions may help as well: of a claim that held devices, of
+a class (an older one then provides its extended resource), of a slice (its pool may be complete
+then).
 """
 
 import msgspec
@@ -17,7 +18,7 @@ _CHANGES = Action.ADD | Action.UPDATE
 
 
 def _names(pod: Pod, devices: DeviceWorld | None) -> set[str] | None:
-    """Return the names of a pod's claims, ``None`` if one is not there, or is another's."""
+    """Return the names of a pod's claims, ``None`` if one is missing or belongs to another pod."""
     manifest: Manifest = msgspec.to_builtins(pod)
     namespace = manifest["metadata"]["namespace"] = pod.metadata.namespace or "default"
     names: set[str] = set()
@@ -37,7 +38,7 @@ def _names(pod: Pod, devices: DeviceWorld | None) -> set[str] | None:
 
 
 def _claim_changed(pod: Pod, event: ClusterEvent) -> bool:
-    """Return whether a claim of the pod came or has another status, or any claim freed devices."""
+    """Return whether a claim of the pod has another status, or any claim freed devices."""
     old, new = event.old, event.new
     names = _names(pod, event.devices)
     if names is None:
@@ -54,7 +55,7 @@ def _claim_changed(pod: Pod, event: ClusterEvent) -> bool:
 
 
 def _claims_made(pod: Pod, event: ClusterEvent) -> bool:
-    """Return whether all claims of the pod exist, after one was made for it."""
+    """Return whether all claims of the pod exist, now that one was made for it."""
     new = event.new
     if not isinstance(new, Pod):
         return True

@@ -1,9 +1,9 @@
-"""Cluster events as values, by which the queue knows which pods to wake.
+"""Cluster events as values, from which the queue knows which pods to wake.
 
 A ``ClusterEvent`` names a resource, what changed about it (``Action`` flags) and the object before
 and after. ``diff_node`` and ``diff_pod`` compute the flags; a plugin registers the events that may
-make a pod schedulable that it rejected, each with a hint that looks closer. Sources: kube-scheduler
-``framework/types.go`` and ``pkg/scheduler/framework/events.go``, v1.36.
+make pods schedulable that it rejected, each with a hint that examines the event. Sources:
+kube-scheduler ``framework/types.go`` and ``pkg/scheduler/framework/events.go``, v1.36.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ class Resource(StrEnum):
 
 
 class Action(Flag):
-    """The kind of change; updates say which part changed."""
+    """The kind of change; for updates also which part of the object changed."""
 
     ADD = auto()
     DELETE = auto()
@@ -111,12 +111,12 @@ class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One change. ``old`` is None for an addition, ``new`` for a deletion.
 
     ``namespace_labels`` are the labels of the namespace of a pod event, or the new ones of a
-    namespace event; None when they are not known: hints then assume that selectors match.
-    ``repelling``: of a node whose labels changed, the required anti-affinity terms of placed pods
-    by topology keys whose old value it left; None when they are not known: hints then assume some.
-    ``at_most_priority``: it concerns pods of no higher priority, None for all: pods of a higher one
-    were judged as if what changed did not exist. ``devices``: the claims there are; None when they
-    are not known: hints then assume that a pod's are there.
+    namespace event; None if unknown: hints then assume that selectors match. ``repelling``: for a
+    node whose labels changed, the required anti-affinity terms of placed pods over the topology
+    keys that changed; None if unknown: hints then assume some. ``at_most_priority``: the event
+    concerns pods of no higher priority, None for all: the changed object did not count for pods of
+    a higher one. ``devices``: the existing claims; None if unknown: hints then assume that a pod's
+    claims exist.
     """
 
     resource: Resource
@@ -130,7 +130,7 @@ class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The event's name in kube-scheduler's metrics; of several updates at once, the first's."""
+        """The event's name in kube-scheduler's metrics; of several updates at once, the first."""
         return _label(self.resource, self.action)
 
 
@@ -146,9 +146,10 @@ Hint = Callable[[Pod, ClusterEvent], bool]
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """An event a plugin wants to hear of; without a hint every such event wakes the pod.
+    """A kind of event that a plugin wants; without a hint every such event wakes the pod.
 
-    ``in_group``: its hint says yes only to pods of one PodGroup: ``new`` is the group or its pod.
+    ``in_group``: its hint accepts only events about the pod's PodGroup: ``new`` is the group or its
+    pod.
     """
 
     resource: Resource
@@ -157,15 +158,15 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     in_group: bool = False
 
     def covers(self, event: ClusterEvent) -> bool:
-        """Tell whether the event is of this kind."""
+        """Return whether the event is of this kind."""
         same = self.resource in (event.resource, Resource.ANY) or event.resource is Resource.ANY
         return same and bool(self.actions & event.action)
 
     def says_yes(self, pod: Pod, event: ClusterEvent) -> bool:
-        """Tell whether an event of this kind may make a rejected pod schedulable.
+        """Return whether an event of this kind may make a rejected pod schedulable.
 
-        A hint that fails says yes: an attempt too many costs little, and without it the pod could
-        wait for ever. Rule: scheduling_queue.go (``isPodWorthRequeuing``), v1.36.
+        True if the hint fails: an unneeded attempt costs little, and without it the pod could wait
+        for ever. Rule: scheduling_queue.go (``isPodWorthRequeuing``), v1.36.
         """
         if self.hint is None:
             return True
@@ -177,9 +178,9 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class EventsToRegister(Protocol):
-    """A plugin that says which events concern the pods that it rejects.
+    """A plugin that names the events that concern the pods that it rejects.
 
-    A plugin that does not is woken by every event.
+    Every event wakes the pods of other plugins.
     """
 
     def events_to_register(self) -> Sequence[Registration]:
@@ -220,8 +221,8 @@ def _conditions(node: Node) -> dict[str, str]:
 def diff_pod(old: Pod, new: Pod) -> Action:
     """Return which parts of a pod changed that matter to scheduling; ``NOTHING`` if none did.
 
-    Any change of container resources counts as scaling down: it may free something, and a hint
-    looks closer. Rule: PodSchedulingPropertiesChange, v1.36.
+    Any change of container resources counts as scaling down: it may free something, and hints
+    examine it. Rule: PodSchedulingPropertiesChange, v1.36.
     """
     action = NOTHING
     if old.metadata.labels != new.metadata.labels:

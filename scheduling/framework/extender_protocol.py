@@ -1,9 +1,8 @@
 """The protocol of extenders: request bodies and answers.
 
 The shapes are those of ``k8s.io/kube-scheduler/extender/v1``, v1.36; ``batch_body`` and
-``batch_of`` are this service's own. Go's decoder does not look at the case of a member's name, so
-neither does this one. An answer that cannot be used raises ``ExtenderFailed``, whatever is wrong
-with it: an extender is a stranger.
+``batch_of`` are this service's own. Member names are read in any case, as Go's decoder does. Any
+unusable answer raises ``ExtenderFailed``: an extender is not trusted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +22,14 @@ _LONGEST_REASON: Final = 1024
 
 
 class ExtenderFailed(Exception):
-    """A call did not give an answer that can be used; the message says why."""
+    """A call gave no usable answer; the message says why."""
 
 
 class Judgement(msgspec.Struct, frozen=True):
     """An extender's verdicts on nodes for one pod.
 
-    ``passed``: names of the nodes that it lets through, ``None`` for all that it does not name as
-    failed. ``failed``, ``unresolvable``: reasons by node. ``scores``: 0 to 10 by node.
+    ``passed``: names of the nodes that pass; ``None``: all that it does not report as failed.
+    ``failed``, ``unresolvable``: reasons by node. ``scores``: 0 to 10 by node.
     """
 
     passed: frozenset[str] | None
@@ -54,11 +53,11 @@ def decoded(text: bytes) -> Any:
 def filtered(answer: Any, names: Sequence[str], *, only_names: bool) -> Judgement:
     """Return the answer to ``filterVerb`` about nodes.
 
-    Rule: extender.go ``Filter``: without ``NodeNames`` and ``Nodes`` no node is let through.
-    ``NodeNames`` counts only where the extender has a cache of nodes (``only_names``).
+    Rule: extender.go ``Filter``: without ``NodeNames`` and ``Nodes`` no node passes. ``NodeNames``
+    counts only where the extender has a cache of nodes (``only_names``).
 
     Raises:
-        ExtenderFailed: it reports an error, names a node that it was not asked about, or is not an
+        ExtenderFailed: it reports an error, names a node that was not in the request, or is not an
             answer to a filter.
     """
     members = _members(answer)
@@ -80,8 +79,8 @@ def filtered(answer: Any, names: Sequence[str], *, only_names: bool) -> Judgemen
 def result_of(judgement: Judgement, names: Sequence[str]) -> FilterResult | None:
     """Return a judgement as codes over the nodes, ``None`` where all of them pass.
 
-    A node that is neither let through nor given a reason is not worth preempting pods for, as in
-    schedule_one.go ``findNodesThatPassExtenders`` (a node without a status is unresolvable).
+    A node that neither passes nor has a reason is unresolvable, so no pods are preempted there
+    (schedule_one.go ``findNodesThatPassExtenders``).
     """
     codes = np.zeros(len(names), np.uint8)
     reason = np.zeros(len(names), np.int32)
@@ -132,10 +131,10 @@ def check_bound(answer: Any) -> None:
 
 
 def victims_of(answer: Any) -> dict[str, tuple[list[str], int]]:
-    """Return the answer to ``preemptVerb``: uids of victims and violated budgets by node.
+    """Return the answer to ``preemptVerb``: by node, victims' uids and number of violated budgets.
 
     Raises:
-        ExtenderFailed: it is not one.
+        ExtenderFailed: it is not such an answer.
     """
     found = _members(answer).get("nodenametometavictims")
     if found is None:
@@ -155,7 +154,7 @@ def victims_of(answer: Any) -> dict[str, tuple[list[str], int]]:
 
 
 def batch_body(nodes: Mapping[str, Any], pods: Sequence[tuple[Any, int]]) -> bytes:
-    """Return one question about many pods: each scheduling class once, with how many pods it has.
+    """Return one request about many pods: each scheduling class once, with its number of pods.
 
     ``nodes``: ``Nodes`` and ``NodeNames``, one of which is ``None``.
     """
@@ -166,10 +165,10 @@ def batch_body(nodes: Mapping[str, Any], pods: Sequence[tuple[Any, int]]) -> byt
 
 
 def batch_of(answer: Any, names: Sequence[str], count: int) -> "list[Judgement | ExtenderFailed]":
-    """Return the judgement of each item in a batched answer, in the order of the question.
+    """Return the judgement of each item in a batched answer, in the order of the request.
 
-    An item may report an error of its own. ``NodeNames`` that is absent lets all nodes through that
-    are not named as failed.
+    An item may report an error of its own. Without ``NodeNames`` all nodes pass that are not
+    reported as failed.
 
     Raises:
         ExtenderFailed: it is not an answer about this many items.
@@ -203,7 +202,11 @@ def _check_error(members: Mapping[str, Any]) -> None:
 
 
 def _members(answer: Any) -> dict[str, Any]:
-    """Return an object's members by name in lower case."""
+    """Return an object's members by name in lower case.
+
+    Raises:
+        ExtenderFailed: it is not an object.
+    """
     if not isinstance(answer, dict):
         raise ExtenderFailed("the answer is not a JSON object where one is wanted")
     return {str(key).lower(): value for key, value in answer.items()}

@@ -1,4 +1,4 @@
-"""Running Filter: plugins in order, pods that are nominated to nodes, extenders last.
+"""Runs Filter: plugins in order, with and without nominated pods, extenders last.
 
 ``runtime.Framework`` adds the other points of the scheduling cycle. Source:
 pkg/scheduler/framework/runtime/framework.go and schedule_one.go, v1.36 (R154).
@@ -23,7 +23,7 @@ _FEW = 64
 
 
 class FilterPoint(BindingPoints):
-    """The Filter of a profile's plugins: those ``_inside`` the process, then extenders.
+    """The Filter of a profile: plugins ``_inside`` the process, then extenders.
 
     ``_beyond_rows``: names of plugins for which the pods of other rows matter.
     """
@@ -33,7 +33,7 @@ class FilterPoint(BindingPoints):
     _beyond_rows: list[str]
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Filtered:
-        """Run Filter in order, then ask extenders about the rows that pass (R154).
+        """Run Filter in order, then call extenders for the rows that pass (R154).
 
         Raises:
             PluginFailed: a plugin failed.
@@ -61,12 +61,10 @@ class FilterPoint(BindingPoints):
     def filter_inside(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> Filtered:
-        """Run Filter in order; each plugin sees only rows that all before it passed.
+        """Run Filter in order without extenders; each plugin sees the rows that passed all before.
 
-        Extenders are not asked.
-
-        Pods nominated to a node count as if they ran there, when their priority is not lower: such
-        a node must also pass with them (runtime ``RunFilterPluginsWithNominatedPods``).
+        A pod nominated to a node counts as if it ran there, if its priority is not lower: the node
+        must pass with it as well (runtime ``RunFilterPluginsWithNominatedPods``).
 
         Raises:
             PluginFailed: a plugin failed.
@@ -89,7 +87,7 @@ class FilterPoint(BindingPoints):
                 if number == len(statuses):
                     statuses.append(status)
                 verdict[position] = number
-        # What no row is rejected by any more does not count among the reasons.
+        # A status that no row has any more is not among the reasons.
         used = np.bincount(verdict, minlength=len(statuses)) > 0
         used[0] = True
         renumbered = (np.cumsum(used, dtype=np.int32) - 1)[verdict]
@@ -104,11 +102,11 @@ class FilterPoint(BindingPoints):
         rows: Rows,
         nominated: Mapping[int, Sequence[PodInfo]],
     ) -> list[Status]:
-        """Return the status of each row while the pods nominated to it are counted there.
+        """Return the status of each row with the pods nominated to it counted there.
 
         Args:
-            state: as PreFilter left it.
-            pod: the pod that looks for a node.
+            state: the cycle state after PreFilter.
+            pod: the pod to place.
             snapshot: the nodes.
             rows: some of the keys of ``nominated``.
             nominated: from ``snapshot.nominated_pods``, by row.
@@ -117,7 +115,7 @@ class FilterPoint(BindingPoints):
             PluginFailed: a plugin failed.
         """
         there = rows.tolist()
-        # Where no filter looks beyond a row, pods nominated to one do not matter to others.
+        # If no filter looks beyond a row, pods nominated to one row do not matter to others.
         if state.skip_filter.issuperset(self._beyond_rows):
             together = {row: nominated[row] for row in there}
             found = self._filter_with_nominated(state, pod, snapshot, together)
@@ -130,7 +128,7 @@ class FilterPoint(BindingPoints):
     def filter_alone(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> Filtered:
-        """Run Filter without looking at nominated pods, or asking extenders."""
+        """Run Filter without nominated pods and extenders."""
         return self.filter_some(self._inside, state, pod, snapshot, rows)
 
     def filter_some(
@@ -194,14 +192,15 @@ class FilterPoint(BindingPoints):
         snapshot: NodeTable,
         nominated: Mapping[int, Sequence[PodInfo]],
     ) -> Filtered:
-        """Return the outcome of Filter while the pods nominated to rows are counted there."""
-        # Plugins that skip go on skipping, whatever the nominated pods bring, as upstream.
+        """Return the outcome of Filter with the pods nominated to rows counted there."""
+        # Plugins that skip keep skipping, whatever the nominated pods require, as in
+        # kube-scheduler.
         own = state.clone()
         with snapshot.counting_nominated(nominated):
             return self.filter_alone(own, pod, snapshot, np.array(list(nominated), np.intp))
 
     def run_filters(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, row: int) -> Status:
-        """Return the first rejection of one row, or Success; as ``filter_inside`` does.
+        """Return the first rejection of one row, or Success, as ``filter_inside`` judges it.
 
         Raises:
             PluginFailed: a plugin failed.

@@ -1,4 +1,4 @@
-"""What a class uses and depends on, by its profile's plugins (``objects.rules.footprint``)."""
+"""Returns what a class uses and depends on, by its profile (``objects.rules.footprint``)."""
 
 from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -11,10 +11,10 @@ from scheduling.framework.types import AffinityTerm, PodInfo, class_id_of
 
 @runtime_checkable
 class Counting(Protocol):
-    """A plugin whose hard rules look at counters of pods."""
+    """A plugin whose hard rules read counters of pods."""
 
     def counters_read(self, pod: PodInfo, snapshot: NodeTable) -> frozenset[Counter]:
-        """Return the ids of the counters that the class's own hard rules look at."""
+        """Return the ids of the counters that the class's own hard rules read."""
         ...
 
 
@@ -22,7 +22,7 @@ _counting: WeakKeyDictionary[Framework, list[Counting]] = WeakKeyDictionary()
 
 
 def term_counter(term: AffinityTerm, *, bearers: bool = False) -> Counter:
-    """Return the counter's id for pods that a term selects, or with ``bearers`` that have it."""
+    """Return the id of the counter of pods that a term selects; ``bearers``: that have the term."""
     about = None if term.namespace_selector.nothing else term.namespace_selector
     return counter_id(term.selector, term.namespaces, about, bearers=bearers)
 
@@ -30,7 +30,7 @@ def term_counter(term: AffinityTerm, *, bearers: bool = False) -> Counter:
 def footprint_of(info: PodInfo, framework: Framework, snapshot: NodeTable) -> Footprint:
     """Return the footprint of a class under a profile."""
     counting = _counting.get(framework)
-    if counting is None:  # to ask each time costs more than all the rest
+    if counting is None:  # to compute it each time costs more than the rest
         filters = framework.filter_plugins
         counting = _counting[framework] = [one for one in filters if isinstance(one, Counting)]
     reads: set[Counter] = set()

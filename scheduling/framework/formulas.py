@@ -1,9 +1,9 @@
 """The arithmetic of NodeResourcesFit, stated once for arrays over rows and for single rows.
 
-The plugin calls these functions with NumPy arrays, the row judges of the compiled loops with
-integers; ``engine.compiled.arithmetic`` tells Numba how. The dry run of preemption, queueing hints
-and the check of pods that come with a node name call them as well. Only the loop over blocks of
-rows has a form of its own, in floats (``engine.compiled.scoring``).
+The plugin calls these functions with NumPy arrays; the compiled loops over rows with integers,
+after ``engine.compiled.arithmetic`` has compiled them. The dry run of preemption, queueing hints
+and the check of pods with a given node name call them as well. Only the loop over blocks of rows
+has its own form, in floats (``engine.compiled.scoring``).
 
 Rules: plugins/noderesources/{fit,least_allocated,most_allocated,requested_to_capacity_ratio}.go,
 v1.36 (R66, R104-R111).
@@ -19,40 +19,40 @@ MAX_SCORE: Final = 100
 
 
 def short(amount: Any, allocatable: Any, requested: Any) -> Any:
-    """Return where less than ``amount`` is free; of pods' places a pod takes one."""
+    """Return whether less than ``amount`` is free (element by element)."""
     return amount > allocatable - requested
 
 
 def never(amount: Any, allocatable: Any) -> Any:
-    """Return where there would be too little though all pods left."""
+    """Return whether too little would be free even without any pods (element by element)."""
     return amount > allocatable
 
 
 def least_allocated(used: Any, room: Any) -> Any:
-    """Return 100 for a node that is empty with the pod, 0 for a full or overcommitted one."""
+    """Return the free percentage 0-100 of ``room`` with the pod; 0 if it is overcommitted."""
     return percent(larger(room - used, 0), room)
 
 
 def most_allocated(used: Any, room: Any) -> Any:
-    """Return 100 for a full node, 0 for an empty one; this is the utilization in percent."""
+    """Return the used percentage 0-100 of ``room``; at most 100."""
     return percent(smaller(used, room), room)
 
 
 def weighted_mean(total: Any, weights: Any) -> Any:
-    """Return total over weights, truncated (LeastAllocated, MostAllocated)."""
+    """Return ``total`` over ``weights``, truncated (LeastAllocated, MostAllocated)."""
     return floor_divide(total, weights)
 
 
 def rounded_mean(total: Any, weights: Any) -> Any:
-    """Return total over weights, rounded half up (RequestedToCapacityRatio; ruling C12)."""
+    """Return ``total`` over ``weights``, rounded half up (RequestedToCapacityRatio; ruling C12)."""
     return floor_divide(2 * total + weights, 2 * weights)
 
 
 def percent(part: Any, whole: Any) -> Any:
-    """Return how many hundredths of the whole a part is, rounded down; no part is larger.
+    """Return the percentage of ``part`` in ``whole``, rounded down; ``part`` is not larger.
 
-    What 64 bits do not hold hundredfold is divided first. The compiled loops have no such amounts
-    (``engine.fast.requests``).
+    If 100 times the whole exceeds 64 bits both are scaled down first. The compiled loops have no
+    such amounts (``engine.fast.requests``).
     """
     if np.max(whole, initial=0) <= _HUNDREDFOLD:
         return floor_divide(part * MAX_SCORE, whole)

@@ -1,8 +1,8 @@
-"""Running the plugins of a profile that take part in the placement of groups.
+"""Runs the plugins of a profile that take part in the placement of groups.
 
-The engine's own placements, its count of pods and its preemption of groups are no plugins: they do
-what is left where no plugin of a profile acts. Source: KEP-5732 and pkg/scheduler/framework/
-interface.go, v1.37. What differs: PlacementFeasible is asked once, when all pods were tried.
+The engine's own placements, its count of pods and its preemption of groups are not plugins: they
+apply where no plugin of a profile acts. Source: KEP-5732 and pkg/scheduler/framework/interface.go,
+v1.37. Difference: PlacementFeasible runs once, after all pods were tried.
 """
 
 from collections.abc import Sequence
@@ -37,10 +37,10 @@ class GroupPoints(BindingPoints):
     def generate_placements(
         self, group: PodGroup, pods: Sequence[PodInfo], snapshot: NodeTable
     ) -> list[Placement] | None:
-        """Return the placements of the first plugin that names some, ``None`` where none does.
+        """Return the placements of the first plugin that gives any, ``None`` where none does.
 
         Raises:
-            PluginFailed: a plugin failed, or a placement is not for as many pods as there are.
+            PluginFailed: a plugin failed, or a placement is not for as many pods as the group has.
         """
         for plugin in self.placement_generate_plugins:
             found: object = self._call(

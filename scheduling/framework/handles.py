@@ -1,7 +1,7 @@
-"""Handles for plugins beyond the snapshot: waiting pods, and stored pods.
+"""Handles that plugins get beside the snapshot: waiting pods, and stored pods.
 
-A plugin that has the method of a ``Wants...`` protocol gets the handle once, before anything else.
-The feeder of the framework makes the handles: in the core nobody queries.
+A plugin that has the method of a ``Wants...`` protocol gets the handle once, before any other call.
+The process that runs the framework makes the handles: the core itself never queries.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -14,7 +14,7 @@ from scheduling.framework.volume_table import AssumedClaims
 
 
 class WaitingPod(Protocol):
-    """A pod that Permit plugins keep waiting, its node set aside for it (R163)."""
+    """A pod that Permit plugins keep waiting, with its node reserved (R163)."""
 
     @property
     def name(self) -> str:
@@ -33,7 +33,7 @@ class WaitingPod(Protocol):
 
     @property
     def node_name(self) -> str:
-        """The node that is set aside."""
+        """The reserved node."""
         ...
 
     @property
@@ -49,17 +49,17 @@ class WaitingPod(Protocol):
         ...
 
     def reject(self, plugin: str, message: str) -> bool:
-        """Send the pod back to the queue, with a reason for people, until an event may help it.
+        """Return the pod to the queue with a reason for users; it waits for an event.
 
         Returns whether it still waited.
         """
         ...
 
     def preempt(self, plugin: str, message: str) -> bool:
-        """Send it back to the queue because another pod needs its room.
+        """Return the pod to the queue because another pod needs its room.
 
-        The pod itself is as good as before, so it is tried again after its backoff, without an
-        event. Returns whether it still waited. Rule: interface.go (``WaitingPod``), v1.36.
+        No plugin rejected the pod itself, so it is tried again after its backoff, without an event.
+        Returns whether it still waited. Rule: interface.go (``WaitingPod``), v1.36.
         """
         ...
 
@@ -68,11 +68,11 @@ class WaitingPods(Protocol):
     """The pods that wait on Permit, of all profiles (``FrameworkHandle``, R164)."""
 
     def all(self) -> Sequence[WaitingPod]:
-        """Return all of them, the longest waiting first."""
+        """Return all waiting pods, the longest waiting first."""
         ...
 
     def get(self, uid: str) -> WaitingPod | None:
-        """Return the one with this uid, ``None`` if it does not wait."""
+        """Return the pod with this uid, ``None`` if it does not wait."""
         ...
 
 
@@ -81,12 +81,12 @@ class WantsWaitingPods(Plugin, Protocol):
     """A plugin that lists, allows or rejects waiting pods."""
 
     def use_waiting_pods(self, waiting_pods: WaitingPods) -> None:
-        """Keep the handle; called once, before anything else."""
+        """Store the handle; called once, before any other call."""
         ...
 
 
 class StoredPods(Protocol):
-    """The pods as they are stored, with names, annotations and status."""
+    """The stored pods, with names, annotations and status."""
 
     def manifests(self, keys: Sequence[Hashable]) -> Mapping[Hashable, Manifest]:
         """Return the pods that exist, by key (``CycleState.pod_key``, ``PodRecord.key``).
@@ -98,15 +98,15 @@ class StoredPods(Protocol):
 
 @runtime_checkable
 class WantsStoredPods(Plugin, Protocol):
-    """A plugin that looks at more of a pod than its scheduling class."""
+    """A plugin that reads more of a pod than its scheduling class."""
 
     def use_stored_pods(self, pods: StoredPods) -> None:
-        """Keep the handle; called once, before anything else, where pods are stored."""
+        """Store the handle; called once, before any other call, where pods are stored."""
         ...
 
 
 class VolumeStore(Protocol):
-    """Writes the decisions about claims; a simulation has none."""
+    """Writes volume bindings of claims; a simulation has none."""
 
     def bind(self, state: CycleState, taken: AssumedClaims, *, timeout: float) -> bool:
         """Write the volume bindings of the decision, once; return whether all claims are bound.
@@ -127,7 +127,7 @@ class WantsVolumeStore(Plugin, Protocol):
     """A plugin that binds claims."""
 
     def use_volume_store(self, store: VolumeStore) -> None:
-        """Keep the handle; called once, before anything else, where objects are stored."""
+        """Store the handle; called once, before any other call, where objects are stored."""
         ...
 
 
@@ -136,7 +136,7 @@ class NotReady(Exception):
 
 
 class DeviceStore(Protocol):
-    """Writes claims whose devices have to get ready; a simulation has none."""
+    """Writes claims whose devices must become ready; a simulation has none."""
 
     def bind(self, state: CycleState, claims: list[Manifest], *, timeout: float) -> bool:
         """Write the device allocations of the decision, once; return whether all devices are ready.
@@ -149,8 +149,8 @@ class DeviceStore(Protocol):
 
 @runtime_checkable
 class WantsDeviceStore(Plugin, Protocol):
-    """A plugin that gives devices."""
+    """A plugin that allocates devices."""
 
     def use_device_store(self, store: DeviceStore) -> None:
-        """Keep the store; called once, before anything else, where objects are stored."""
+        """Store the handle; called once, before any other call, where objects are stored."""
         ...

@@ -1,10 +1,10 @@
-"""One HTTP call with one deadline: for services that a plugin asks while a pod waits.
+"""HTTP calls with one deadline for the whole call, to services that a plugin uses.
 
-``HTTPCaller.post`` ends when its deadline is over, whatever the service does: looking up the name,
-connecting, the TLS handshake, sending, and reading status, headers and body share the seconds. A
-service that sends one byte now and then cannot hold up the scheduler, nor can one that sends
-without end: an answer has at most ``LARGEST_ANSWER`` bytes. Connections are kept open and used
-again. Redirects are not followed, and proxies of the environment are not used.
+``HTTPCaller.post`` ends at its deadline, whatever the service does: name lookup, connecting, the
+TLS handshake, sending, and reading status, headers and body share the seconds. A service that sends
+one byte now and then cannot delay the scheduler, nor can one that sends without end: an answer has
+at most ``LARGEST_ANSWER`` bytes. Connections are reused. Redirects are not followed, and proxies of
+the environment are not used.
 """
 
 import http.client
@@ -28,7 +28,7 @@ class HTTPCaller:
 
     Args:
         url: ``http`` or ``https``, with a path to which verbs are appended.
-        seconds: what a call may take as a whole.
+        seconds: the limit of a whole call.
         context: how to check the certificate; ``None`` for ``http``.
     """
 
@@ -43,11 +43,12 @@ class HTTPCaller:
         weakref.finalize(self, _close, self._idle)
 
     def post(self, verb: str, body: bytes) -> bytes:
-        """Return the body of the answer to a JSON document.
+        """POST a JSON document, and return the body of the answer.
 
         Raises:
             OSError: the service cannot be reached or is too slow.
-            http.client.HTTPException: it says no, breaks the protocol, or says too much.
+            http.client.HTTPException: it answers with an error, breaks the protocol, or sends too
+                much.
         """
         deadline = time.monotonic() + self._seconds
         connection = self._open_connection() or _Connection(self._host, self._port, self._context)
@@ -73,13 +74,14 @@ class HTTPCaller:
         return text
 
     def _open_connection(self) -> "_Connection | None":
-        """Return a connection that the service has not closed meanwhile."""
+        """Return an idle connection that the service has not closed, ``None`` if there is none."""
         while True:
             try:
                 connection = self._idle.pop()
             except IndexError:
                 return None
-            # No request is under way: what can be read is the end, or an answer to nothing.
+            # No request is pending: readable data means a closed connection, or an unexpected
+            # answer.
             if connection.sock is not None and not _readable(connection.sock):
                 return connection
             connection.close()
@@ -97,7 +99,7 @@ def _readable(sock: socket.socket) -> bool:
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection whose every wait ends at ``deadline``."""
+    """A connection on which every wait ends at ``deadline``."""
 
     deadline = 0.0
 
@@ -164,7 +166,7 @@ class _Reader(io.RawIOBase):
     def __init__(self, connection: _Connection, sock: socket.socket) -> None:
         self._connection = connection
         self._sock = sock
-        # Keeps the socket open when the connection is closed before the answer was read.
+        # Keeps the socket open if the connection is closed before the answer was read.
         self._raw = sock.makefile("rb", buffering=0)
 
     def readable(self) -> bool:
@@ -180,7 +182,7 @@ class _Reader(io.RawIOBase):
 
 
 def _look_up(host: str, port: int, seconds: float) -> list[Any]:
-    """Return the addresses of a name; the resolver has no time-out of its own that can be set.
+    """Return the addresses of a name; a thread, because the resolver has no time-out.
 
     Raises:
         OSError: the name has no address, or it took too long.
@@ -189,7 +191,7 @@ def _look_up(host: str, port: int, seconds: float) -> list[Any]:
         flags = socket.AI_NUMERICHOST
         return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags))
     except socket.gaierror:
-        pass  # a name, not a number
+        pass  # a name, no address
     found: list[Any] = []
     failed: list[OSError] = []
 

@@ -1,14 +1,13 @@
 """The contract between plugins and the scheduling cycle: codes, statuses, extension points.
 
 A plugin is any object with a ``name`` and the methods of one or more protocols below; it inherits
-nothing. Judgements about nodes are vectorised: a plugin receives the rows of the node table that
-it must judge and answers with arrays over these rows. Plugins that judge one node at a time are
-wrapped by ``framework.per_node.PerNode`` and then look the same.
+nothing. Judgements about nodes are vectorised: a plugin receives the rows of the node table to
+judge, and returns arrays over these rows. ``framework.per_node.PerNode`` wraps plugins that judge
+one node at a time.
 
 Codes and statuses are in ``status``, pods and results in ``types``, columns in ``tables``, what
-plugins may read of a snapshot in ``node_table``.
-Sources: k8s.io/kube-scheduler ``framework/interface.go`` and
-``pkg/scheduler/framework/interface.go``, v1.36 (R149-R169).
+plugins may read of a snapshot in ``node_table``. Sources: k8s.io/kube-scheduler
+``framework/interface.go`` and ``pkg/scheduler/framework/interface.go``, v1.36 (R149-R169).
 """
 
 from collections.abc import Hashable, Sequence
@@ -53,14 +52,14 @@ class CycleState:
 
     ``skip_filter`` and ``skip_score`` hold the names of plugins whose PreFilter or PreScore
     answered Skip. ``pod_key`` is the pod's identity in the snapshot, ``None`` for a pod that is not
-    known there; ``nominated_node`` where room was made for it earlier; ``random`` is the cycle's
-    seeded generator (its seed has 64 bits), ``None`` where nothing may be left to chance.
-    ``victim_search`` is a quick dry run of preemption, ``None`` where the engine offers none;
-    ``tells_candidates``: whether a nomination must name all candidates. ``pod_name``
-    (``namespace/name``) and ``pod_uid`` are known from Reserve on: what comes before is about a
-    scheduling class. ``volumes`` and ``devices``: the snapshot's tables for Reserve and Unreserve,
-    ``None`` where no snapshot is at hand. A binding cycle may go on in another process or after a
-    restart; it then finds the notes that are plain data (``plain_notes``) and no others.
+    known there; ``nominated_node`` the node to which preemption nominated it; ``random`` is the
+    cycle's seeded generator (its seed has 64 bits), ``None`` without a seed. ``victim_search`` is a
+    fast dry run of preemption, ``None`` where the engine offers none; ``tells_candidates``: whether
+    a nomination must list all candidates. ``pod_name`` (``namespace/name``) and ``pod_uid`` are
+    known from Reserve on: earlier points are about a scheduling class. ``volumes`` and ``devices``:
+    the snapshot's tables for Reserve and Unreserve, ``None`` without a snapshot. A binding cycle
+    may continue in another process or after a restart; it then has only the notes that are plain
+    data (``plain_notes``).
     """
 
     __slots__ = (
@@ -106,21 +105,21 @@ class CycleState:
     def draw_below(self, count: int) -> int:
         """Return a number below ``count`` that the cycle's seed determines; 0 without a seed.
 
-        Over all seeds each number is equally likely. Much quicker than ``random`` where a cycle
+        Over all seeds each number is equally likely. Much faster than ``random`` where a cycle
         needs one number.
         """
         return 0 if self._seed is None else (self._seed * count) >> 64
 
     def write(self, key: str, value: object) -> None:
-        """Keep ``value`` under ``key``, replacing what was there."""
+        """Store ``value`` under ``key``, replacing an earlier one."""
         self._notes[key] = value
 
     def read(self, key: str, kind: type[T]) -> T:
-        """Return what was written under ``key``.
+        """Return the value stored under ``key``.
 
         Raises:
-            KeyError: nothing was written.
-            TypeError: what was written is not a ``kind``.
+            KeyError: nothing is stored.
+            TypeError: the value is not a ``kind``.
         """
         value = self._notes[key]
         if not isinstance(value, kind):
@@ -128,7 +127,7 @@ class CycleState:
         return value
 
     def get(self, key: str, kind: type[T]) -> T | None:
-        """Return what was written under ``key``, or ``None``."""
+        """Return the value stored under ``key``, ``None`` if it is missing or not a ``kind``."""
         value = self._notes.get(key)
         return value if isinstance(value, kind) else None
 
@@ -140,10 +139,10 @@ class CycleState:
     def pods_to_activate(self) -> list[str]:
         """Pods (``namespace/name``) to try at once if this one is placed; plugins append to it.
 
-        Those that are in it after Permit let the pod go, or wait, become active then; those that
-        come later, once the pod is bound and PostBind is done. Backoffs end by it, and nobody waits
-        for an event; pods that do not wait in the queue are left alone. Notes of a cycle that does
-        not place its pod are forgotten. Rule: ``PodsToActivate``, schedule_one.go, v1.36.
+        Pods that are listed when Permit has allowed the pod or answered Wait become active then;
+        pods that are added later, once the pod is bound and PostBind has run. They skip backoff and
+        events; pods that are not in the queue are ignored. The list of a cycle that does not place
+        its pod is dropped. Rule: ``PodsToActivate``, schedule_one.go, v1.36.
         """
         found = self._notes.get(PODS_TO_ACTIVATE)
         if not isinstance(found, list):
@@ -151,7 +150,7 @@ class CycleState:
         return found
 
     def take_pods_to_activate(self) -> list[tuple[str, str]]:
-        """Return namespaces and names of the pods to activate, which are then forgotten."""
+        """Return namespace and name of the pods to activate, and empty the list."""
         return pods_named(self._notes.pop(PODS_TO_ACTIVATE, None))
 
     def plain_notes(self) -> dict[str, object]:
@@ -173,7 +172,7 @@ class CycleState:
 
 
 def pods_named(names: object) -> list[tuple[str, str]]:
-    """Return namespaces and names from a list of ``namespace/name``; what is none is left out."""
+    """Return namespace and name of each valid ``namespace/name`` in a list."""
     if not isinstance(names, list):
         return []
     parts = [one.split("/") for one in names if isinstance(one, str)]
@@ -189,7 +188,7 @@ def _is_plain(value: object) -> bool:
 
 
 class FilterResult(msgspec.Struct, frozen=True):
-    """A Filter's answer for the rows it was asked about.
+    """A Filter's answer for the requested rows.
 
     ``codes``: uint8 over the rows, values of ``Code``. ``reason``: index into ``reasons`` for the
     rows whose code is not Success. ``reasons``: each entry is the tuple of reasons of a status.
@@ -203,7 +202,7 @@ class FilterResult(msgspec.Struct, frozen=True):
     def rejecting(
         rejected: npt.NDArray[np.bool_], code: Code, *reasons: str
     ) -> "FilterResult | None":
-        """Return a result that rejects where ``rejected`` is true, or ``None`` if nowhere."""
+        """Return a result that rejects where ``rejected`` is True; ``None`` if nowhere."""
         if not rejected.any():
             return None
         return FilterResult(
@@ -225,7 +224,7 @@ class Plugin(Protocol):
 
     @property
     def name(self) -> str:
-        """Name as it stands in profiles, such as ``NodeResourcesFit``."""
+        """Name of the plugin in profiles, such as ``NodeResourcesFit``."""
         ...
 
 
@@ -240,42 +239,42 @@ class QueueSort(Plugin, Protocol):
 
 @runtime_checkable
 class PreEnqueue(Plugin, Protocol):
-    """Asked before a pod enters the active queue; anything but Success keeps it out (gated)."""
+    """Runs before a pod enters the active queue; anything but Success keeps the pod out (gated)."""
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Return Success to let the pod in."""
+        """Return Success to admit the pod to the active queue."""
         ...
 
 
 @runtime_checkable
 class PreFilter(Plugin, Protocol):
-    """Once per cycle before filtering; errors abort, rejections reject on every node (R153)."""
+    """Runs once per cycle before Filter; errors abort, rejections reject on every node (R153)."""
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Return the nodes that remain, and a status; Skip leaves out this plugin's Filter."""
+        """Return the nodes that remain, and a status; Skip omits this plugin's Filter."""
         ...
 
 
 @runtime_checkable
 class PreFilterExtensions(Plugin, Protocol):
-    """Called when preemption or nomination tries pods on a node.
+    """Runs when preemption or nomination tries pods on a node.
 
-    Counters follow ``attach`` and ``detach`` by themselves, so only plugins with figures of their
-    own need this.
+    Counters follow ``attach`` and ``detach`` by themselves, so only plugins that keep counts of
+    their own need this.
     """
 
     def pod_attached(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
     ) -> None:
-        """Note that ``other`` was put on ``row`` for this cycle."""
+        """Note that ``other`` was added to ``row`` for this cycle."""
         ...
 
     def pod_detached(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
     ) -> None:
-        """Note that ``other`` was taken off ``row`` for this cycle."""
+        """Note that ``other`` was removed from ``row`` for this cycle."""
         ...
 
 
@@ -298,15 +297,15 @@ class VictimSearch(Protocol):
     ) -> Victims | None:
         """Return the pods that would have to leave a node for a pod, as candidates.
 
-        The answer is that of ``plugins.default_preemption.DefaultPreemption.dry_run``. Nodes are
-        tried until ``enough`` candidates are found, at least 1, and one that violates no budget.
+        The same answer as ``plugins.default_preemption.DefaultPreemption.dry_run``. Nodes are tried
+        until ``enough`` candidates are found, at least 1, and one that violates no budget.
 
         Args:
-            state: as PreFilter left it.
+            state: the cycle state after PreFilter.
             info: the pod's class.
             rows: nodes that reject the pod in a way that removing pods may change.
-            begin: position in ``rows`` at which to begin; the search goes round.
-            enough: this many candidates are enough.
+            begin: position in ``rows`` at which to begin; the search wraps around.
+            enough: how many candidates are enough.
 
         Returns:
             ``None`` where a filter of the profile cannot be stated in numbers.
@@ -319,9 +318,9 @@ class VictimSearch(Protocol):
 
 @runtime_checkable
 class Extender(Plugin, Protocol):
-    """A service outside that judges what the plugins let through (``plugins.http_extender``).
+    """An external service that judges the nodes that plugins passed (``plugins.http_extender``).
 
-    It is asked after all filters, and not in the dry run of preemption.
+    It is called after all filters, and not in the dry run of preemption.
     """
 
     filters_nodes: bool
@@ -334,13 +333,13 @@ class Extender(Plugin, Protocol):
         snapshot: NodeTable,
         candidates: Sequence[Candidate],
     ) -> Sequence[Candidate]:
-        """Return the candidates that the service leaves, with their victims."""
+        """Return the candidates that the service keeps, with their victims."""
         ...
 
 
 @runtime_checkable
 class Preparing(Plugin, Protocol):
-    """A plugin that is told all pods that are decided next, so that it may look once for all."""
+    """A plugin that is given all pods of a batch at once, to prepare for them together."""
 
     def prepare(self, pods: Sequence[PodInfo], snapshot: NodeTable) -> None:
         """Prepare for these pods; each attempt must also work without this call."""
@@ -360,19 +359,19 @@ class Handle(Protocol):
     def pod_attached(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
     ) -> None:
-        """Call each plugin's ``pod_attached``: ``other`` was put on ``row`` for a trial."""
+        """Call each plugin's ``pod_attached``: ``other`` was added to ``row`` for a trial."""
         ...
 
     def pod_detached(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
     ) -> None:
-        """Call each plugin's ``pod_detached``: ``other`` was taken off ``row`` for a trial."""
+        """Call each plugin's ``pod_detached``: ``other`` was removed from ``row`` for a trial."""
         ...
 
 
 @runtime_checkable
 class PostFilter(Plugin, Protocol):
-    """Only when no node is feasible; the first Success ends the point (R155)."""
+    """Runs only when no node is feasible; the first Success ends the point (R155)."""
 
     def post_filter(
         self,
@@ -382,13 +381,13 @@ class PostFilter(Plugin, Protocol):
         diagnosis: Diagnosis,
         handle: Handle,
     ) -> tuple[Nomination | None, Status]:
-        """Try to make room."""
+        """Try to make room; return a nomination and a status."""
         ...
 
 
 @runtime_checkable
 class PreScore(Plugin, Protocol):
-    """Once per cycle with the feasible rows; errors abort (R156); Skip leaves out Score."""
+    """Runs once per cycle with the feasible rows; errors abort (R156); Skip omits Score."""
 
     def pre_score(
         self,
@@ -428,26 +427,26 @@ class NormalizeScore(Plugin, Protocol):
 
 @runtime_checkable
 class Reserve(Plugin, Protocol):
-    """Sets aside what the pod will use; Unreserve is idempotent and cannot fail (R160, R161)."""
+    """Reserves what the pod will use; Unreserve is idempotent and cannot fail (R160, R161)."""
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Set aside."""
+        """Reserve resources for the pod on a node."""
         ...
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Give back, also when nothing was set aside."""
+        """Release the resources, also if nothing was reserved."""
         ...
 
 
 @runtime_checkable
 class Selective(Plugin, Protocol):
-    """A plugin whose Reserve, PreBind and PostBind concern some pods alone.
+    """A plugin whose Reserve, PreBind and PostBind concern only some pods.
 
-    The others are decided and bound in bulk, as if the profile did not have it at these points.
+    Other pods are decided and bound in bulk, as if the profile lacked it at these points.
     """
 
     def concerns(self, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Return whether the plugin may have something to do for a pod of the class now."""
+        """Return whether the plugin may have work for a pod of the class now."""
         ...
 
 
@@ -456,13 +455,13 @@ class Preparatory(Plugin, Protocol):
     """A ``Selective`` plugin whose PreBind concerns fewer pods than its Reserve."""
 
     def has_work(self, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Return whether PreBind may have something to do for a pod of the class now."""
+        """Return whether PreBind may have work for a pod of the class now."""
         ...
 
 
 @runtime_checkable
 class Permit(Plugin, Protocol):
-    """Last word before binding: approve, deny or wait (R162)."""
+    """Decides before binding: approve, reject or wait (R162)."""
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status, float]:
         """Return Success, a rejection, or Wait with a timeout in seconds."""
@@ -471,7 +470,7 @@ class Permit(Plugin, Protocol):
 
 @runtime_checkable
 class PreBind(Plugin, Protocol):
-    """Work before binding; an error sends the pod back to the queue (R165)."""
+    """Work before binding; an error returns the pod to the queue (R165)."""
 
     def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Prepare the node for the pod, such as its volumes; an error ends the binding."""
@@ -480,7 +479,7 @@ class PreBind(Plugin, Protocol):
 
 @runtime_checkable
 class Bind(Plugin, Protocol):
-    """Publishes the decision. Skip declines; the first that does not ends the point (R166)."""
+    """Publishes the decision. The first plugin that does not answer Skip ends the point (R166)."""
 
     def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Bind the pod or decline."""
@@ -489,16 +488,16 @@ class Bind(Plugin, Protocol):
 
 @runtime_checkable
 class PostBind(Plugin, Protocol):
-    """Told after a successful bind (R167)."""
+    """Called after a successful bind (R167)."""
 
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Take note."""
+        """React to the binding."""
         ...
 
 
 @runtime_checkable
 class PlacementGenerate(Plugin, Protocol):
-    """Names the placements of a group, in place of the engine's own (KEP-5732)."""
+    """Generates the placements of a group, instead of the engine's own (KEP-5732)."""
 
     def generate_placements(
         self, group: PodGroup, pods: Sequence[PodInfo], snapshot: NodeTable
@@ -509,12 +508,12 @@ class PlacementGenerate(Plugin, Protocol):
 
 @runtime_checkable
 class PlacementFeasible(Plugin, Protocol):
-    """Whether a group may be placed as it was decided; asked once all of its pods were tried."""
+    """Judges whether a group may be placed as decided; runs after all of its pods were tried."""
 
     def placement_feasible(
         self, group: PodGroup, placed: Sequence[tuple[PodInfo, str]], snapshot: NodeTable
     ) -> Status:
-        """Return Success or a rejection. ``placed``: pods with their nodes, by name."""
+        """Return Success or a rejection. ``placed``: pods with the names of their nodes."""
         ...
 
 
@@ -531,7 +530,7 @@ class PlacementScore(Plugin, Protocol):
 
 @runtime_checkable
 class PodGroupPostFilter(Plugin, Protocol):
-    """Only when a group has no placement; the first Success ends the point."""
+    """Runs only when a group has no placement; the first Success ends the point."""
 
     def pod_group_post_filter(
         self, group: PodGroup, pods: Sequence[PodInfo], snapshot: NodeTable, status: Status
@@ -568,9 +567,9 @@ class PerNodeNormalize(Plugin, Protocol):
 
 
 class Locality(IntEnum):
-    """The inputs of a row's verdict besides the pod, by which the engine knows what to cache.
+    """What a row's verdict depends on besides the pod; tells the engine what to cache.
 
-    A plugin that does not say is asked about every node for every pod.
+    A plugin without it runs on every node for every pod.
     """
 
     NODE = 0
@@ -581,7 +580,7 @@ class Locality(IntEnum):
 
 @runtime_checkable
 class Cacheable(Plugin, Protocol):
-    """A plugin that says what its Filter and its raw Score depend on."""
+    """A plugin that states what its Filter and its raw Score depend on."""
 
     filter_locality: Locality
     score_locality: Locality
@@ -589,19 +588,19 @@ class Cacheable(Plugin, Protocol):
 
 @runtime_checkable
 class Aspected(Plugin, Protocol):
-    """A plugin that can name all that it looks at in a pod; classes alike in that share answers.
+    """A plugin that can name everything it reads of a pod; classes equal in that share answers.
 
-    Without it a plugin that depends on nodes alone is asked once for every class.
+    Without it a plugin that depends on nodes alone runs once for every class.
     """
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return all that the plugin's answers about a pod depend on, besides the nodes.
+        """Return everything that the plugin's answers about a pod depend on, besides the nodes.
 
         Pods with equal aspects get equal answers from PreFilter, Filter, PreScore, Score,
-        NormalizeScore and ``group_keys`` as long as the snapshot's ``node_version`` stays. A plugin
-        whose locality is not NODE answers for what it says beyond comparing and scoring requests:
-        it must pass every row then. ``None``: more than can be named. The answer itself holds as
-        long as all of the snapshot's versions do.
+        NormalizeScore and ``group_keys`` while the snapshot's ``node_version`` stays. If the
+        plugin's locality is not NODE, this covers only what it does besides comparing and scoring
+        requests; it must pass every row then. ``None``: more than can be named. The aspect itself
+        is valid while all of the snapshot's versions stay.
         """
         ...
 
@@ -621,10 +620,10 @@ class Grouping(Plugin, Protocol):
 
 
 def looks_at_nodes(plugin: Plugin) -> bool:
-    """Return whether a plugin says that its Filter depends on the node object alone."""
+    """Return whether a plugin states that its Filter depends on the node object alone."""
     return isinstance(plugin, Cacheable) and plugin.filter_locality is Locality.NODE
 
 
 def scores_nodes(plugin: Plugin) -> bool:
-    """Return whether a plugin says that its raw Score depends on the node object alone."""
+    """Return whether a plugin states that its raw Score depends on the node object alone."""
     return isinstance(plugin, Cacheable) and plugin.score_locality is Locality.NODE

@@ -54,7 +54,7 @@ class NodeTable(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Number of rows that columns have room for."""
+        """Number of rows for which the columns have space."""
         ...
 
     @property
@@ -67,7 +67,7 @@ class NodeTable(Protocol):
         ...
 
     def row_of(self, name: str) -> int | None:
-        """Row of the node, or ``None``."""
+        """Row of the node, ``None`` if unknown."""
         ...
 
     def node(self, row: int) -> Node:
@@ -100,12 +100,12 @@ class NodeTable(Protocol):
     ) -> Counter:
         """A weighted count of pods per row, kept up to date; see ``Counter``.
 
-        With ``reach`` only classes within it are asked about; without, every class is.
+        ``reach``: the classes that it may weigh; ``None``: ``weigh`` is called for every class.
         """
         ...
 
     def peer_stamp(self, info: PodInfo) -> int:
-        """A number that changes when something becomes known that decides about the class."""
+        """A number that changes when the decision about a class may change."""
         ...
 
     def claim_users(self, namespace: str, name: str) -> int:
@@ -113,21 +113,21 @@ class NodeTable(Protocol):
         ...
 
     def has_term_about(self, info: PodInfo) -> bool:
-        """Whether any known pod carries an affinity term that means pods of this class."""
+        """Whether any known pod has an affinity term that selects pods of this class."""
         ...
 
     def anti_affinity_keys(self, info: PodInfo) -> Iterable[str]:
-        """Topology keys of known required anti-affinity terms that mean pods of this class."""
+        """Topology keys of known required anti-affinity terms that select pods of this class."""
         ...
 
     def scored_affinity_keys(self, info: PodInfo) -> Iterable[str]:
-        """Topology keys of known required affinity and preferred terms that mean the class."""
+        """Topology keys of known required affinity and preferred terms that select the class."""
         ...
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         """Labels of a namespace, ``None`` when it is not known.
 
-        When they change after that, ``peer_version`` does as well, and counters are made again.
+        When they change later, ``peer_version`` changes too, and counters are rebuilt.
         """
         ...
 
@@ -145,11 +145,11 @@ class NodeTable(Protocol):
 
     @property
     def is_trying(self) -> bool:
-        """Whether a dry run counts other pods than ``pods_on`` lists."""
+        """Whether a dry run is in progress, so that counts differ from ``pods_on``."""
         ...
 
     def counted_on(self, row: int) -> Sequence[PodInfo]:
-        """The class of each pod that is counted on a row, in a dry run, too."""
+        """The class of each pod that is counted on a row, as a dry run has it."""
         ...
 
     def request_vector(self, info: PodInfo) -> npt.NDArray[np.int64]:
@@ -163,16 +163,16 @@ class NodeTable(Protocol):
     def nominated_pods(
         self, priority: int, key: Hashable, rows: Rows | None = None
     ) -> Mapping[int, Sequence[PodInfo]]:
-        """Pods of at least this priority that are nominated to nodes, by row, but for ``key``.
+        """Pods of at least this priority that are nominated to nodes, by row, except ``key``.
 
-        ``rows``: the result may lack other rows than these.
+        ``rows``: only these rows must be in the result.
         """
         ...
 
     def counting_nominated(
         self, nominated: Mapping[int, Sequence[PodInfo]]
     ) -> AbstractContextManager[None]:
-        """Count nominated pods on their nodes for a while."""
+        """Count nominated pods on their nodes within the block."""
         ...
 
     @property
@@ -185,17 +185,17 @@ class NodeTable(Protocol):
         ...
 
     def changed_since(self, version: int) -> Sequence[int] | None:
-        """Rows of which ``node_version`` counted changes since, ``None``: perhaps all."""
+        """Rows whose changes ``node_version`` counted since ``version``; ``None``: perhaps all."""
         ...
 
     def device_column(self, kind: Kind) -> int:
-        """Column in which devices of a kind are counted, made on first use; -1 if they cannot."""
+        """Column in which devices of a kind are counted, made on first use; -1: they cannot be."""
         ...
 
     def slot_columns(
         self,
     ) -> tuple[Int32, Int32, Int32, Float64, Mask, Int64]:
-        """The pods on nodes as lists of slots by row: first, following, class, and more by slot."""
+        """The pods on nodes as linked lists of slots by row; see ``Snapshot.slot_columns``."""
         ...
 
     def attached_volumes(self) -> AttachedVolumes:
@@ -203,7 +203,7 @@ class NodeTable(Protocol):
         ...
 
     def pods_on(self, row: int, *, below: int | None = None) -> list[PodRecord]:
-        """The pods on a node, of priority ``below``, the last to arrive first."""
+        """The pods on a node, last arrived first; ``below``: only of lower priority."""
         ...
 
     def disruption_budgets(self) -> Sequence[DisruptionBudget]:
@@ -215,13 +215,13 @@ class NodeTable(Protocol):
         ...
 
     def spares_some(self, pod: PodInfo) -> bool:
-        """Whether pods of lower priority make no room for a pod because of their groups."""
+        """Whether groups protect some pods below ``pod``'s priority from its preemption."""
         ...
 
     def detach(self, record: PodRecord) -> None:
-        """Take a pod off its node in the accounts, to be put back with ``attach``."""
+        """Subtract a pod from the sums of its node, until ``attach``."""
         ...
 
     def attach(self, record: PodRecord) -> None:
-        """Put a detached pod back."""
+        """Add a detached pod to the sums again."""
         ...

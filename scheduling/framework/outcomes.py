@@ -12,7 +12,7 @@ from scheduling.framework.status import Status
 
 
 class PluginFailed(Exception):
-    """A plugin raised, answered Error, or broke the contract; ``status`` says which and how."""
+    """A plugin raised, answered Error, or broke the contract; ``status`` has name and error."""
 
     def __init__(self, status: Status) -> None:
         super().__init__(status.message)
@@ -20,11 +20,11 @@ class PluginFailed(Exception):
 
 
 class PreFiltered(msgspec.Struct, frozen=True):
-    """Outcome of PreFilter: ``rows`` that remain, and the status of all others.
+    """Outcome of PreFilter: the ``rows`` that remain, and the status of all others.
 
     ``status``: Success, or the rejection of the pod on every node. ``absent``: status of the nodes
-    that are not in ``rows``. ``narrowed_by``: names of the plugins that named nodes, sorted; a pod
-    that fits on none of these nodes waits for what may change what these plugins say, too.
+    that are not in ``rows``. ``narrowed_by``: names of the plugins that selected nodes, sorted; a
+    pod that fits on none of these also waits for events that may change their selection.
     """
 
     status: Status
@@ -37,7 +37,7 @@ class Filtered(msgspec.Struct, frozen=True):
     """Outcome of Filter over ``rows``.
 
     ``verdict``: int32 over ``rows``, index into ``statuses``; 0 is Success. ``counted``: how many
-    rows have each status, where that is known already.
+    rows have each status, if already counted.
     """
 
     rows: Rows
@@ -54,7 +54,7 @@ class Filtered(msgspec.Struct, frozen=True):
         return found
 
     def narrowed(self, places: npt.NDArray[np.intp], other: "Filtered") -> "Filtered":
-        """Return a copy with the verdicts of ``other`` for rows at ``places``, which pass here."""
+        """Return a copy with verdicts of ``other`` for the rows at ``places``, which pass here."""
         verdict = self.verdict.copy()
         base = np.int32(len(self.statuses) - 1)
         verdict[places] = np.where(other.verdict > 0, other.verdict + base, 0)

@@ -1,4 +1,4 @@
-"""Plugins written for one node at a time, as plugins over rows."""
+"""Adapters of plugins written for one node at a time to plugins over rows."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from scheduling.framework.types import PodInfo
 
 
 class PerNode:
-    """A plugin written for one node at a time, as a plugin over rows."""
+    """Adapts a plugin written for one node at a time to a plugin over rows."""
 
     def __init__(self, plugin: PerNodeFilter | PerNodeScore) -> None:
         self.plugin = plugin
@@ -33,7 +33,7 @@ class _PerNodeFilter(PerNode):
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Ask the plugin about one node after the other."""
+        """Call the plugin for one node after the other."""
         codes = np.zeros(len(rows), np.uint8)
         reason = np.zeros(len(rows), np.int32)
         reasons: dict[tuple[str, ...], int] = {}
@@ -51,7 +51,7 @@ class _PerNodeScore(PerNode):
         self._score = plugin.score_node
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
-        """Return each node's score, int64 (rows,), asking for one after the other."""
+        """Return each node's score, int64 (rows,), by one call per node."""
         return np.array(
             [int(self._score(pod, snapshot.node(row))) for row in rows.tolist()], np.int64
         )
@@ -65,7 +65,7 @@ class _PerNodeNormalizedScore(_PerNodeScore):
     def normalize(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
     ) -> Scores:
-        """Return the scores that the plugin makes of a mapping from node names to scores."""
+        """Return normalised scores, int64 (rows,), from the plugin's mapping by node name."""
         names = [snapshot.node_name(row) for row in rows.tolist()]
         by_name = dict(zip(names, scores.tolist(), strict=True))
         changed = self._normalize(by_name)
@@ -74,9 +74,9 @@ class _PerNodeNormalizedScore(_PerNodeScore):
 
 
 def with_adapters(plugin: Plugin) -> list[Plugin]:
-    """Return the plugin, followed by its vectorised adapters.
+    """Return the plugin, followed by adapters for its methods per node.
 
-    There is one for each of Filter and Score that the plugin states per node only.
+    One for each of Filter and Score that the plugin has per node only.
     """
     found: list[Plugin] = [plugin]
     if isinstance(plugin, PerNodeFilter) and not isinstance(plugin, Filter):

@@ -1,8 +1,8 @@
-"""The rules of groups on plain values: when to try one, its outcome, and preemption for it.
+"""The rules of pod groups on plain values: when to try one, its outcome, and its preemption.
 
-Nothing here knows a snapshot. The engine (``engine.groups``) asks these rules about its pods, and
-the conformance vectors about theirs. Sources: pkg/scheduler/schedule_one_podgroup.go, framework/
-preemption/podgrouppreemption.go, and the plugins gangscheduling, topologyaware and
+Nothing here reads a snapshot: the engine (``engine.groups``) calls these with its pods, and the
+conformance vectors with theirs. Sources: pkg/scheduler/schedule_one_podgroup.go,
+framework/preemption/podgrouppreemption.go, and the plugins gangscheduling, topologyaware and
 podgrouppodscount, v1.36.
 """
 
@@ -44,7 +44,7 @@ NEVER: Final = "not eligible due to preemptionPolicy=Never."
 
 
 class GroupTable:
-    """The PodGroups that a snapshot knows, and which scheduling classes are of each group."""
+    """The PodGroups that a snapshot knows, and the scheduling classes of each group's pods."""
 
     def __init__(self) -> None:
         self._groups: dict[GroupKey, PodGroup] = {}
@@ -52,11 +52,11 @@ class GroupTable:
         self._together: dict[GroupKey, PodGroup] = {}
 
     def __bool__(self) -> bool:
-        """Whether any pod of a group is known; without one nothing else here is called."""
+        """Return whether any pod of a group is known; otherwise callers skip this table."""
         return bool(self._classes)
 
     def set(self, group: PodGroup) -> PodGroup | None:
-        """Add or replace a group; return what it replaced."""
+        """Add or replace a group; return the old one."""
         before = self._groups.get(group.key)
         self._groups[group.key] = group
         self._together.pop(group.key, None)
@@ -65,7 +65,7 @@ class GroupTable:
         return before
 
     def remove(self, key: GroupKey) -> PodGroup | None:
-        """Forget a group; return it, ``None`` if it was not known."""
+        """Remove a group and return it, ``None`` if it was not known."""
         self._together.pop(key, None)
         return self._groups.pop(key, None)
 
@@ -74,11 +74,11 @@ class GroupTable:
         return None if key is None else self._groups.get(key)
 
     def note_class(self, key: GroupKey, index: int) -> None:
-        """Note that pods of a class are of a group."""
+        """Note that a class's pods belong to a group."""
         self._classes.setdefault(key, []).append(index)
 
     def copy(self) -> "GroupTable":
-        """Return a table of its own; groups are shared, as they never change."""
+        """Return a copy; it shares the group objects, which are immutable."""
         made = GroupTable()
         made._groups = dict(self._groups)
         made._together = dict(self._together)
@@ -90,16 +90,16 @@ class GroupTable:
         return self._classes.get(key, [])
 
     def spares(self, other: PodInfo, pod: PodInfo) -> bool:
-        """Return whether a pod is no victim for ``pod``: all of its group would leave with it.
+        """Return whether ``other`` is no victim for ``pod``, because its whole group would leave.
 
-        The priority of such a group counts, if it has one, and likewise that of ``pod``'s group.
+        Compares the priorities of the groups, where a pod's group has one.
         """
         key = group_key(other.pod) if self._together else None
         group = None if key is None else self._together.get(key)
         return group is not None and group.outranks(self._priority(pod))
 
     def spared_classes(self, pod: PodInfo) -> list[int]:
-        """Return the classes of the pods that make no room for ``pod`` because of their group."""
+        """Return the classes whose pods are no victims for ``pod`` because of their groups."""
         if not self._together:
             return []
         priority = self._priority(pod)
@@ -137,9 +137,9 @@ def pre_enqueue(key: GroupKey | None, group: PodGroup | None, known: int) -> Sta
 
 
 def permit(group: PodGroup | None, placed: int) -> Status:
-    """Return whether enough of a group has a place. Rule: gangscheduling.go ``Permit``.
+    """Return Success if enough of a group has a place, else Wait (gangscheduling.go ``Permit``).
 
-    ``placed``: pods of the group that are assumed or bound, with the one that is asked about.
+    ``placed``: pods of the group that are assumed or bound, including the present one.
     """
     if group is None or not group.is_gang or placed >= group.min_count:
         return SUCCESS
@@ -152,8 +152,8 @@ def permit(group: PodGroup | None, placed: int) -> Status:
 class MemberResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one pod of a group.
 
-    ``host``: where it would go, also once victims are gone. ``permit``: ``None`` where Permit lets
-    the group go, or was not asked.
+    ``host``: the node for it, also if victims must leave first. ``permit``: ``None`` if Permit
+    allows the group, or was not run.
     """
 
     status: Status = SUCCESS
@@ -164,7 +164,7 @@ class MemberResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a cycle; for pods behind the last result the group's status holds."""
+    """The outcome of a group's cycle; pods without a result have the group's status."""
 
     status: Status
     results: tuple[MemberResult, ...] = ()
@@ -174,8 +174,8 @@ class GroupOutcome(msgspec.Struct, frozen=True):
 def try_members(pods: Iterable[Pod], attempt: Callable[[Pod], MemberResult]) -> GroupOutcome:
     """Try the pods of a group in order, and return the outcome for the group.
 
-    A pod that is rejected does not end the group, an error does. ``attempt`` assumes the pods that
-    it places, for those behind them. Rule: ``podGroupSchedulingDefaultAlgorithm``.
+    A rejected pod does not end the group, an error does. ``attempt`` assumes the pods that it
+    places, so that later ones see them. Rule: ``podGroupSchedulingDefaultAlgorithm``.
     """
     results: list[MemberResult] = []
     status, waiting, preempts = _UNSCHEDULABLE, False, False
@@ -202,7 +202,7 @@ def best_placement(
 ) -> GroupOutcome:
     """Try a group at each placement; return the outcome at the best, or why there is none.
 
-    The first of the best is taken. Rule: ``podGroupSchedulingPlacementAlgorithm``.
+    Of equal ones the first. Rule: ``podGroupSchedulingPlacementAlgorithm``.
     """
     found: list[tuple[Choice, GroupOutcome]] = []
     first: GroupOutcome | None = None
@@ -226,7 +226,7 @@ def best_placement(
 
 
 def split(outcome: GroupOutcome, pods: Sequence[Key]) -> tuple[list[Key], list[Key], list[Key]]:
-    """Return which pods are bound, which wait for victims to end, and which failed.
+    """Return the pods that are bound, those that wait for victims to leave, and those that failed.
 
     Rule: ``submitPodGroupAlgorithmResult``.
     """
@@ -259,7 +259,7 @@ def condition_of(status: Status) -> Manifest:
 
 
 def order_key(priority: int, since: float, pod_id: int) -> tuple[int, float, int]:
-    """Return the sort key of a pod in its group: by priority, then by how long it waits.
+    """Return the sort key of a pod in its group: by priority, then by time in the queue.
 
     Rule: ``podGroupInfoForPod``.
     """
@@ -275,7 +275,7 @@ Part = tuple[Domain, int]
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Domains in which a group may be, each with how many of its pods in order go there.
+    """Domains for a group, each with the number of its pods, in order, that go there.
 
     Without parts all pods may go anywhere.
     """
@@ -284,7 +284,7 @@ class Placement(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, labels: Mapping[str, str], pods: int) -> "Placement":
-        """Return the placement of this many pods on nodes with these labels."""
+        """Return the placement of ``pods`` pods on nodes with these labels."""
         return cls(((tuple(labels.items()), pods),))
 
     @property
@@ -303,7 +303,7 @@ def generate_placements(
     others: Mapping[str, Mapping[str, str]],
     name: str = "",
 ) -> tuple[dict[str, list[str]], Status]:
-    """Return the topology domains in which a group may be, each with its nodes.
+    """Return the topology domains in which a group may be placed, each with its nodes.
 
     ``scheduled``: the group's placed pods and their nodes; they fix the domain. ``parent``: labels
     of the nodes that may be used, ``others`` of all other nodes. Rule: topology_placement.go.
@@ -346,7 +346,7 @@ def normalize_placement_scores(scores: Sequence[int]) -> list[int]:
 class Victim(msgspec.Struct, Generic[Pod], frozen=True, kw_only=True):
     """Pods that leave together: one pod, or a group whose mode is ``all``.
 
-    ``in_group``: they are of a group, whatever its mode. ``started_at``: of the pod that started
+    ``in_group``: they belong to a group, whatever its mode. ``started_at``: of the pod that started
     first, seconds since the epoch.
     """
 
@@ -359,8 +359,8 @@ class Victim(msgspec.Struct, Generic[Pod], frozen=True, kw_only=True):
     def importance(self) -> tuple[int, bool, float, int]:
         """A key that is higher the more important the victim is.
 
-        A group is worth more than a single pod, then what began earlier, then the larger group.
-        Rule: ``moreImportantVictim``.
+        By priority; then a group before a single pod, the earlier start, the larger group. Rule:
+        ``moreImportantVictim``.
         """
         return self.priority, self.in_group, -self.started_at, len(self.pods)
 
@@ -375,7 +375,7 @@ def victims_of(
 ) -> list[Victim[Pod]]:
     """Return victims as units: a group whose mode is ``all`` is one, at the group's priority.
 
-    ``group_of`` returns ``None`` where there is no such group: its pods leave one by one.
+    ``group_of`` returns ``None`` for an unknown group: its pods leave one by one.
     """
     found: list[Victim[Pod]] = []
     together: dict[GroupKey, list[Pod]] = {}
@@ -408,7 +408,7 @@ def victims_of(
 def preemption_problem(
     key: GroupKey, group: PodGroup | None, *, registered: bool = True
 ) -> Status | None:
-    """Return why no pod may be preempted for a group, ``None`` where one may.
+    """Return why a group may not preempt pods, ``None`` if it may.
 
     Rule: ``runWorkloadAwarePreemption``.
     """
@@ -442,19 +442,19 @@ def select_victims(
     reprieve: Callable[[Victim[Pod]], bool],
     violating: Callable[[Sequence[Victim[Pod]]], Sequence[int]],
 ) -> GroupVictims[Pod]:
-    """Return the victims of a group: as few and of as low a priority as possible.
+    """Return the victims for a group: as few and of as low a priority as possible.
 
-    First all victims of lower priority are taken away. Then each is put back if the group still
-    fits with it: first those that violate budgets, and among these and among the others the most
-    important first. Rule: ``selectVictimsOnDomain``.
+    First all victims of lower priority are removed. Then each is put back if the group still fits
+    with it: first those that violate budgets, and the most important first within both parts. Rule:
+    ``selectVictimsOnDomain``.
 
     Args:
-        victims: everybody who may leave, of any priority.
+        victims: all possible victims, of any priority.
         priority: the group's.
         policies: the preemption policies of its pods.
-        without: takes these victims away; returns whether the group fits then.
-        reprieve: puts a victim back and returns True if the group still fits; else takes it away
-            again and returns False.
+        without: removes these victims; returns whether the group fits then.
+        reprieve: puts a victim back and returns True if the group still fits; else removes it again
+            and returns False.
         violating: returns for each victim, in order, how many of its pods violate a budget.
     """
     if any(policy == "Never" for policy in policies):

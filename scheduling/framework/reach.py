@@ -1,8 +1,8 @@
 """An index from pods to the counters and affinity terms that may match them.
 
-An *anchor* is a property that a pod can be looked up by: a label with its value, a namespace, host
-ports or volumes. A term is filed under anchors so chosen that every pod it matches has at least one
-of them. So a pod is compared only with the terms filed under its own anchors.
+An *anchor* is a property by which a pod can be looked up: a label with its value, a namespace, host
+ports or volumes. A term is indexed by anchors so that every pod it matches has at least one of
+them. So a pod is compared only with the terms of its own anchors.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ def anchors_of(info: PodInfo) -> Iterator[Anchor]:
 
 
 def anchors(selector: Selector, namespaces: Iterable[str] | None) -> tuple[Anchor, ...]:
-    """Return anchors of which each pod that the selector selects has at least one.
+    """Return anchors such that each pod that the selector selects has at least one.
 
     ``namespaces`` ``None``: pods of any.
     """
@@ -49,15 +49,15 @@ def anchors(selector: Selector, namespaces: Iterable[str] | None) -> tuple[Ancho
 
 
 def term_anchors(term: AffinityTerm) -> tuple[Anchor, ...]:
-    """Return anchors of which each pod that the term selects has at least one."""
+    """Return anchors such that each pod that the term selects has at least one."""
     return anchors(term.selector, term.namespaces if term.namespace_selector.nothing else None)
 
 
 class Reach(msgspec.Struct, frozen=True):
     """The classes to which a counter may give a weight other than 0.
 
-    These are the classes that have one of ``anchors``, and those with an affinity or anti-affinity
-    term, required or preferred, that selects pods of the class ``terms_about``.
+    These are the classes with one of ``anchors``, and those with an affinity or anti-affinity term,
+    required or preferred, that selects pods of the class ``terms_about``.
     """
 
     anchors: tuple[Anchor, ...] = ()

@@ -1,8 +1,8 @@
-"""Running the plugins of a profile, point by point, with Kubernetes' order and abort rules.
+"""Runs the plugins of a profile, point by point, with Kubernetes' order and abort rules.
 
-``Framework`` holds the plugins of one profile. Judgements come back as values; a plugin that
+``Framework`` holds the plugins of one profile. Judgements are returned as values; a plugin that
 raises, or answers with arrays of the wrong shape or type, ends the attempt with ``PluginFailed``,
-which names it: the cycle turns that into an Error decision and goes on with the next pod. Source:
+which names it: the cycle makes an Error decision of that and continues with the next pod. Source:
 pkg/scheduler/framework/runtime/framework.go, v1.36 (R150-R169).
 """
 
@@ -86,7 +86,7 @@ class ConfigurationError(ValueError):
 
 
 def _prepared(name: str, method: str, call: Callable[..., R], *arguments: object) -> R:
-    """Return the result of a call to a plugin while the profile is made.
+    """Call a plugin while the profile is made, and return the result.
 
     Raises:
         ConfigurationError: the call failed.
@@ -102,7 +102,7 @@ def _events_of(name: str, plugin: EventsToRegister) -> Sequence[Registration]:
     """Return the events that a plugin registers.
 
     Raises:
-        ConfigurationError: it failed, or answered something else.
+        ConfigurationError: the call failed, or returned something else.
     """
     events = _prepared(name, "events_to_register", lambda: tuple(plugin.events_to_register()))
     if not all(isinstance(one, Registration) for one in events):
@@ -117,10 +117,10 @@ class Framework(FilterPoint, GroupPoints):
     Args:
         profile: which plugins act where, in which order, with which weights.
         plugins: instances by name; all that the profile names.
-        waiting_pods: the pods that wait on Permit, for plugins that want them.
-        stored_pods: the pods as they are stored, for plugins that want more than their classes.
+        waiting_pods: the pods that wait on Permit, for plugins that use them.
+        stored_pods: the stored pods, for plugins that read more than their classes.
         volume_store: where VolumeBinding writes its decisions.
-        device_store: where DynamicResources writes claims whose devices must get ready first.
+        device_store: where DynamicResources writes claims whose devices must become ready first.
         meter: measures each call of a plugin; ``None`` for none.
 
     Raises:
@@ -174,7 +174,7 @@ class Framework(FilterPoint, GroupPoints):
                     )
             return chosen
 
-        # isinstance against a Protocol is what ``at`` is for; mypy calls protocols abstract.
+        # ``at`` checks with isinstance; mypy calls protocols abstract.
         self.queue_sort: list[QueueSort] = at("queueSort", QueueSort)  # type: ignore[type-abstract]
         self.pre_enqueue_plugins: list[PreEnqueue] = at("preEnqueue", PreEnqueue)  # type: ignore[type-abstract]
         self.pre_filter_plugins: list[PreFilter] = at("preFilter", PreFilter)  # type: ignore[type-abstract]
@@ -236,12 +236,12 @@ class Framework(FilterPoint, GroupPoints):
 
     @cached_property
     def request_filter(self) -> RequestFilter | None:
-        """The filter that compares the amounts a pod asks for with those that a node has free."""
+        """The filter that compares requested amounts with free ones, ``None`` if there is none."""
         return next((one for one in self.filter_plugins if isinstance(one, RequestFilter)), None)
 
     @cached_property
     def decides_alone(self) -> bool:
-        """Whether each pod must be reserved and permitted before the next one is decided."""
+        """Whether each pod must pass Reserve and Permit before the next one is decided."""
         plugins = (*self.reserve_plugins, *self.permit_plugins, *self.post_bind_plugins)
         return self.works_before_binding or not all(isinstance(one, Selective) for one in plugins)
 
@@ -249,7 +249,7 @@ class Framework(FilterPoint, GroupPoints):
     def only_notes(self) -> bool:
         """Whether only Reserve of this package's plugins runs before pods are bound.
 
-        It only notes what the snapshot set aside for a pod when it was assumed.
+        That Reserve only notes what the snapshot allocated to a pod when it was assumed.
         """
         return (
             not self.decides_alone
@@ -263,11 +263,11 @@ class Framework(FilterPoint, GroupPoints):
         return tuple({id(one): one for one in plugins if isinstance(one, Selective)}.values())
 
     def concerns(self, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Whether this pod must be reserved before the next one is decided, if others need not."""
+        """Return whether this pod must be reserved before the next one, where others need not."""
         return any(plugin.concerns(pod, snapshot) for plugin in self._selective)
 
     def works_for(self, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Whether binding a pod takes more than writing the node down."""
+        """Return whether binding a pod requires more than writing its node."""
         return self.works_before_binding or any(asks(pod, snapshot) for asks in self._have_work)
 
     @cached_property
@@ -280,12 +280,12 @@ class Framework(FilterPoint, GroupPoints):
 
     @cached_property
     def gives_devices(self) -> bool:
-        """Whether pods get devices for their claims."""
+        """Whether the profile allocates devices for claims."""
         return any(plugin.name == "DynamicResources" for plugin in self.reserve_plugins)
 
     @cached_property
     def finds_one(self) -> bool:
-        """Whether the first node that fits is taken: nothing scores, and no extender filters.
+        """Whether the first feasible node is chosen: no plugin scores, and no extender filters.
 
         Rule: ``findNodesThatPassFilters``, schedule_one.go, v1.36.
         """
@@ -310,7 +310,7 @@ class Framework(FilterPoint, GroupPoints):
 
     @cached_property
     def only_gates(self) -> bool:
-        """Whether nothing but scheduling gates keeps a pod out of the active queue."""
+        """Whether only scheduling gates keep a pod out of the active queue."""
         return self.profile.names("preEnqueue") in _ONLY_GATES
 
     @cached_property
@@ -322,7 +322,7 @@ class Framework(FilterPoint, GroupPoints):
     def chooses_by_itself(self) -> bool:
         """Whether plugins of other packages take part in the choice of a node.
 
-        What they note in the cycle's state may then matter to Reserve and later points.
+        Reserve and later points may then need their notes in the cycle state.
         """
         points = ("preFilter", "filter", "preScore", "score")
         return any(not self.third_party.isdisjoint(self.profile.names(one)) for one in points)
@@ -335,9 +335,9 @@ class Framework(FilterPoint, GroupPoints):
 
     @cached_property
     def works_before_binding(self) -> bool:
-        """Whether every pod has work before its node is written: PreBind, or an own Bind plugin.
+        """Whether every pod has work before its node is written: PreBind, or a third party's Bind.
 
-        Where this is false, single pods may have such work all the same (``concerns``).
+        If not, single pods may still have such work (``works_for``).
         """
         own = any(plugin.name in self.third_party for plugin in self.bind_plugins)
         return own or not all(isinstance(one, Selective) for one in self.pre_bind_plugins)
@@ -353,7 +353,7 @@ class Framework(FilterPoint, GroupPoints):
         return SUCCESS
 
     def sort_key(self, pod: PodInfo, queued_at: float) -> tuple[float, ...]:
-        """Return the pod's place among the active ones by QueueSort; lower goes first (R152).
+        """Return the pod's sort key among the active ones by QueueSort; lower goes first (R152).
 
         Raises:
             PluginFailed: the plugin failed, or its key is not a tuple of numbers.
@@ -385,8 +385,8 @@ class Framework(FilterPoint, GroupPoints):
             if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
                 return PreFiltered(status.by(plugin.name), nothing, status.by(plugin.name))
             if status.code is Code.UNSCHEDULABLE:
-                # A later plugin may say that the pod is unresolvable, which weighs more. Of several
-                # that do not, the last one's answer counts.
+                # A later plugin may answer unresolvable, which outweighs this. Among others, the
+                # last answer counts.
                 rejection = status.by(plugin.name)
                 continue
             if not status.ok:
@@ -419,7 +419,7 @@ class Framework(FilterPoint, GroupPoints):
         return PreFiltered(SUCCESS, rows, absent, tuple(sorted(narrowing)))
 
     def prepare(self, pods: Sequence[PodInfo], snapshot: NodeTable) -> None:
-        """Tell plugins the pods that are decided next; failures are ignored (see ``Preparing``)."""
+        """Pass the next pods to plugins that prepare for them; ignore failures (``Preparing``)."""
         for plugin in self.preparing:
             try:
                 self._call(plugin, "Prepare", plugin.prepare, pods, snapshot)
@@ -429,7 +429,7 @@ class Framework(FilterPoint, GroupPoints):
     def pod_attached(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
     ) -> None:
-        """Tell the PreFilter extensions that ``other`` was put on ``row``."""
+        """Notify the PreFilter extensions that ``other`` was added to ``row``."""
         for plugin in self.extensions:
             if plugin.name not in state.skip_filter:
                 plugin.pod_attached(state, pod, snapshot, other, row)
@@ -437,7 +437,7 @@ class Framework(FilterPoint, GroupPoints):
     def pod_detached(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, other: PodRecord, row: int
     ) -> None:
-        """Tell the PreFilter extensions that ``other`` was taken off ``row``."""
+        """Notify the PreFilter extensions that ``other`` was removed from ``row``."""
         for plugin in self.extensions:
             if plugin.name not in state.skip_filter:
                 plugin.pod_detached(state, pod, snapshot, other, row)
@@ -446,7 +446,7 @@ class Framework(FilterPoint, GroupPoints):
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, diagnosis: Diagnosis
     ) -> tuple[Nomination | None, Status]:
-        """Run PostFilter until one succeeds or fails for good (R155).
+        """Run PostFilter until one succeeds or answers unresolvable (R155).
 
         Raises:
             PluginFailed: a plugin failed.
@@ -503,10 +503,10 @@ class Framework(FilterPoint, GroupPoints):
 
     @metered("Score")
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> ScoreTable:
-        """Run Score and NormalizeScore, weigh and add up (R157, R158).
+        """Run Score and NormalizeScore; weight and sum the scores (R157, R158).
 
         Raises:
-            PluginFailed: a plugin failed or left the range 0..100 after normalising.
+            PluginFailed: a plugin failed, or a normalised score is not in 0..100.
         """
         chosen = [plugin for plugin in self.score_plugins if plugin.name not in state.skip_score]
         shape = (len(chosen), len(rows))
@@ -532,7 +532,7 @@ class Framework(FilterPoint, GroupPoints):
         """Return raw and normalised scores of one plugin, not weighted.
 
         Raises:
-            PluginFailed: the plugin failed or left the range 0..100 after normalising.
+            PluginFailed: the plugin failed, or a normalised score is not in 0..100.
         """
         raw = self._call(plugin, "Score", plugin.score, state, pod, snapshot, rows)
         check_scores(plugin, "Score", raw, len(rows))

@@ -11,7 +11,7 @@ _LOWEST_ADAPTIVE_PERCENTAGE = 5
 
 
 def adaptive_percentage(nodes: int) -> int:
-    """Return the percentage that 0 stands for: 50 - nodes/125, never below 5 (R172, C18)."""
+    """Return the percentage that 0 means: 50 - nodes/125, never below 5 (R172, C18)."""
     return max(50 - nodes // 125, _LOWEST_ADAPTIVE_PERCENTAGE)
 
 
@@ -21,7 +21,7 @@ def feasible_nodes_to_find(nodes: int, percentage: int, *, floor: int = SEED_FLO
     Args:
         nodes: how many nodes there are.
         percentage: 1-100, or 0 for the adaptive percentage; more acts as 100.
-        floor: this many are looked for in any case, if there are as many (R175, R176).
+        floor: the least number to find, if there are as many (R175, R176).
     """
     if nodes < floor or percentage >= 100:
         return nodes

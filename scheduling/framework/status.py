@@ -1,4 +1,4 @@
-"""Answers of plugins: a code that says what happens next, with reasons for people.
+"""Answers of plugins: a code that determines what happens next, with reasons for users.
 
 Source: k8s.io/kube-scheduler ``framework/interface.go``, v1.36.
 """
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Code(IntEnum):
-    """The code of a plugin's answer, which says what happens next. Values as in Kubernetes."""
+    """The code of a plugin's answer; values as in Kubernetes."""
 
     SUCCESS = 0
     """Go on. For Filter: the pod fits."""
@@ -29,7 +29,7 @@ class Code(IntEnum):
 
     @property
     def rejects(self) -> bool:
-        """Whether the code says that the pod cannot be placed as things are."""
+        """Whether the code means that the pod cannot be placed now."""
         return self in (Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.PENDING)
 
     @property

@@ -1,9 +1,9 @@
 """Columns that plugins read and the snapshot keeps up to date: node labels and pod counts.
 
-``LabelColumn`` interns the values of one label key. ``Counter`` holds, per row, the sum of weights
-of the pods there; the weight is a property of how a pod looks to its peers (1 if a selector matches
-it, 0 if not, for instance). ``Table`` sums a counter by the values of a label, over eligible nodes.
-All three change in place as pods come and go: O(1) per pod and table.
+``LabelColumn`` has the values of one label key as small numbers. ``Counter`` holds, per row, the
+sum of weights of the pods there; the weight depends on a pod's peer (for instance, 1 if a selector
+matches it, else 0). ``Table`` sums a counter by the values of a label, over eligible nodes. All
+three change in place as pods come and go: O(1) per pod and table.
 """
 
 import itertools
@@ -56,7 +56,7 @@ class LabelColumn:
         self._single_version = -1
 
     def single(self, version: int) -> bool:
-        """Whether no two nodes share a value, as with hostnames; not if no node has the label.
+        """Return whether no two nodes share a value, as with hostnames; False if no node has one.
 
         ``version`` is the snapshot's ``node_version``.
         """
@@ -67,7 +67,7 @@ class LabelColumn:
         return self._single
 
     def everywhere(self, rows: npt.NDArray[np.intp], version: int) -> bool:
-        """Whether all of the live ``rows`` have the label; ``version``: of the nodes."""
+        """Return whether all of the live ``rows`` have the label; ``version``: of the nodes."""
         if self._everywhere[0] != version:
             self._everywhere = (version, bool((self.ids[rows] >= 0).all()))
         return self._everywhere[1]
@@ -75,7 +75,7 @@ class LabelColumn:
     def domains(
         self, version: int, eligible_key: Hashable, make_eligible: Callable[[], Mask] | None
     ) -> "Domains":
-        """Return the values and their eligible nodes, made once for a version of the nodes."""
+        """Return the values with their eligible nodes, computed once per version of the nodes."""
         found = self._domains.get(eligible_key)
         if found is None or found.version != version or len(found.nodes) != len(self.values):
             if len(self._domains) > _MOST_DOMAINS:
@@ -95,7 +95,7 @@ class LabelColumn:
         return found
 
     def set(self, row: int, value: str | None) -> bool:
-        """Note a node's value, ``None`` for none. Return whether it changed."""
+        """Set a node's value, ``None`` for none. Return whether it changed."""
         number = -1 if value is None else self.number(value)
         if self.ids[row] == number:
             return False
@@ -103,7 +103,7 @@ class LabelColumn:
         return True
 
     def set_all(self, rows: Sequence[int], values: Sequence[str | None]) -> None:
-        """Note the values of nodes of which none is known yet; ``None`` for none."""
+        """Set the values of nodes that have none yet; ``None`` for none."""
         there = [value for value in dict.fromkeys(values) if value is not None]
         self.values += there
         self._numbers.update(zip(there, range(len(there)), strict=True))
@@ -111,7 +111,7 @@ class LabelColumn:
         self.ids[rows] = [-1 if value is None else find(value, -1) for value in values]
 
     def number(self, value: str) -> int:
-        """Return the id of ``value``, giving it one on first sight."""
+        """Return the id of ``value``; a new value gets the next one."""
         number = self._numbers.get(value)
         if number is None:
             number = self._numbers[value] = len(self.values)
@@ -123,7 +123,7 @@ class LabelColumn:
         return self._numbers.get(value)
 
     def grow(self, capacity: int) -> None:
-        """Make room for more rows."""
+        """Grow the column to more rows."""
         ids = np.full(capacity, -1, np.int32)
         ids[: len(self.ids)] = self.ids
         self.ids = ids
@@ -135,7 +135,7 @@ class Domains(msgspec.Struct, frozen=True):
     ``eligible`` bool (rows,), ``None`` for all nodes. ``ids`` int32 (rows,): each node's domain, -1
     without the label or where it is not eligible. ``nodes`` int64 (domains,): eligible nodes of
     each domain. ``present``: domains with at least one. ``version``: of the nodes. ``moved``: rows
-    whose ``ids`` differ from those of the version ``follows``.
+    whose ``ids`` differ from those of version ``follows``.
     """
 
     eligible: Mask | None
@@ -152,10 +152,10 @@ class Table:
     """Sums of a counter by label value: ``counts`` int64 (values,).
 
     ``nodes``: int64 (values,), number of eligible nodes with the value; ``present``: the ids of
-    values with at least one. ``eligible_key``: names the content of ``eligible``, ``None`` for all
-    nodes. After nodes changed, the table is brought up to date when it is next asked for; until
-    then it counts pods by the old labels. The sums are made when they are first read, since some
-    tables are only asked which nodes take part.
+    values with at least one. ``eligible_key``: identifies the content of ``eligible``, ``None`` for
+    all nodes. After nodes changed, the table is updated when it is next requested; until then it
+    counts pods by the old labels. The sums are computed when first read, since for some tables only
+    the nodes are read.
     """
 
     __slots__ = (
@@ -194,7 +194,7 @@ class Table:
         self.version = -1
 
     def follow(self, version: int) -> None:
-        """Look at the nodes again if they changed; ``version``: the snapshot's."""
+        """Update the table if nodes changed; ``version``: the snapshot's ``node_version``."""
         if self.version == version and self.size == len(self.column.values):
             return
         domains = self.column.domains(version, self.eligible_key, self.make_eligible)
@@ -255,7 +255,7 @@ class Table:
         ids = self.column.ids[rows]
         if not self.size:
             return np.zeros(len(rows), np.int64)
-        # Where the label is missing, -1 reads some count or other, which is not used.
+        # Without the label, index -1 reads an arbitrary count, which is not used.
         return np.where(ids >= 0, self.counts[ids], 0)
 
     def bump(self, row: int, weight: int) -> None:
@@ -279,11 +279,11 @@ class Counter:
     """A weighted count of pods by row.
 
     ``live_only``: terminating pods do not count. ``total``: sum over all rows. ``changes`` counts
-    what was added or taken. ``reach`` bounds the classes that count, ``None``: any may.
+    additions and removals. ``reach`` bounds the classes that count, ``None``: any may.
 
-    The rows with a count are kept in a dictionary while they are few, so that the counts of a
-    thousand Deployments take no column of all nodes each; from then on, or once ``rows`` was asked
-    for, as a column.
+    While few rows have a count they are in a dictionary, so that the counts of a thousand
+    Deployments take no column over all nodes each; with more rows, or once ``rows`` was read, a
+    column is used.
     """
 
     __slots__ = (
@@ -355,8 +355,8 @@ class Counter:
     ) -> Table:
         """Return the sums by the values of ``column``, up to date.
 
-        ``version`` is the snapshot's ``node_version``. ``eligible_key`` names the content of the
-        mask that ``make_eligible`` builds (over all rows); ``None`` for all nodes.
+        ``version`` is the snapshot's ``node_version``. ``eligible_key`` identifies the content of
+        the mask that ``make_eligible`` builds (over all rows); ``None`` for all nodes.
         """
         name = (column.key, eligible_key)
         table = self.tables.get(name)
@@ -366,7 +366,7 @@ class Counter:
         return table
 
     def grow(self, capacity: int) -> None:
-        """Make room for more rows; tables are rebuilt when next asked for."""
+        """Grow to more rows; tables are rebuilt when next requested."""
         self.capacity = capacity
         if self._rows is not None:
             rows = np.zeros(capacity, np.int64)
@@ -397,7 +397,7 @@ class Counter:
             table.bump_all(rows, weight)
 
     def fill(self, rows: npt.NDArray[np.int32], weights: npt.NDArray[np.int64]) -> None:
-        """Add ``weights`` for pods on ``rows``, which may repeat, but not to tables."""
+        """Add ``weights`` for pods on ``rows``, which may repeat, without updating tables."""
         if self._rows is None and _SPARSE * (len(self._few) + len(rows)) <= self.capacity:
             for row, weight in zip(rows.tolist(), weights.tolist(), strict=True):
                 self._add_to_few(row, weight)

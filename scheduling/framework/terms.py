@@ -1,8 +1,8 @@
-"""Statements of plugins for the fast lane: their rules about a class as numbers and counts.
+"""Statements of plugins for the fast path: their rules about a class as numbers and counts.
 
-A plugin that can state its Filter and Score for a class by one of these protocols is not asked
-again for every pod (``engine.fast.fast_lane``). Of a plugin that cannot, the reference path asks.
-The plugin's own ``filter`` and ``score`` remain the rule; what is stated must come to the same.
+A plugin that can state its Filter and Score for a class by one of these protocols need not run for
+every pod (``engine.fast.fast_lane``). If it cannot, the reference path runs it. The plugin's own
+``filter`` and ``score`` remain the rule; the statements must have equal results.
 """
 
 from collections.abc import Callable, Hashable
@@ -24,7 +24,7 @@ Rejection = tuple[Code, tuple[str, ...]]
 
 
 class Kind(IntEnum):
-    """The use that a term makes of the count at a node's topology value."""
+    """How a term uses the count at a node's topology value."""
 
     NEAR = 0
     """Required affinity: there must be one; or none anywhere, for a pod that means itself."""
@@ -45,12 +45,12 @@ class Kind(IntEnum):
 class Term(msgspec.Struct, frozen=True, kw_only=True):
     """A rule about the counts of ``table``.
 
-    ``single``: no two nodes share a topology value, so that counts are by node. ``whole`` with it:
+    ``single``: no two nodes share a topology value, so counts are by node. ``whole``, with it:
     counts are ``table.counter.rows``, also on nodes that are not eligible. ``matches_self``: the
-    pod itself is meant. ``min_domains``: this many domains HARD asks for. ``by_size``: SOFT weights
-    the term by the number of nodes, not of values. ``all_keys``: nodes that lack the label of any
-    such SOFT term are not scored. ``taken``: what a pod weighs that preemption takes off its node,
-    where that is not what it weighs in the counter.
+    term selects the pod itself. ``min_domains``: how many domains HARD requires. ``by_size``: SOFT
+    weights the term by the number of nodes, not of values. ``all_keys``: nodes that lack the label
+    of any such SOFT term are not scored. ``taken``: the weight that a victim removes, where it
+    differs from its weight in the counter.
     """
 
     kind: Kind
@@ -66,43 +66,43 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def from_zero(self) -> bool:
-        """Whether there are fewer domains than asked for: the lowest count is 0 then."""
+        """Whether there are fewer domains than required: the lowest count is 0 then."""
         return len(self.table.present) < self.min_domains
 
 
 @runtime_checkable
 class RequestFilter(Protocol):
-    """A filter that compares requests with what is free, beside a place for the pod."""
+    """A filter that compares requests with free amounts, and checks the number of pods."""
 
     def request_checks(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int]]:
         """Return each compared amount with its resource column.
 
-        Each amount is what the pod requests of that column. Built-in plugins are asked once for all
-        pods that request the same resources (``engine.fast.requests``).
+        Each amount is what the pod requests of that column. Built-in plugins are called once for
+        all pods that request the same resources (``engine.fast.requests``).
         """
         ...
 
     def request_rejection(self, pod: PodInfo, snapshot: NodeTable, bits: int) -> Rejection:
         """Return the filter's rejection of a node whose ``bits`` are not 0.
 
-        Bit 0: no place; two bits for each amount: too little is free, too little exists.
+        Bit 0: too many pods; two bits for each amount: too little is free, too little exists.
         """
         ...
 
 
 @runtime_checkable
 class NamingFilter(Protocol):
-    """A filter by which a pod may name the one node that can hold it, as a DaemonSet's pods do."""
+    """A filter by which a pod may name its only possible node, as a DaemonSet's pods do."""
 
     def named_node(self, pod: PodInfo) -> tuple[str, Hashable] | None:
-        """Return the node's name, and a key of all else that the filter looks at in the pod.
+        """Return the node's name, and a key of everything else that the filter reads of the pod.
 
         ``None`` where the pod does not name exactly one node.
         """
         ...
 
     def without_name(self, pod: PodInfo) -> Pod:
-        """Return the pod as it would be if it named no node; asked if ``named_node`` found one."""
+        """Return a copy of the pod that names no node; called if ``named_node`` found one."""
         ...
 
 
@@ -118,8 +118,9 @@ class CountedFilter(Protocol):
 class ColumnRequest(msgspec.Struct, frozen=True):
     """Amounts that must be free in columns of the snapshot, beside what the class requests.
 
-    ``amounts``: column and amount. Pods of one run ask for columns that are ``apart``, and no two
-    of them for the same ``once``, which nobody has taken (``Snapshot.is_taken``).
+    ``amounts``: column and amount. In a run, requested columns must be ``apart``, and ``once`` has
+    what only one pod can have: no two pods of a run may share an item, and none may be taken
+    already (``Snapshot.is_taken``).
     """
 
     amounts: tuple[tuple[int, int], ...]
@@ -135,19 +136,19 @@ class ColumnFilter(Plugin, Protocol):
     """Whether it counts what pods will bring that are nominated to a node."""
 
     def column_request(self, pod: PodInfo, snapshot: NodeTable) -> ColumnRequest | None:
-        """Return the amounts that must be free; ``None`` if it looks at more, or at nothing.
+        """Return the amounts that must be free; ``None`` if the filter reads more, or nothing.
 
-        Asked of pods of which ``aspect`` is neither empty nor ``None``, it is not ``None``. Whoever
-        asks for a column must have called ``Snapshot.follow_columns`` before.
+        Not ``None`` for pods whose ``aspect`` is neither empty nor ``None``. The caller must have
+        called ``Snapshot.follow_columns`` before.
         """
         ...
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """How a node is scored by the fraction of its resources that is taken.
+    """How a node is scored by the used fraction of its resources.
 
-    ``kind``: of ``framework.formulas``. ``table`` int64 (101,): for
-    ``RATIO`` the score of each utilization in percent.
+    ``kind``: of ``framework.formulas``. ``table`` int64 (101,): for ``RATIO`` the score of each
+    utilization in percent.
     """
 
     kind: int
@@ -156,29 +157,29 @@ class Strategy(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class AllocationScore(Protocol):
-    """A score of how much of its resources a node has left, such as NodeResourcesFit's."""
+    """A score by how much of its resources a node has left, such as NodeResourcesFit's."""
 
     strategy: Strategy
     scored_resources: tuple[str, ...]
 
     def scored(self, pod: PodInfo, snapshot: NodeTable) -> list[int]:
-        """Return column, weight and amount of each resource that takes part, as a flat list.
+        """Return column, weight and amount of each scored resource, as a flat list.
 
-        Each amount is of ``PodInfo.scored_requests``; asked as ``RequestFilter.request_checks`` is.
+        The amounts are those of ``PodInfo.scored_requests``. Called as often as ``request_checks``.
         """
         ...
 
 
 @runtime_checkable
 class BalanceScore(Protocol):
-    """A score of how evenly resources are used, such as NodeResourcesBalancedAllocation's."""
+    """A score by how evenly resources are used, such as NodeResourcesBalancedAllocation's."""
 
     balanced_resources: tuple[str, ...]
 
     def balanced(self, pod: PodInfo, snapshot: NodeTable) -> list[int]:
-        """Return column, weight and amount of each resource that takes part, as a flat list.
+        """Return column, weight and amount of each balanced resource, as a flat list.
 
-        The amounts are those of ``PodInfo.requests``. Called as often as ``request_checks`` is.
+        The amounts are those of ``PodInfo.requests``. Called as often as ``request_checks``.
         """
         ...
 
@@ -193,28 +194,28 @@ class ScaledScore(Protocol):
 
 @runtime_checkable
 class AffinityTerms(Protocol):
-    """Filter and Score of InterPodAffinity: NEAR, ANTI, EXISTING, then SCORED stretched to 100."""
+    """Filter and Score of InterPodAffinity: NEAR, ANTI, EXISTING, then SCORED scaled to 100."""
 
     affinity_rejections: tuple[Rejection, Rejection, Rejection]
 
     def affinity_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
-        """Return NEAR, ANTI, EXISTING and SCORED."""
+        """Return the terms of kinds NEAR, ANTI, EXISTING and SCORED."""
         ...
 
     def untouched_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
-        """Return UNTOUCHED."""
+        """Return the terms of kind UNTOUCHED."""
         ...
 
 
 @runtime_checkable
 class Relying(Filter, Protocol):
-    """A filter that may let a pod in because of another pod.
+    """A filter that may accept a pod because of another pod.
 
-    ``filter`` must need nothing that PreFilter notes.
+    ``filter`` must not need any notes of PreFilter.
     """
 
     def relied_on(self, pod: PodInfo, snapshot: NodeTable) -> list[Counter]:
-        """Return the counters whose higher counts may let a pod in that lower counts keep out.
+        """Return the counters whose higher counts may turn a rejection into acceptance.
 
         Empty where the class has no such rule.
         """
@@ -229,7 +230,7 @@ class SpreadTerms(Protocol):
     """The rejection for a skew that is too large, and that for a missing label."""
 
     def spread_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
-        """Return HARD and SOFT."""
+        """Return the terms of kinds HARD and SOFT."""
         ...
 
 
@@ -238,10 +239,10 @@ class AlikeSpreadTerms(Protocol):
     """SpreadTerms that recognises classes whose terms differ only in the pods that they count."""
 
     def spread_alike(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Hashable, Counter] | None:
-        """Return a key that classes with alike terms share, and the one counter of this class.
+        """Return a key that classes with like terms share, and the one counter of this class.
 
         For classes with equal keys, Filter and PreFilter pass all nodes, and the terms are equal
-        but for the counter of their tables, as long as nodes do not change. ``None``: this is not
-        known of the class, or its terms count by several counters.
+        except for their tables' counter, while nodes do not change. ``None``: not known of the
+        class, or its terms count by several counters.
         """
         ...

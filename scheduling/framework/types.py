@@ -1,7 +1,7 @@
 """Values that pass between the cycle and its plugins: pods as requirements, records, outcomes.
 
 A ``PodInfo`` stands for a *scheduling class*: all pods that are interchangeable for scheduling.
-Everything that plugins need of the spec is worked out once, when the class is first met
+Everything that plugins need of the spec is computed once, when the class is first seen
 (``engine.snapshot.requirements``). A ``PodRecord`` is one pod on a node.
 """
 
@@ -25,9 +25,9 @@ NamespaceLabels = Callable[[str], Mapping[str, str] | None]
 
 
 class AffinityTerm(msgspec.Struct, frozen=True):
-    """A term of inter-pod affinity, ready to match.
+    """A parsed term of inter-pod affinity.
 
-    ``namespaces`` already holds the pod's own namespace where the term names none (R96).
+    ``namespaces`` includes the pod's own namespace where the term names none (R96).
     ``namespace_selector``: ``NOTHING`` when absent. ``weight``: 0 for required terms.
     """
 
@@ -38,10 +38,10 @@ class AffinityTerm(msgspec.Struct, frozen=True):
     weight: int = 0
 
     def means(self, info: "PodInfo", namespace_labels: NamespaceLabels) -> bool:
-        """Whether the term selects pods of a class.
+        """Return whether the term selects pods of a class.
 
-        The class's namespace is looked up only if the term selects by labels of namespaces; an
-        unknown namespace has no labels.
+        ``namespace_labels`` is called only if the term selects by labels of namespaces; an unknown
+        namespace has no labels.
         """
         if info.namespace not in self.namespaces:
             if self.namespace_selector.nothing:
@@ -52,7 +52,7 @@ class AffinityTerm(msgspec.Struct, frozen=True):
 
 
 def group_key(pod: Pod) -> tuple[str, str] | None:
-    """Return namespace and name of a pod's PodGroup, ``None`` if it is of none."""
+    """Return namespace and name of a pod's PodGroup, ``None`` if it has none."""
     group = pod.spec.scheduling_group
     if group is None or not group.pod_group_name:
         return None
@@ -60,7 +60,7 @@ def group_key(pod: Pod) -> tuple[str, str] | None:
 
 
 def digest_of(class_id: int) -> bytes:
-    """Return the digest under which a stored scheduling class is known to a snapshot."""
+    """Return the digest by which a snapshot identifies a stored scheduling class."""
     return class_id.to_bytes(8, "big")
 
 
@@ -70,14 +70,13 @@ def class_id_of(digest: bytes) -> int:
 
 
 class PodInfo:
-    """A scheduling class, parsed. Identity is object identity; ``digest`` is its content.
+    """A parsed scheduling class. Identity is object identity; ``digest`` is its content.
 
     ``requests``: effective requests (containers, sidecars, init containers, overhead, pod level),
     cpu in millicores, the rest in whole units, as stated (zeros stay). ``nonzero_*``: the same with
     100m and 200 MiB for containers that name none (scoring only). ``images``: normalised names, one
-    per container and image volume. ``index`` and ``peer`` (number of the way it looks to other
-    pods) are given by the snapshot. ``memo`` keeps what plugins derive from the class, by a key
-    that names the plugin and its arguments.
+    per container and image volume. The snapshot assigns ``index`` and ``peer``. ``memo`` caches
+    what plugins derive from the class, by a key with the plugin's name and arguments.
     """
 
     __slots__ = (
@@ -167,7 +166,7 @@ class PodInfo:
     _required: dict[str, RequiredNodeAffinity]
 
     def required_affinity(self, empty_term: EmptyTerm) -> RequiredNodeAffinity:
-        """Return node selector and required node affinity, parsed.
+        """Return node selector and required node affinity, parsed and cached.
 
         ``empty_term``: what an empty node selector term matches (ruling C1).
         """
@@ -185,10 +184,10 @@ class PodInfo:
 class PodRecord(msgspec.Struct, kw_only=True, eq=False, gc=False):
     """A pod on a node, as preemption sees it.
 
-    ``key`` is the identity that the feeder of the snapshot gave it; ``name`` may be empty.
-    ``start_time``: seconds since the epoch, ``None`` when the pod has not started. ``preempted``:
-    terminating because the scheduler made room. ``slot`` belongs to the snapshot. ``order``: its
-    place among pods that are equal otherwise, the same in every process.
+    ``key``: its identity in the snapshot; ``name`` may be empty. ``start_time``: seconds since the
+    epoch, ``None`` when the pod has not started. ``preempted``: terminating because the scheduler
+    made room. ``slot`` belongs to the snapshot. ``order``: its tie-break order among equal pods,
+    the same in every process.
     """
 
     key: Hashable
@@ -209,8 +208,8 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True):
     """A PodDisruptionBudget, as preemption sees it.
 
     ``selector`` ``NOTHING`` when absent. ``disrupted``: names of pods whose eviction was already
-    counted in ``disruptions_allowed``. ``counts_groups``: that many PodGroups, and not pods.
-    ``spares_unready``: pods that are not ready leave without asking it.
+    counted in ``disruptions_allowed``. ``counts_groups``: it counts PodGroups instead of pods.
+    ``spares_unready``: pods that are not ready are evicted without it.
     """
 
     namespace: str
@@ -225,7 +224,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether preemption counts pods of a class against the budget.
 
         An empty selector guards every pod of the namespace (v1.38, kubernetes#141785). Until 1.37
-        preemption passes over such a budget, and over pods without labels.
+        preemption ignores such a budget, and pods without labels.
         """
         if self.namespace != info.namespace:
             return False
@@ -243,14 +242,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Victims(msgspec.Struct, frozen=True, kw_only=True):
-    """The victims for a pod, as found by a search over nodes.
+    """The victims for a pod, from a search over nodes.
 
-    ``best``: the candidate that costs least, ``None`` without any. ``candidates``: if all were
-    asked for, all of them, those that violate no budget first; else only the best. ``rejections``:
-    why other nodes reject the pod even without pods of lower priority, each with the number of
-    nodes; this and the following fields may be empty if there is a candidate.
-    ``without_victims``: number of nodes that have no pod of lower priority. ``without_need``: names
-    of nodes that fit the pod without preemption.
+    ``best``: the candidate of lowest cost, ``None`` without any. ``candidates``: all, if requested,
+    those that violate no budget first; else only the best. ``rejections``: why other nodes reject
+    the pod even without pods of lower priority, each with the number of nodes; this and the
+    following fields may be empty if there is a candidate. ``without_victims``: number of nodes that
+    have no pod of lower priority. ``without_need``: names of nodes that fit the pod without
+    preemption.
     """
 
     best: Candidate | None
@@ -261,7 +260,7 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nomination(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of PostFilter: the node where room will be made, and at what price.
+    """Result of PostFilter: the node where room will be made, and the victims.
 
     ``node_name`` empty: clear an earlier nomination. ``candidates``: all candidate nodes if
     ``CycleState.tells_candidates`` is set, else only the chosen node.
@@ -274,13 +273,13 @@ class Nomination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeStatuses(Mapping[str, Status]):
-    """Statuses of nodes by name, kept as columns; the dictionary is built on demand.
+    """Statuses of nodes by name, stored as columns; the dictionary is built on demand.
 
     Args:
         rows: the nodes' rows, int (nodes,).
         verdict: index into ``statuses``, int (nodes,).
         statuses: the distinct ones.
-        names: of nodes by row; as they are while the mapping is read.
+        names: node names by row; must not change before the mapping is read.
     """
 
     def __init__(
@@ -324,9 +323,9 @@ class Diagnosis(msgspec.Struct, kw_only=True):
 
     ``node_to_status`` holds the nodes that were filtered; ``absent`` is the status of all others
     (left out by PreFilter). ``rejected_by``: names of plugins that rejected, sorted;
-    ``pending_by``: of those that answered Pending for a node. ``counts``: the distinct statuses and
-    on how many nodes each is, without the absent ones; where it is empty, ``node_to_status`` is
-    counted.
+    ``pending_by``: those that answered Pending for a node. ``counts``: the distinct statuses with
+    their number of nodes, without the absent ones; if empty, they are computed from
+    ``node_to_status``.
     """
 
     node_to_status: Mapping[str, Status] = msgspec.field(default_factory=dict)
@@ -377,7 +376,7 @@ class FitError(msgspec.Struct, frozen=True, kw_only=True):
         diagnosis = self.diagnosis
         counted: Sequence[tuple[Status, int]] = diagnosis.counts
         if not counted:
-            # Few statuses stand for many nodes: count them first, by identity, which is quickest.
+            # Many nodes share few status objects: count by identity first, which is fastest.
             statuses = {id(status): status for status in diagnosis.node_to_status.values()}
             numbers = Counter(map(id, diagnosis.node_to_status.values()))
             counted = [(statuses[identity], number) for identity, number in numbers.items()]

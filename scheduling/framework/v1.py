@@ -1,8 +1,8 @@
 """The first version of what authors of plugins may import; nothing else is promised to stay.
 
-Whatever stands here keeps its name, its fields and its meaning as long as the module is there. What
-must change comes in a module ``v2`` beside this one. A test holds the list of names, and the
-examples of ``docs/plugins.md`` and the shipped plugins of this kind import nothing else.
+Everything here keeps its name, its fields and its meaning while the module exists. Incompatible
+changes go into a new module ``v2``. A test checks the list of names; the examples of
+``docs/plugins.md`` and the shipped example plugins import nothing else.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """Judgements over rows of the node table that several plugins share.
 
-Node selectors and taints are evaluated once per distinct label value or taint set and then spread
-over the rows by indexing, never once per node.
+Node selectors and taints are evaluated once per distinct label value or taint set, never once per
+node; the results are spread over the rows by indexing.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ def requirement_mask(table: NodeTable, requirement: Requirement, rows: Rows) -> 
         return ids >= 0
     if operator == DOES_NOT_EXIST:
         return ids < 0
-    # One more entry than there are values: index -1, "label absent", falls on it.
+    # One more entry than there are values: index -1, "label absent", selects it.
     verdicts = np.zeros(len(column.values) + 1, np.bool_)
     if operator in (IN, EQUALS):
         for value in requirement.values:
@@ -119,11 +119,11 @@ def by_taint_set(
 def resource_columns(
     table: NodeTable, pod: PodInfo, resource: str, *, nonzero: bool
 ) -> tuple[int, Scores, Scores] | None:
-    """Return (asked by the pod, allocatable, requested) of a resource, columns over all rows.
+    """Return (requested by the pod, allocatable, requested) of a resource, columns over all rows.
 
-    ``None``: the resource does not take part, because the pod does not ask for this extended
-    resource or it is not one that the scheduler counts. ``nonzero``: cpu and memory with defaults
-    for containers that ask for none. Rule: noderesources/resource_allocation.go
+    ``None``: the resource is ignored, because the pod does not request this extended resource or
+    the scheduler does not count it. ``nonzero``: cpu and memory with defaults for containers that
+    request none. Rule: noderesources/resource_allocation.go
     ``calculateResourceAllocatableRequest``, v1.36.
     """
     found = asked_for(table, pod, resource, nonzero=nonzero)
@@ -138,7 +138,7 @@ def resource_columns(
 def asked_for(
     table: NodeTable, pod: PodInfo, resource: str, *, nonzero: bool
 ) -> tuple[int, int] | None:
-    """Return the amount of a resource that the pod asks for, and its column.
+    """Return the amount of a resource that the pod requests, and its column.
 
     ``None``: see ``resource_columns``.
     """
@@ -160,9 +160,9 @@ def scored_resources(
     *,
     nonzero: bool,
 ) -> list[int]:
-    """Return column, weight and amount of each resource that takes part, as one flat list.
+    """Return column, weight and amount of each resource that is not ignored, as one flat list.
 
-    It runs once for every class, and so makes no objects. See ``resource_columns``.
+    A flat list, since this runs for every class. See ``resource_columns``.
     """
     found: list[int] = []
     requests = pod.scored_requests if nonzero else pod.requests
@@ -179,7 +179,7 @@ def scored_resources(
 
 
 def default_normalize(scores: Scores, *, reverse: bool) -> Scores:
-    """Return scores scaled so that the highest is 100; ``reverse`` turns them around.
+    """Return scores scaled so that the highest is 100; ``reverse``: 100 minus that.
 
     All zero: all 0, or all 100 when reversed. Integer division truncates. Rule:
     plugins/helper/normalize_score.go ``DefaultNormalizeScore``, v1.36.

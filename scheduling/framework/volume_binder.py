@@ -49,11 +49,11 @@ Resources = dict[str, tuple[int, int]]
 
 
 class BinderError(ValueError):
-    """An error that ends the attempt; the text is Kubernetes'."""
+    """An error that ends the attempt; the text is the same as in Kubernetes."""
 
 
 class Provision(msgspec.Struct, frozen=True):
-    """A claim whose volume must be made; ``capacity``: the object that states the room for it."""
+    """A claim whose volume must be provisioned; ``capacity``: the object that states the room."""
 
     claim: PersistentVolumeClaim
     capacity: CSIStorageCapacity | None = None
@@ -66,7 +66,7 @@ class PodVolumes(msgspec.Struct, frozen=True):
     provisions: tuple[Provision, ...] = ()
 
     def assumed(self, node_name: str) -> AssumedClaims:
-        """Return these claims as the table's ``assume`` takes them."""
+        """Return the claims in the form that ``VolumeTable.assume`` takes."""
         return AssumedClaims(
             node_name,
             tuple((claim.key, volume.metadata.name) for claim, volume in self.bindings),
@@ -112,7 +112,7 @@ def claim_name(pod: ObjectMeta, volume: Volume) -> str | None:
 
 
 def meta_of(info: PodInfo) -> ObjectMeta:
-    """Return a class's metadata with its namespace."""
+    """Return the metadata of a class's pod, with its namespace."""
     meta = info.pod.metadata
     if meta.namespace == info.namespace:
         return meta
@@ -127,7 +127,7 @@ def not_found(name: str) -> str:
 def pod_volume_claims(
     table: VolumeTable, pod: ObjectMeta, volumes: Sequence[Volume]
 ) -> PodVolumeClaims:
-    """Return the claims of a pod by who has to bind them. Rule: ``GetPodVolumeClaims``.
+    """Return the claims of a pod by how they are bound. Rule: ``GetPodVolumeClaims``.
 
     Raises:
         BinderError: a claim does not exist or is another pod's, or its class is incomplete.
@@ -160,7 +160,7 @@ def waits_for_consumer(table: VolumeTable, claim: PersistentVolumeClaim) -> bool
     """Return whether the claim is bound only once a pod that uses it is placed.
 
     Raises:
-        BinderError: its class does not say.
+        BinderError: its class has no binding mode.
     """
     name = claim.class_name
     found = table.storage_class(name) if name else None
@@ -245,7 +245,7 @@ def _bound_claims(
 def _provisions(
     table: VolumeTable, claims: Sequence[PersistentVolumeClaim], node: NodeSeen
 ) -> tuple[bool, bool, tuple[Provision, ...]]:
-    """Return whether volumes can be made for the node, whether there is room, and the provisions.
+    """Return whether volumes can be provisioned for the node, whether there is room, and which.
 
     Rule: ``checkVolumeProvisions``.
     """
@@ -269,7 +269,7 @@ def _provisions(
 def _room_for(
     table: VolumeTable, claim: PersistentVolumeClaim, of: StorageClass, node: NodeSeen
 ) -> tuple[bool, CSIStorageCapacity | None]:
-    """Return whether there is room for a claim's volume, and the CSIStorageCapacity that says so.
+    """Return whether there is room for a claim's volume, and the CSIStorageCapacity that has it.
 
     Rule: ``hasEnoughCapacity``.
     """
@@ -289,7 +289,7 @@ def _room_for(
 
 
 def limit_of(capacity: CSIStorageCapacity) -> Quantity | None:
-    """Return the largest volume that can be made."""
+    """Return the largest volume that can be provisioned, ``None`` if not stated."""
     return None if capacity.limit is None else quantity_of(capacity.limit)
 
 
@@ -309,9 +309,9 @@ def _has_access(node: NodeSeen, capacity: CSIStorageCapacity) -> bool:
 
 
 def seen_labels(table: VolumeTable, claims: PodVolumeClaims) -> set[str] | None:
-    """Return the keys of the node labels that decide about a pod's claims.
+    """Return the keys of the node labels on which a pod's claims depend.
 
-    Nodes with the same values of them get the same answer. ``None``: more than labels decides.
+    Nodes with equal values get the same answer. ``None``: more than labels matters.
     """
     keys: set[str] = set()
     for claim in claims.bound:
@@ -339,10 +339,10 @@ def seen_labels(table: VolumeTable, claims: PodVolumeClaims) -> set[str] | None:
 
 
 def class_resources(volumes: PodVolumes, *, storage_capacity: bool) -> Resources:
-    """Return, by StorageClass, the bytes that claims request and those of the volumes for them.
+    """Return, by StorageClass, the bytes that claims request and the bytes of their volumes.
 
-    ``storage_capacity``: if no claim is bound to a volume, count the room for volumes that must be
-    made. Rule: volume_binding.go ``Score``.
+    ``storage_capacity``: if no claim is bound to a volume, count the capacity for volumes to
+    provision. Rule: volume_binding.go ``Score``.
     """
     found: Resources = {}
     if volumes.bindings or not storage_capacity:
@@ -365,7 +365,7 @@ def class_resources(volumes: PodVolumes, *, storage_capacity: bool) -> Resources
 
 
 def capacity_score(shape: Sequence[tuple[int, int]], resources: Resources) -> int:
-    """Return the mean over the classes of the shape's value at their use in percent, rounded.
+    """Return the mean over classes of the shape's score at their utilization in percent, rounded.
 
     Rule: scorer.go ``buildScorerFunction``.
     """
@@ -380,7 +380,7 @@ def capacity_score(shape: Sequence[tuple[int, int]], resources: Resources) -> in
 
 
 def _broken_line(shape: Sequence[tuple[int, int]], at: int) -> int:
-    """Return the value of a broken line; Go's division, towards 0. Rule: helper/shape_score.go."""
+    """Return the piecewise linear value at ``at``, truncated as in Go (helper/shape_score.go)."""
     if not shape or at <= shape[0][0]:
         return shape[0][1] if shape else 0
     for (left, low), (right, high) in pairwise(shape):

@@ -52,7 +52,7 @@ def _claims(pod: Pod, *, ephemeral: bool = True) -> Collection[str]:
 
 
 def _uses(*, ephemeral: bool) -> Hint:
-    """Return a hint that says whether a new or changed claim is the pod's."""
+    """Return a hint that accepts new or changed claims of the pod."""
 
     def hint(pod: Pod, event: ClusterEvent) -> bool:
         _, claim = _sides(event, PersistentVolumeClaim)
@@ -130,7 +130,7 @@ VOLUME_ZONE = (
 
 
 def _gave_back(pod: Pod, event: ClusterEvent) -> bool:
-    """Return whether the pod that left used a disk of this pod, or a claim of the same name."""
+    """Return whether the deleted pod used a disk of this pod, or a claim of the same name."""
     gone = event.old
     if not isinstance(gone, Pod):
         return True

@@ -1,9 +1,9 @@
-"""Claims, volumes and what belongs to them, as the scheduler looks them up.
+"""Claims, volumes and related objects, as the scheduler looks them up.
 
-A snapshot has one (``node_table.NodeTable.volumes``). Beside the stored objects it keeps what
-placed pods are about to do with them: a pod that is assumed on a node takes the volumes that were
-found for it there, and has others made for it there, so that the next pod sees them taken. That
-ends with ``forget``, or when the stored objects say it themselves.
+A snapshot has one (``node_table.NodeTable.volumes``). Beside the stored objects it has what placed
+pods will do with them: a pod that is assumed on a node takes the volumes that were found there, and
+has others provisioned, so that the next pod sees them taken. That ends with ``forget``, or when the
+stored objects include it.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ _KEPT_CHANGES: Final = 16_384
 
 
 class AssumedClaims(msgspec.Struct, frozen=True):
-    """Claims of a placed pod: volumes bound to some, a node selected for others."""
+    """Claims of a placed pod: some bound to volumes, others with a selected node."""
 
     node_name: str
     bindings: tuple[tuple[ClaimKey, str], ...] = ()
@@ -47,14 +47,15 @@ class VolumeTable:
     def __init__(self) -> None:
         self.version = 0
         self._objects: dict[str, dict[ClaimKey, msgspec.Struct]] = {kind: {} for kind in KINDS}
-        # Volumes by class, and there by one label (key, value) that a node must have.
+        # Volumes by class, then by one label (key, value) that a node must have.
         self._by_class: dict[str, dict[tuple[str, str], dict[str, None]]] = {}
-        # Labels of nodes that decide who reaches volumes of a class, with how many look at each.
+        # By class, the node labels on which access to its volumes depends, with the number of
+        # volumes.
         self._affinity_keys: dict[str, Counter[str]] = {}
         self._capacities: dict[str, dict[ClaimKey, CSIStorageCapacity]] = {}
         self._attached: dict[str, dict[str, VolumeAttachment]] = {}
         self._limited: set[str] = set()
-        # What changed, the last ones; ``_dropped``: how many before them.
+        # The latest changes; ``_dropped``: how many came before.
         self._changes: list[tuple[str, ClaimKey]] = []
         self._dropped = 0
         self.memo: dict[Hashable, object] = {}
@@ -64,7 +65,7 @@ class VolumeTable:
         self._made_on: dict[ClaimKey, tuple[Hashable, str]] = {}
 
     def copy(self) -> Self:
-        """Return an equal table that changes apart from this one; the objects are shared."""
+        """Return an equal table that changes independently; the objects are shared."""
         made = type(self)()
         made.version = self.version
         made._objects = {kind: dict(found) for kind, found in self._objects.items()}
@@ -83,7 +84,7 @@ class VolumeTable:
     # --- stored objects --------------------------------------------------------------------------
 
     def set(self, value: msgspec.Struct) -> msgspec.Struct | None:
-        """Add or replace an object; return what it replaced."""
+        """Add or replace an object; return the old one."""
         kind = type(value).__name__
         meta = value.metadata  # type: ignore[attr-defined]
         key = meta.namespace, meta.name
@@ -109,7 +110,7 @@ class VolumeTable:
         return old
 
     def remove(self, kind: str, namespace: str, name: str) -> msgspec.Struct | None:
-        """Remove an object; return it, ``None`` where it was not known."""
+        """Remove an object and return it, ``None`` where it was not known."""
         old = self._take(kind, (namespace, name))
         if old is not None:
             self._changed(kind, (namespace, name), old)
@@ -155,7 +156,7 @@ class VolumeTable:
 
     @property
     def has_limits(self) -> bool:
-        """Whether a node has a limit on volumes of a driver."""
+        """Whether any node has a limit on the volumes of some driver."""
         return bool(self._limited)
 
     def is_limited(self, node_name: str) -> bool:
@@ -178,7 +179,7 @@ class VolumeTable:
     # --- as the scheduler sees them --------------------------------------------------------------
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
-        """Return a claim, with the node that is assumed for it."""
+        """Return a claim, with the assumed node if there is one."""
         found = self._objects["PersistentVolumeClaim"].get((namespace, name))
         if not isinstance(found, PersistentVolumeClaim):
             return None
@@ -190,7 +191,7 @@ class VolumeTable:
         return msgspec.structs.replace(found, metadata=meta)
 
     def volume(self, name: str) -> PersistentVolume | None:
-        """Return a volume, as it is bound to the claim that is assumed for it."""
+        """Return a volume, bound to its assumed claim if there is one."""
         found = self._objects["PersistentVolume"].get(("", name))
         if not isinstance(found, PersistentVolume):
             return None
@@ -207,7 +208,7 @@ class VolumeTable:
     ) -> Iterator[PersistentVolume]:
         """Yield volumes of a claim's class that may suit it on a node with these labels, by name.
 
-        It leaves out volumes that name other claims, and those that need a label which the node
+        Left out are volumes that name other claims, and those that need a label which the node
         lacks. The caller must check the others.
         """
         places = self._by_class.get(claim.class_name)
@@ -222,7 +223,7 @@ class VolumeTable:
                 yield volume
 
     def affinity_keys(self, class_name: str) -> Iterable[str]:
-        """Return the node labels that decide which nodes reach the volumes of a class."""
+        """Return the node labels on which access to the volumes of a class depends."""
         return self._affinity_keys.get(class_name, ())
 
     def storage_class(self, name: str) -> StorageClass | None:
@@ -251,7 +252,7 @@ class VolumeTable:
     # --- what placed pods take -------------------------------------------------------------------
 
     def assume(self, key: Hashable, taken: AssumedClaims) -> None:
-        """Note the claims that a pod takes on its node, in place of those noted before."""
+        """Store the claims that a pod takes on its node, replacing earlier ones."""
         self.forget(key)
         if not taken.bindings and not taken.provisions:
             return
@@ -263,7 +264,7 @@ class VolumeTable:
         self.version += 1
 
     def forget(self, key: Hashable) -> None:
-        """Give back the claims that a pod took; nothing happens if it took none."""
+        """Release the claims that a pod took; nothing happens if it took none."""
         taken = self._assumed.pop(key, None)
         if taken is None:
             return
@@ -294,9 +295,9 @@ def affinity_keys(affinity: VolumeNodeAffinity | None) -> set[str]:
 
 
 def _places(volume: PersistentVolume) -> Sequence[tuple[str, str]]:
-    """Return the labels under which a volume is filed: a node needs one of them to reach it.
+    """Return the labels by which a volume is indexed: a node needs one of them to reach it.
 
-    ``_ANYWHERE`` if that is not known. A volume that names a claim is filed under the claim.
+    ``_ANYWHERE`` if none is known. A volume that names a claim is indexed by the claim.
     """
     affinity, reference = volume.spec.node_affinity, volume.spec.claim_ref
     if reference is not None:

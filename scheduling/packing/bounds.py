@@ -1,8 +1,8 @@
 """Upper bounds on every placement, by linear programming.
 
-Nodes are merged into groups and the pods may be cut: whatever a placement does, its sums over a
-group keep these rules too, so that the best of the relaxed problem bounds every placement. Groups
-are nodes that are open to the same classes; where those are too many, any nodes are merged.
+Nodes are merged into groups and pods may be divided. The sums of any placement over a group obey
+the relaxed rules too, so the optimum of the relaxed problem bounds every placement. Groups are
+nodes that are open to the same classes; if those are too many, any nodes are merged.
 """
 
 import math

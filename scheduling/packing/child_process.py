@@ -1,4 +1,4 @@
-"""Shared by the solver's child processes: start, low priority, and end."""
+"""Starts the solver's child processes, lowers their priority, and ends them."""
 
 import os
 import resource
@@ -13,7 +13,7 @@ MOST_MEMORY: Final = 3 * 2**30
 
 
 def start(module: str) -> "subprocess.Popen[bytes]":
-    """Start a module as a child process; questions and answers go through its pipes."""
+    """Start a module as a child process, with pipes for requests and answers."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return subprocess.Popen(  # noqa: S603  # a module of this product
         [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root
@@ -21,19 +21,19 @@ def start(module: str) -> "subprocess.Popen[bytes]":
 
 
 def end(child: "subprocess.Popen[bytes] | None") -> None:
-    """End a child, if there is one, and close its pipes."""
+    """Kill a child, if there is one, and close its pipes."""
     if child is None:
         return
     child.kill()
     child.wait()
     for stream in (child.stdin, child.stdout):
         if stream is not None:
-            with suppress(BrokenPipeError):  # what it was sent and had not read is given up
+            with suppress(BrokenPipeError):  # a request that it has not read is dropped
                 stream.close()
 
 
 def give_way() -> None:
-    """Prepare this child process: low priority, bounded memory, and no end by SIGINT."""
+    """Set up this child process: low priority, bounded memory, SIGINT ignored."""
     os.nice(10)
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when its parent closes the pipe

@@ -1,9 +1,9 @@
 """Which nodes to remove and which to buy in their place: several answers to choose from.
 
-What is saved stands against the pods that move. At one end nobody moves and nodes are bought for
-the pods that wait alone; at the other all pods that may move are packed anew into the cheapest set
-of nodes (``purchase``). Between them and beside them ``search`` looks, from the best placement
-that is known, at several prices of a move.
+Savings are weighed against moves. At one extreme no pod moves and nodes are bought only for waiting
+pods; at the other all movable pods are packed anew into the cheapest set of nodes (``purchase``).
+``search`` looks for placements between and around these, from the best known placement, at several
+prices of a move.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,12 +25,11 @@ Pack = Callable[[Problem], PackingAnswer]
 
 
 class Exchanges(msgspec.Struct, frozen=True):
-    """Placements to choose from, the one with the cheapest moves first.
+    """Placements to choose from, the one with the lowest cost of moves first.
 
-    ``columns``: for each node of ``problem`` its column in the problem that was asked about; each
-    shape occurs as often as it may be bought. ``placements``: each int64 (C, N), with a lower sum
-    of prices than those before it. ``least``: a lower bound of that sum, for sets of nodes that
-    take as many pods.
+    ``columns``: for each node of ``problem`` its column in the original problem; each shape occurs
+    as often as it may be bought. ``placements``: each int64 (C, N), with a lower sum of prices than
+    those before it. ``least``: a lower bound of that sum, for sets of nodes that take as many pods.
     """
 
     problem: Problem
@@ -45,10 +44,10 @@ def explore(
     """Return placements of the pods; each places as many pods as the best one that was found.
 
     Args:
-        problem: the nodes there are, then one of each shape; ``start``: where the pods are now.
-        prices: (N,) of the nodes, of which those of ``problem`` are whole numbers.
-        many: (S,) nodes of each shape that can be had.
-        most: nodes of all shapes together.
+        problem: the existing nodes, then one of each shape; ``start``: where the pods are now.
+        prices: (N,) of the nodes; those of ``problem`` are rounded to whole numbers.
+        many: (S,) how many nodes of each shape can be bought.
+        most: the most nodes of all shapes together.
         buy: the solver for sets of nodes.
         pack: the solver for placements.
     """
@@ -84,12 +83,12 @@ def explore(
             found.append(x)
     value = max(map(wide.placed_value, found))
     if sum(int(problem.weights @ pods) for _, pods in anew) > value:
-        least = 0.0  # of more pods than can be placed with so many nodes
+        least = 0.0  # a bound for more pods than that many nodes take
     return Exchanges(wide, columns, _undominated(wide, found, value), least)
 
 
 def _undominated(problem: Problem, found: Sequence[Int64], value: int) -> list[Int64]:
-    """Return the placements that no other one beats in both the price of nodes and of moves."""
+    """Return the placements for which no other one has lower costs of both nodes and moves."""
     worth = [
         (problem.cost(x) - int(problem.prices @ x.any(0)), int(problem.prices @ x.any(0)), at)
         for at, x in enumerate(found)
@@ -142,7 +141,7 @@ def _packed_anew(problem: Problem, prices: Float64, many: Int64, buy: Buy) -> tu
 
 
 def _nearest(problem: Problem, nodes: Sequence[int], filled: Sequence[Int64]) -> _Set:
-    """Return a set that gives like nodes the ``filled`` pods so that many stay where they are."""
+    """Return a set that assigns the ``filled`` patterns to like nodes so that few pods move."""
     left, found = np.array(nodes, np.int64), []
     for pods in sorted(filled, key=lambda one: -int(one.sum())):
         staying = problem.move_costs @ np.minimum(pods[:, None], problem.stays[:, left])
@@ -153,7 +152,7 @@ def _nearest(problem: Problem, nodes: Sequence[int], filled: Sequence[Int64]) ->
 
 
 def _added(problem: Problem, prices: Float64, many: Int64, buy: Buy) -> _Set:
-    """Return a set in which all placed pods stay; nodes are bought for the others."""
+    """Return a set in which all placed pods stay, with nodes bought for the others."""
     here, start = len(problem.free) - len(many), problem.start
     waiting = problem.counts - start.sum(1)
     found = {n: start[:, n].copy() for n in np.flatnonzero(start.any(0)).tolist()}
@@ -177,9 +176,10 @@ def _added(problem: Problem, prices: Float64, many: Int64, buy: Buy) -> _Set:
 
 
 def _within(problem: Problem, x: Int64, here: int, most: int) -> Int64:
-    """Return a placement with at most ``most`` new nodes: pods of the least valuable are taken off.
+    """Return a placement with at most ``most`` new nodes, without the pods of the others.
 
-    New nodes are those from column ``here`` on; all known sets share them.
+    New nodes are those from column ``here`` on, which all known sets share; those whose pods weigh
+    least are emptied.
     """
     bought = here + np.flatnonzero(x[:, here:].any(0))
     least_first = np.argsort(problem.weights @ x[:, bought], kind="stable")
@@ -189,7 +189,7 @@ def _within(problem: Problem, x: Int64, here: int, most: int) -> Int64:
 
 
 def _placed(problem: Problem, columns: Sequence[int], found: _Set, here: int) -> Int64:
-    """Return a set as a placement, int64 (C, N); nodes of a shape are used in their order."""
+    """Return a set as a placement, int64 (C, N); nodes of a shape are used in order."""
     x = np.zeros_like(problem.start)
     free: dict[int, list[int]] = {}
     for at, n in enumerate(columns):
@@ -200,7 +200,7 @@ def _placed(problem: Problem, columns: Sequence[int], found: _Set, here: int) ->
 
 
 def columns_of(problem: Problem, columns: Sequence[int]) -> Problem:
-    """Return the problem with these nodes, in this order; a node may occur several times."""
+    """Return the problem with the nodes of these columns, in this order; columns may repeat."""
     return msgspec.structs.replace(
         problem,
         free=problem.free[columns],

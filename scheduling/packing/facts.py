@@ -1,10 +1,10 @@
 """A snapshot, its profiles and pods as a ``Problem``: what the filters say, in numbers.
 
-Every class of pods is asked once: which nodes its filters leave, what they compare with what is
-free (``framework.terms.RequestFilter``) and which pods keep which away from their node. A class
-whose pods matter to other nodes than their own (affinity or anti-affinity over zones, spreading,
-volumes, devices, extenders, filters that state nothing) is not in the numbers: its pods stay where
-the scheduler puts them, and the others are packed around them.
+Once for each class of pods: which nodes its filters leave, which amounts they compare
+(``framework.terms.RequestFilter``) and which pods exclude each other from a node. A class whose
+pods matter to other nodes than their own (affinity or anti-affinity over zones, spreading, volumes,
+devices, extenders, filters that state nothing) is left out: its pods stay where the scheduler puts
+them, and the others are packed around them.
 """
 
 from collections.abc import Hashable, Sequence
@@ -45,7 +45,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class _Class(msgspec.Struct, frozen=True):
-    """What the filters state about a class: how many pods each row takes, and compared amounts."""
+    """The facts of a class: how many pods each row takes, and the compared amounts."""
 
     pods: list[Seeker]
     limits: Int64
@@ -55,7 +55,7 @@ class _Class(msgspec.Struct, frozen=True):
 def packable(
     snapshot: Snapshot, pods: Sequence[Seeker], frameworks: Sequence[Framework]
 ) -> list[bool]:
-    """Return for each pod whether numbers state all that its filters decide.
+    """Return for each pod whether numbers express all its filters' decisions.
 
     Args:
         snapshot: with or without the pods in it.
@@ -95,7 +95,7 @@ def _stays_in_rows(
 
 
 def _heeded(program: FilterProgram, others: Sequence[PodInfo]) -> dict[int, PodInfo]:
-    """Return the classes to which a count of a program gives weight, by index in ``others``."""
+    """Return those ``others`` that a program's counts weigh, by index."""
     peers = np.array([other.peer for other in others], np.int64)
     heeded = np.flatnonzero(program.counted_peers()[peers])
     return {at: others[at] for at in heeded.tolist()}
@@ -162,7 +162,7 @@ def read(snapshot: Snapshot, pods: Sequence[Seeker]) -> Facts:
 def _judge(
     snapshot: Snapshot, programs: RowPrograms, pods: list[Seeker], others: Sequence[PodInfo]
 ) -> tuple[_Class, list[int]]:
-    """Return the facts of a class, and the indexes of those ``others`` that keep it away."""
+    """Return the facts of a class, and the indexes of those ``others`` that exclude it."""
     first = pods[0]
     rows = snapshot.rows()
     state = new_state(PodToPlace(first.key, first.info), Options(), 0)
@@ -191,7 +191,7 @@ def _judge(
 def reduced(problem: Problem) -> Problem:
     """Return the problem with each resource's amounts divided by their greatest common divisor.
 
-    These pods cannot use what a node has beyond a multiple of it.
+    These pods cannot use the remainder of a node's amount.
     """
     unit = np.gcd.reduce(problem.requests, axis=0, initial=0)
     unit = np.maximum(unit, 1)

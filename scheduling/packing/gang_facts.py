@@ -1,7 +1,8 @@
-"""A group that found no placement, as a ``GangProblem``: what every placement of it must keep.
+"""A group that found no placement, as a ``GangProblem``: the rules for any placement of it.
 
-Each number is a necessary condition, so that "impossible" is a proof. What is not stated makes no
-problem: claims, host ports, hard spread, plugins of other packages, nodes that are not looked at.
+Each is a necessary condition, so that "impossible" is a proof. ``gang_problem`` returns ``None``
+for groups with claims, host ports, hard spread or plugins of other packages, and where only some
+nodes are searched.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,9 +26,7 @@ _HARD: Final = "DoNotSchedule"
 def is_worth_it(pods: Iterable[PodInfo]) -> bool:
     """Return whether a search can place more of the pods than taking them in order does.
 
-    ``pods``: the class of each.
-
-    It can where the pods differ, or have rules about other pods.
+    ``pods``: the class of each. True if the pods differ, or have rules about other pods.
     """
     infos = {id(info): info for info in pods}.values()
     return len(infos) > 1 or any(one.affinity or one.anti_affinity for one in infos)
@@ -40,10 +39,10 @@ def gang_problem(
     pods: Sequence[PodToPlace],
     placed: int,
 ) -> GangProblem | None:
-    """Return the rules for a placement of a group, ``None`` if numbers cannot state them.
+    """Return the rules for a placement of a group, ``None`` if numbers cannot express them.
 
-    ``placed``: how many pods of the group have a place already. Nodes are numbered as
-    ``snapshot.rows()`` has them, classes as they come among the pods.
+    ``placed``: how many pods of the group are placed already. Nodes are in the order of
+    ``snapshot.rows()``, classes in the order of their first pods.
     """
     infos = list({id(pod.info): pod.info for pod in pods}.values())
     rows = snapshot.rows()
@@ -129,7 +128,7 @@ def _is_unstated(info: PodInfo) -> bool:
 def _allowed(
     snapshot: Snapshot, framework: Framework, info: PodInfo, place_of: dict[int, int]
 ) -> list[int]:
-    """Return the nodes that take a pod of a class if its required pod affinity is left out."""
+    """Return the nodes that take a pod of a class if its required pod affinity is ignored."""
     if info.affinity and info.pod.spec.affinity is not None:
         affinity = msgspec.structs.replace(info.pod.spec.affinity, pod_affinity=None)
         spec = msgspec.structs.replace(info.pod.spec, affinity=affinity)

@@ -1,10 +1,10 @@
-"""Whether a group can be placed at all: an exact search, in a process of its own.
+"""Whether a group can be placed at all: an exact search, in a child process.
 
 The scheduler takes the pods of a group in order, and so may miss a placement of unlike pods, or of
-pods that keep away from each other. ``GangProblem`` states in numbers what every placement must
-keep; ``search`` decides it by CP-SAT within a deadline: a placement, a proof that there is none, or
-neither. ``GangSearch`` asks a child process, and never waits for it: a group that is searched waits
-aside, and its answer is there when somebody looks (``answers``).
+pods with anti-affinity. ``GangProblem`` states the rules for every placement in numbers; ``search``
+decides it by CP-SAT within a deadline: a placement, a proof that there is none, or neither.
+``GangSearch`` runs it in a child process without blocking: a searched group waits, and the caller
+polls ``answers``.
 """
 
 import atexit
@@ -43,9 +43,9 @@ class Apart(msgspec.Struct, frozen=True):
 class GangAffinity(msgspec.Struct, frozen=True):
     """A required pod affinity of the class ``cls``.
 
-    Its pods may go only to a domain that has a pod of a class in ``others``, or that is in
-    ``served`` (a matching pod runs there). ``domains``: of each node, -1 for none. ``first_may``:
-    the class matches its own term, so its first pod may go anywhere.
+    Its pods may go only to a domain with a pod of a class in ``others``, or in ``served`` (a
+    matching pod runs there). ``domains``: of each node, -1 for none. ``first_may``: the class
+    matches its own term, so its first pod may go anywhere.
     """
 
     cls: int
@@ -58,9 +58,10 @@ class GangAffinity(msgspec.Struct, frozen=True):
 class GangProblem(msgspec.Struct, frozen=True):
     """A group in numbers.
 
-    ``counts``: pods of each class; ``needed``: how many of all have to be placed. ``asks``: amounts
-    of each class by resource; ``free``: amounts of each node. ``allowed``: of each class the nodes
-    that every other rule allows. ``one_of``: domains of which all pods share one; -1: none.
+    ``counts``: pods of each class; ``needed``: how many of all must be placed. ``asks``: requests
+    of each class by resource; ``free``: amounts of each node. ``allowed``: for each class the nodes
+    that every other rule allows. ``one_of``: by level, the domain of each node, -1: none; all pods
+    share one.
     """
 
     counts: list[int]
@@ -174,11 +175,11 @@ def search(problem: GangProblem, seconds: float) -> GangAnswer:
 def _state_turns(
     model: "cp_model.CpModel", x: "list[dict[int, cp_model.IntVar]]", problem: GangProblem
 ) -> None:
-    """Add conditions for an order of pods in which each finds the pods that its affinity requires.
+    """Add constraints for an order of pods in which each finds the pods that its affinity requires.
 
-    Without them two pods might need each other, or two be the first of their kind; no filter passes
-    such a placement. If this takes more than ``_MOST_TURNS`` conditions, none is added: the model
-    is then a relaxation, and its proofs that no placement exists still hold.
+    Without them two pods might need each other, or two be the first of their kind, which no filter
+    passes. If they would be more than ``_MOST_TURNS``, none is added: the model is then a
+    relaxation, whose proofs that no placement exists still hold.
     """
     wanted = {one for wish in problem.beside for one in (wish.cls, *wish.others)}
     cells = [(cls, node) for cls in sorted(wanted) for node in x[cls]]
@@ -238,7 +239,7 @@ class GangSearch:
         return key in self._asked
 
     def __bool__(self) -> bool:
-        """Whether an answer is still to come."""
+        """Return whether an answer is still to come."""
         return bool(self._asked)
 
     def ask(self, key: Hashable, problem: GangProblem) -> None:
@@ -252,7 +253,7 @@ class GangSearch:
         return [(key, self._asked.pop(key).result()) for key in done]
 
     def close(self) -> None:
-        """End the child, if there is one; nobody asks any more."""
+        """End the child, if there is one; nothing may be asked afterwards."""
         self._is_closed = True
         self._end()
 
@@ -261,7 +262,7 @@ class GangSearch:
         child_process.end(child)
 
     def _answer(self, problem: GangProblem) -> GangAnswer:
-        """Return the child's answer; if the child dies, ask another one, once.
+        """Return the child's answer; if the child dies, try another one, once.
 
         If that dies too, or a child is too late, the answer is that nothing was found.
         """
@@ -302,7 +303,7 @@ class GangSearch:
 
 
 def main() -> None:
-    """Answer the questions on standard input, a line each, until it ends."""
+    """Answer the requests on standard input, one per line, until it ends."""
     child_process.give_way()
     for line in sys.stdin.buffer:
         asked = msgspec.json.decode(line, type=_Question)

@@ -1,12 +1,13 @@
-"""Patterns: pods that fill one node, of which the cheapest set is put together.
+"""Patterns: fillings of one node with pods, from which a cheap set of nodes is composed.
 
-A linear program takes of each pattern a part, so that all pods are in some node. By what a pod is
-worth in it, patterns that would make it cheaper are looked for, one for each kind of node, until
-there are none (column generation: Gilmore and Gomory, "A linear programming approach to the cutting
-stock problem", 1961). Then patterns that it takes whole are bought, else the one of which it takes
-most, and it is solved again for the pods that are left, until none is (diving).
+A linear program takes a fraction of each pattern so that every pod is in some node. From the value
+of a pod in its solution, new patterns that would lower the cost are searched, one for each kind of
+node, until there are none (column generation: Gilmore and Gomory, "A linear programming approach to
+the cutting stock problem", 1961). Then the patterns with fractions of 1 or more are bought, else
+the one with the largest fraction, and the program is solved again for the remaining pods, until all
+are placed (diving).
 
-The search for a pattern is compiled by Numba, as ``refilling`` is.
+Numba compiles the search for a pattern, as in ``refilling``.
 """
 
 import time
@@ -42,10 +43,10 @@ _compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
 def most_value(
     worth: Float64, requests: Int64, free: Int64, caps: Int64, rents: Float64, steps: int
 ) -> float:
-    """Return a value that the pods of no pattern exceed; ``rents`` (R,) become better for it.
+    """Return an upper bound of the value of any pattern's pods; improves ``rents`` (R,).
 
-    The value is that of the room at the rents, and of what pods are worth beyond their rent. The
-    rents follow its slope in so many steps.
+    The bound is the value of the free amounts at the rents, plus the values of pods above their
+    rent. The rents follow its gradient for ``steps`` steps.
     """
     classes, resources = requests.shape
     best, best_rents, now = np.inf, rents.copy(), rents.copy()
@@ -92,26 +93,26 @@ def best_pattern(
     most: int,
     pods: Int64,
 ) -> tuple[float, bool, int]:
-    """Look for the pattern worth most into ``pods`` (C,), depth first, the densest class first.
+    """Search the most valuable pattern depth first, densest class first; write it to ``pods`` (C,).
 
     Args:
-        worth: (C,) of a pod.
+        worth: (C,) value of a pod.
         requests: (C, R) of a pod.
         free: (R,) of the node.
-        caps: (C,) pods of a class at most.
+        caps: (C,) the most pods of a class.
         apart: (C, C) whether pods of two classes must not share a node.
-        rents: (R,) what is compared where resources differ.
-        above: only a pattern worth more is looked for.
-        most: steps after which the search ends.
-        pods: is 0 where there is none.
+        rents: (R,) price of a unit of each resource, to compare different resources.
+        above: only more valuable patterns are searched.
+        most: steps after which the search stops.
+        pods: output; 0 if nothing was found.
 
     Returns:
-        What it is worth (``above`` if there is none), whether the search came to its end, steps.
+        The value (``above`` if nothing was found), whether the search was complete, and its steps.
     """
     classes, resources = requests.shape
     pods[:] = 0
     sizes, densities = np.full(classes, 1e-12), np.zeros(classes)
-    # Every resource has some rent: by the rent of the room that is left the search is cut off.
+    # Every resource gets a rent above 0: the rent of the remaining room bounds the search.
     rents = rents + 1e-6 * worth.max() / np.maximum(free, 1)
     for c in range(classes):
         for r in range(resources):
@@ -122,7 +123,7 @@ def best_pattern(
     many = 0
     while many < classes and densities[order[many]] > 0:
         many += 1
-    beyond = np.zeros(many + 1)  # what the classes from here on are worth beyond their rent
+    beyond = np.zeros(many + 1)  # value of the classes from here on, above their rent
     for at in range(many - 1, -1, -1):
         c = order[at]
         beyond[at] = beyond[at + 1] + max(worth[c] - sizes[c], 0.0) * caps[c]
@@ -163,7 +164,7 @@ def best_pattern(
                 for one in range(at):
                     pods[order[one]] = counts[one]
                 bar = best * (1 + 1e-9) + 1e-12
-        # Back to the last class that has pods: one less of it, or none where that cannot help.
+        # Back to the last class with pods: one less of it, or none where that cannot help.
         at -= 1
         while at >= 0 and not counts[at]:
             at -= 1
@@ -185,7 +186,7 @@ def best_pattern(
 
 
 def compile_search(facts: Facts) -> None:
-    """Have the search for patterns compiled where it is not."""
+    """Compile the search for patterns, if it is not compiled."""
     nobody = np.zeros(len(facts.worth), np.int64)
     for kind in range(min(len(facts.prices), 1)):
         of_kind = facts.requests, facts.free[kind], nobody
@@ -195,10 +196,11 @@ def compile_search(facts: Facts) -> None:
 
 
 class Patterns:
-    """The linear program over the patterns that are known, for pods that are left.
+    """The linear program over the known patterns, for the remaining pods.
 
-    ``least``: no set for all pods costs less. ``work``: in tries of ``refilling``. ``worth``: (C,)
-    of a pod by the last solution; ``is_solved``: there is one.
+    ``least``: a lower bound of the cost of any set for all pods. ``work``: in tries of
+    ``refilling``. ``worth``: (C,) value of a pod in the last solution; ``is_solved``: whether there
+    is one.
     """
 
     def __init__(self, facts: Facts, demand: Int64) -> None:
@@ -226,7 +228,7 @@ class Patterns:
             need.SetCoefficient(missing, 1)
 
     def add(self, kind: int, pods: Int64) -> bool:
-        """Add a pattern; return whether it was not known."""
+        """Add a pattern; return whether it is new."""
         key = (kind, pods.tobytes())
         if key in self._known or not pods.any():
             return False
@@ -261,14 +263,14 @@ class Patterns:
                 return
             if not added:
                 if smooth and best is not worth:
-                    best = None  # now with the last worths alone
+                    best = None  # continue with the last values, not smoothed
                 elif complete or steps > _MOST_STEPS:
                     return
                 else:
                     steps *= 4
 
     def promising(self, many: int) -> "Patterns":
-        """Return a program with the ``many`` patterns that lose least at the pods' ``worth``."""
+        """Return a program with the ``many`` patterns of least loss at the pods' ``worth``."""
         prices = self._facts.prices
         losses = [prices[kind] - self.worth @ pods for kind, pods in self.columns]
         found = Patterns(self._facts, self.left)
@@ -315,7 +317,7 @@ class Patterns:
         return kind, pods
 
     def _cut(self, uses: Float64) -> None:
-        """Have the program ask for the pods that are left, without patterns that have more."""
+        """Limit the program to the remaining pods, without patterns that have more."""
         for need, many in zip(self._needs, self.left.tolist(), strict=True):
             need.SetLb(float(many))
         for limit, most in zip(self._limits, self._most.tolist(), strict=True):
@@ -328,7 +330,7 @@ class Patterns:
                     self.add(kind, np.minimum(pods, self.left))
 
     def _solve(self) -> bool:
-        """Solve the program; return whether that succeeded. Sets worths, dues and the value."""
+        """Solve the program and set its values; return whether that succeeded."""
         self.work += _SOLVING + _A_COLUMN * len(self.columns)
         if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
             return False
@@ -339,11 +341,12 @@ class Patterns:
         return True
 
     def _price(self, worth: Float64, steps: int) -> tuple[int, bool, Float64]:
-        """Look for a pattern of each kind that makes the program cheaper.
+        """Search for a pattern of each kind that lowers the program's cost.
 
         Returns:
-            How many were added, whether all searches came to their end, and (K,) what the pods of
-            no pattern of a kind exceed.
+            How many were added, whether all searches were complete, and (K,) an upper bound of the
+                value
+            of the pods in a pattern of each kind.
         """
         facts = self._facts
         caps = np.ascontiguousarray(np.minimum(facts.caps, self.left[None, :]))
@@ -357,7 +360,8 @@ class Patterns:
             price = facts.prices[kind] + self._dues[kind]
             if most[kind] <= price:
                 continue
-            # A little below the price: the bound needs the best pattern also where none is cheaper.
+            # A little below the price: the bound needs the best pattern also where none lowers the
+            # cost.
             value, is_complete, some = best_pattern(
                 worth, *of_kind, facts.apart, rents, 0.95 * price, steps, pods
             )
@@ -371,10 +375,10 @@ class Patterns:
 
 
 def _least(prices: Float64, many: Int64, most: Float64, worth: float) -> float:
-    """Return a price that no set goes below, by what pods and patterns are worth at most.
+    """Return a lower bound of the price of any set, from values of pods and patterns.
 
-    All pods are worth ``worth``, and those of a node of a kind at most ``most``; the worths may be
-    scaled by any factor, and the best of those at which a kind begins to pay is taken.
+    The pods together have the value ``worth``, those of a node of a kind at most ``most``. Values
+    may be scaled by any factor; the best one at which a kind begins to pay is taken.
     """
     factors = np.append(prices / np.maximum(most, 1e-12), 1.0)
     found = 0.0

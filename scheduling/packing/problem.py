@@ -1,6 +1,6 @@
-"""A packing problem in numbers, and what an answer to it is worth.
+"""A packing problem in numbers, and the value of an answer.
 
-Rows of the arrays are classes of pods (C), nodes (N) and resources (R). A placement is an int64
+Axes of the arrays are classes of pods (C), nodes (N) and resources (R). A placement is an int64
 array (C, N): how many pods of each class are on each node.
 """
 
@@ -19,11 +19,11 @@ _LARGEST_WEIGHT: Final = 2**30
 
 
 class Problem(msgspec.Struct, kw_only=True):
-    """The pods to place, and the free capacity of the nodes.
+    """The pods to place, and the free amounts of the nodes.
 
-    A placement is worth ``weights`` for each pod that it places; of equal ones the one with the
-    lower sum of ``prices`` of the nodes that are used and ``move_costs`` of the pods that left
-    their nodes is better. Pods that are on nodes (``stays``) must be on some node again.
+    A placement has the value ``weights`` for each pod that it places; of equal ones the better has
+    the lower sum of ``prices`` of the nodes in use and ``move_costs`` of the pods that leave their
+    nodes. Pods that are on nodes (``stays``) must be on some node again.
     """
 
     requests: Int64
@@ -88,11 +88,11 @@ class Problem(msgspec.Struct, kw_only=True):
 
 
 class PackingAnswer(msgspec.Struct, kw_only=True):
-    """An answer: the placement, bounds for any placement, and how the search went.
+    """An answer: the placement, bounds for any placement, and the course of the search.
 
     ``value``: of the placed pods; ``most``: an upper bound of it. ``cost`` and ``least``: the cost,
-    and a lower bound. ``greedy``: the value with which the search began. ``work``: as the solver
-    counts it (deterministic time). ``complete``: no limit ended the search early.
+    and a lower bound. ``greedy``: the value at the start of the search. ``work``: the solver's
+    deterministic time. ``complete``: no limit ended the search early.
     """
 
     x: Int64
@@ -109,8 +109,8 @@ class PackingAnswer(msgspec.Struct, kw_only=True):
 class Bought(msgspec.Struct, kw_only=True):
     """An answer: for each node in use its shape and its pods, (nodes, C).
 
-    Shape ``-1 - n`` is node n of those that are there already. ``price``: of all bought nodes;
-    ``least``: a lower bound of the price of any set that takes as many pods.
+    Shape ``-1 - n`` is the existing node n. ``price``: of all bought nodes; ``least``: a lower
+    bound of the price of any set that takes as many pods.
     """
 
     shapes: Int64
@@ -121,10 +121,10 @@ class Bought(msgspec.Struct, kw_only=True):
 
 
 class Needs(msgspec.Struct, kw_only=True):
-    """The pods to place, the nodes that are there, and the shapes that may be bought.
+    """The pods to place, the existing nodes, and the shapes that may be bought.
 
-    ``problem``: its first nodes are there already and cost nothing, the others are one of each
-    shape. ``prices`` (S,) and ``most`` (S,): of the shapes, and how many of each there are.
+    ``problem``: its first nodes exist and cost nothing, the others are one of each shape.
+    ``prices`` (S,) and ``most`` (S,): of the shapes, and how many of each there are.
     """
 
     problem: Problem
@@ -142,7 +142,7 @@ def weights_of(priorities: Sequence[int], counts: Sequence[int]) -> Int64:
     pods = dict.fromkeys(levels, 0)
     for priority, count in zip(priorities, counts, strict=True):
         pods[priority] += count
-    # From the highest down: how many levels have room below the largest weight.
+    # From the highest down: how many levels fit below the largest weight.
     product, kept = 1, 0
     for level in levels:
         product *= pods[level] + 1

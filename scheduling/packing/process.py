@@ -1,11 +1,10 @@
-"""The solver in a process of its own: the product's processes neither block nor grow.
+"""The solver in a child process, so that the product's processes neither block nor grow.
 
-One child for each process that asks; it is started when it is first needed, yields to everybody
-once it has loaded (niceness 10), may take as much memory as ``child_process`` says, and ends by
-itself when nobody asks for a minute or when the process that started it ends. Question and answers
-go through its standard input and output, each a length and MessagePack. While it searches it sends
-each better placement, so that an answer is there also when the child dies or is too late: then what
-it sent last counts, with the bound that needs no search.
+Each process has at most one child. It starts on first use, lowers its priority once it has loaded
+(niceness 10), has the memory limit of ``child_process``, and ends when it gets no request for a
+minute or its parent ends. Requests and answers go through its standard input and output, each a
+length and MessagePack. It sends each better placement while it searches; if it dies or is too late,
+the last one is the answer, with the bound that needs no search.
 """
 
 import atexit
@@ -62,7 +61,8 @@ def ask(
         work: see ``search.pack``.
         seconds: when the search ends at the latest.
         seed: for the random choice of nodes.
-        go_on: called now and then; if it raises, because the time is over, the child is ended.
+        go_on: called about once a second; if it raises, because the time is over, the child is
+            killed.
 
     Raises:
         ServiceUnavailable: the solver is not installed, the problem is too large for it, or its
@@ -106,7 +106,7 @@ def buy(
 
 
 class _Solver:
-    """The child of this process; questions take turns."""
+    """The child of this process; requests wait for each other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -129,7 +129,7 @@ class _Solver:
             self._lock.release()
 
     def _started(self) -> "subprocess.Popen[bytes]":
-        """Return a child that waits for a question, a new one if the present one may have ended."""
+        """Return a child that waits for a request; a new one if the old may have ended."""
         child = self._child
         if (
             child is not None
@@ -158,7 +158,7 @@ class _Solver:
         assert child.stdin is not None
         assert child.stdout is not None
         try:
-            with suppress(BrokenPipeError):  # it died: reading says so
+            with suppress(BrokenPipeError):  # it died: reading reports that
                 _send(child.stdin, asked)
             frames = _Frames(child.stdout)
             while time.monotonic() < until:
@@ -189,7 +189,7 @@ atexit.register(_solver.end)
 
 
 class _Frame(msgspec.Struct):
-    """A message of the child: a better placement, or at last the answer."""
+    """A message of the child: a better placement, or finally the answer."""
 
     better: Int64 | None = None
     packed: PackingAnswer | None = None
@@ -197,7 +197,7 @@ class _Frame(msgspec.Struct):
 
 
 def _of(problem: Problem, x: Int64) -> PackingAnswer:
-    """Return an answer with a placement alone, without bounds."""
+    """Return an answer with a placement only, and a bound that needs no search."""
     value = problem.placed_value(x)
     most = int(problem.weights @ np.minimum(problem.most_of_each().sum(1), problem.counts))
     return PackingAnswer(
@@ -232,7 +232,7 @@ class _Frames:
         self._buffer = bytearray()
 
     def read(self, seconds: float) -> list[bytes] | None:
-        """Return the frames that came within this many seconds, ``None`` after the last one."""
+        """Return the frames that arrive within ``seconds``, ``None`` at the end of the pipe."""
         if not self._selector.select(seconds):
             return []
         text = os.read(self._descriptor, 1 << 20)
@@ -251,7 +251,7 @@ class _Frames:
 
 
 class _PackingQuestion(msgspec.Struct):
-    """The question to the child."""
+    """A request to the child."""
 
     work: float
     seconds: float
@@ -261,11 +261,11 @@ class _PackingQuestion(msgspec.Struct):
 
 
 def main() -> None:
-    """Answer questions on standard input until it ends, or until none comes for a while."""
+    """Answer requests on standard input until it ends, or until none comes for a minute."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from scheduling.packing import search
 
-    child_process.give_way()  # who yields to everybody would load for a minute on a busy machine
+    child_process.give_way()  # after the imports, which would take a minute at low priority
     frames = _Frames(sys.stdin.buffer)
     answers = sys.stdout.buffer
     waiting: list[bytes] = []

@@ -1,9 +1,9 @@
-"""Which nodes to buy: the cheapest set found that holds the pods, and what none goes below.
+"""Which nodes to buy: the cheapest set found for the pods, and a lower bound of the price.
 
-Linear programming with pods and nodes cut at will gives a price that no set goes below, and by it
-what a pod of each class and each resource of a node is worth. With these ``refilling`` makes a
-set, ``patterns`` puts a better one together and finds a higher bound, and ``refilling`` betters
-that. The best set may cost more than the bound says: what is told is a bound and not a distance.
+A linear program with divisible pods and nodes gives a lower bound, and from it the value of a pod
+of each class and of each resource of a node. With these ``refilling`` makes a set, ``patterns``
+composes a better one and finds a higher bound, and ``refilling`` improves that. The best set may
+cost more than the bound: the result is a bound, not a distance from the optimum.
 """
 
 import time
@@ -42,7 +42,7 @@ def buy(needs: Needs, *, work: float, seconds: float, seed: int = 0) -> Bought:
     """Return a cheap set of nodes for all pods that any node or shape takes.
 
     Args:
-        needs: the pods, the nodes that are there, and the shapes.
+        needs: the pods, the existing nodes, and the shapes.
         work: how much the solver may do, in units of ``_TRIES`` tries.
         seconds: when the search ends at the latest.
         seed: of the search.
@@ -51,10 +51,10 @@ def buy(needs: Needs, *, work: float, seconds: float, seed: int = 0) -> Bought:
 
 
 def warm() -> None:
-    """Load the compiled loops that ``buy`` runs, compiling those that are not on disk yet.
+    """Load the compiled loops that ``buy`` runs, compiling those that are not on disk.
 
-    Takes a second where all are on disk, and 20 s of CPU time where none is. A question that has to
-    wait for that may be given up before.
+    Takes a second from disk, and 20 s of CPU time to compile, which may exceed a request's
+    deadline.
     """
     kinds, shapes = 3, 2
     small = Problem(
@@ -100,7 +100,7 @@ class _Search:
             self.tries += some
 
     def begin_with(self, nodes: list[tuple[int, Int64]], left: Int64) -> None:
-        """Continue with these nodes, and with new ones for the pods that are left."""
+        """Continue with these nodes, and with new ones for the remaining pods."""
         facts = self._facts
         used = np.bincount([kind for kind, _ in nodes], minlength=len(facts.prices))
         rest = refilling.begin(facts._replace(most=facts.most - used), left, self._rng)
@@ -117,9 +117,9 @@ class _Search:
 
 
 class _Purchase:
-    """One purchase; ``_here``: nodes that are there already.
+    """One purchase; ``_here``: the existing nodes.
 
-    Kinds (K) are nodes that are alike: those that are there, and one of each shape.
+    Kinds (K) are sets of like nodes: the existing ones, and one of each shape.
     """
 
     def __init__(self, needs: Needs) -> None:
@@ -128,7 +128,7 @@ class _Purchase:
         self._here = len(problem.free) - len(needs.prices)
         self._caps = problem.most_of_each()
         many = np.concatenate([np.ones(self._here, np.int64), needs.most])
-        # What no set of nodes takes is not asked for.
+        # Pods that no set of nodes takes are left out.
         self._demand = np.minimum(problem.counts, self._caps @ many)
         alike: dict[tuple[bytes, bytes], list[int]] = {}
         for node in range(self._here):
@@ -184,14 +184,14 @@ class _Purchase:
         search.improve(limit, _SECOND_HEAT)
         best = search.best
         if best.left.any():
-            least = 0.0  # what a set for fewer pods costs at least is not known
+            least = 0.0  # there is no lower bound for fewer pods
         elif best.price > least * (1 + _EPSILON):
             least = max(least, self._least())
         kinds, pods = best.kinds[: best.nodes], best.pods[: best.nodes]
         return self._answer(kinds, pods, least, search.tries / _TRIES)
 
     def _answer(self, kinds: Int64, pods: Int64, least: float, work: float) -> Bought:
-        """Return a set as an answer: shapes that are bought, and single nodes already there."""
+        """Return a set as an answer: bought shapes, and single existing nodes."""
         used = [0] * len(self._kinds)
         shapes = []
         for kind in kinds.tolist():
@@ -223,7 +223,7 @@ class _Purchase:
         return float(solver.Objective().BestBound()) * (1 - 1e-9)
 
     def _relaxed(self) -> tuple[Float64, Float64, float, Float64]:
-        """Return worths of pods (C,), worths of resources (K, R), a bound, and uses of kinds (K,).
+        """Return values of pods (C,), values of resources (K, R), a bound, and uses of kinds (K,).
 
         Pods and nodes may be divided; no set costs less than the bound.
         """
@@ -232,7 +232,7 @@ class _Purchase:
         if solver.Solve() != pywraplp.Solver.OPTIMAL:
             return np.ones(len(needs)), np.zeros((kinds, len(scale))), 0.0, np.ones(kinds)
         worth = np.array([max(need.dual_value(), 0.0) for need in needs])
-        floor = worth[worth > 0].min(initial=1.0) * 1e-3  # so that nobody is worth nothing
+        floor = worth[worth > 0].min(initial=1.0) * 1e-3  # so that no pod has the value 0
         rents = np.array([[max(-room.dual_value(), 0.0) for room in one] for one in resources])
         uses = np.array([used.solution_value() for used in bought])
         least = float(solver.Objective().Value()) * (1 - 1e-9)

@@ -1,15 +1,15 @@
-"""Sets of nodes made better by taking some out and filling others with their pods, again and again.
+"""Improves sets of nodes: removes some nodes and fills others with their pods, again and again.
 
-Every resource of every kind of node has a worth, and so has every class of pods, from the linear
-program (``purchase``): a node then loses what its price is above the worth of its pods, and the
-losses of all nodes are what the set costs beyond the bound. So nodes that lose much are taken out
-with some others, and their pods fill nodes again one by one, those of the least loss for the worth
-of their pods first. Dearer sets are taken too at first, and ever more rarely (simulated annealing).
+Every resource of every kind of node has a value, and so has every class of pods, from the linear
+program (``purchase``). The loss of a node is its price above the value of its pods; the losses of
+all nodes are what the set costs above the bound. Nodes with large losses are removed with some
+others, and their pods fill new nodes one by one, first those with the least loss relative to their
+value. More expensive sets are accepted too, at first often and later seldom (simulated annealing).
 This is ruin and recreate (Schrimpf et al., "Record breaking optimization results using the ruin and
 recreate principle", 2000).
 
-Compiled by Numba, whose code is kept on disk until this file changes; with NUMBA_DISABLE_JIT=1 the
-same functions run as plain Python. They call nothing outside of this file.
+Numba compiles this and caches the code on disk until this file changes; with NUMBA_DISABLE_JIT=1
+the functions run as plain Python. They call nothing outside of this file.
 """
 
 from typing import Any, Final, NamedTuple
@@ -67,9 +67,9 @@ def _fill(
     noise: Float64,
     rng: np.random.Generator,
 ) -> int:
-    """Fill a node greedily into ``pods`` with the listed classes; return the tries it took.
+    """Fill a node greedily into ``pods`` with the listed classes; return the number of tries.
 
-    Half of the fillings take the largest pod, the others the one that matches what is free.
+    Half of the fillings take the largest pod, the others the one that best matches what is free.
     """
     requests, caps, rents = facts.requests, facts.caps, facts.rents
     resources, many = requests.shape[1], len(listed)
@@ -127,7 +127,7 @@ def _refill(
     pods: Int64,
     rng: np.random.Generator,
 ) -> tuple[int, float, int]:
-    """Place the pods of ``left`` on new nodes; return the number of nodes, their price, and tries.
+    """Place the pods of ``left`` on new nodes; return the number of nodes, price, and tries.
 
     Pods that no kind takes stay in ``left``. -1 nodes: the price would exceed ``limit``.
     """
@@ -200,7 +200,7 @@ class Set(NamedTuple):
 
 @_compiled
 def begin(facts: Facts, demand: Int64, rng: np.random.Generator) -> Set:
-    """Return a set of nodes filled with all pods of ``demand``, as far as there are nodes."""
+    """Return a set of nodes with all pods of ``demand``, as far as there are nodes."""
     most, left = demand.sum(), demand.copy()
     kinds, pods = np.zeros(most, np.int64), np.zeros((most, len(demand)), np.int64)
     used = np.zeros(len(facts.prices), np.int64)
@@ -212,14 +212,14 @@ def begin(facts: Facts, demand: Int64, rng: np.random.Generator) -> Set:
 def improve(
     facts: Facts, now: Set, best: Set, steps: int, heat: float, rng: np.random.Generator
 ) -> tuple[Set, Set, int]:
-    """Remove some nodes and fill new ones, ``steps`` times; the arrays of both sets are changed.
+    """Remove some nodes and fill new ones, ``steps`` times; changes the arrays of both sets.
 
     Args:
         facts: the classes of pods and kinds of nodes.
         now: the set that is changed.
         best: the best set so far, with arrays of its own.
         steps: how many times.
-        heat: 1 in the beginning, 0 at the end.
+        heat: 1 in the beginning, 0 at the end: how readily more expensive sets are accepted.
         rng: chooses the nodes to remove.
 
     Returns:
@@ -241,7 +241,7 @@ def improve(
         for at in range(ruined):
             while True:
                 node = int(rng.random() * nodes)
-                if rng.random() < 0.5:  # one that loses more than others
+                if rng.random() < 0.5:  # a node of larger loss than others
                     for _again in range(3):
                         other = int(rng.random() * nodes)
                         if losses[other] > losses[node]:

@@ -1,11 +1,11 @@
 """The search for a better placement: greedy first, then a few nodes at a time.
 
-All pods and nodes in one model find nothing in seconds. A few nodes with the pods on them and all
-that are left over, as counts by class, are solved in a tenth of a second; done again and again
-with other nodes it places more than 99 of 100 pods of clusters that can be filled exactly. Nodes
-with much room are drawn more often. One solver thread: more are no better, and one gives the same
-answer twice. Limits are counted in the solver's own measure of work (``deterministic_time``), so
-that a busy machine changes nothing; the deadline in seconds ends the search in any case.
+A model of all pods and nodes finds nothing within seconds. A model of a few nodes, with their pods
+and all unplaced ones as counts by class, is solved in a tenth of a second; repeated with other
+nodes it places more than 99 of 100 pods of clusters that can be filled exactly. Nodes with much
+free room are drawn more often. The solver has one thread: more are no faster, and one is
+deterministic. Limits are in the solver's own measure of work (``deterministic_time``), so that a
+busy machine changes nothing; the deadline in seconds ends the search in any case.
 """
 
 import time
@@ -44,7 +44,7 @@ def pack(
     Args:
         problem: the pods and nodes; ``start`` must keep every rule.
         work: how much the solver may do, in its own units, each about half a second.
-        seconds: after this time the search ends at the latest.
+        seconds: when the search ends at the latest.
         seed: for the random choice of nodes.
         told: called with each better placement.
     """
@@ -113,10 +113,10 @@ class _Search:
         )
 
     def _empty_one_by_one(self) -> None:
-        """Empty nodes with a price, those with the fewest pods first, as long as that saves cost.
+        """Empty nodes with a price, those with the fewest pods first, while that saves cost.
 
-        Each pod goes to the node in use on which it leaves the least room. Pods that fit on none
-        go together to the cheapest node that is not in use.
+        Each pod goes to the node in use on which it leaves the least room. Pods that fit on none go
+        together to the cheapest node that is not in use.
         """
         problem = self._problem
         size = problem.requests / np.maximum(problem.free.max(0, initial=1), 1)
@@ -133,11 +133,11 @@ class _Search:
                     self._x, gained = after, True
 
     def _without(self, node: int, order: Int64) -> Int64 | None:
-        """Return the placement with a node's pods on others; ``None`` if no cheaper one takes them.
+        """Return a cheaper placement without a node, its pods on others; ``None`` if there is none.
 
         Args:
             node: the node to empty.
-            order: in which classes are moved.
+            order: the order in which classes are moved.
         """
         problem, x = self._problem, self._x.copy()
         room = problem.free - x.T @ problem.requests
@@ -186,7 +186,7 @@ class _Search:
         return self._problem.placed_value(x), -self._problem.cost(x)
 
     def _bound(self) -> None:
-        """Compute bounds of value and cost by linear programming, unless they are known already."""
+        """Compute bounds of value and cost by linear programming, if they may improve."""
         problem = self._problem
         if problem.placed_value(self._x) < self._most:
             self._most = max(
@@ -198,7 +198,7 @@ class _Search:
             self._least = min(least, problem.cost(self._x))
 
     def _try_as_a_whole(self) -> None:
-        """Solve a small problem over all of its nodes at once, which proves its bound."""
+        """Solve a small problem over all of its nodes at once, to prove the optimum."""
         problem = self._problem
         value, cost = problem.placed_value(self._x), problem.cost(self._x)
         if value >= self._most and cost == 0:
@@ -213,7 +213,7 @@ class _Search:
             self._most, self._least = problem.placed_value(self._x), problem.cost(self._x)
 
     def _draw(self, many: int) -> Int64:
-        """Return this many random nodes; every other time those with much room are more likely.
+        """Return ``many`` random nodes; every other time those with much free room are more likely.
 
         If nodes have prices, add as many nodes that are not in use, or all of these.
         """
@@ -310,7 +310,8 @@ class _Search:
                 found[c, at] = solver.value(one)
             after = x.copy()
             after[:, nodes] = found
-            # One that is as good is taken too: from it the next step may find a better one.
+            # An equally good placement is accepted too: the next step may find a better one from
+            # it.
             gained = self._rank(after) > self._rank(x)
             if gained or self._rank(after) == self._rank(x):
                 self._x = after
@@ -322,9 +323,9 @@ class _Search:
 def _greedy(problem: Problem, caps: Int64, until: float) -> Iterator[Int64]:
     """Yield placements made greedily: one pod after the other, the largest first.
 
-    If there is not room for all of them, the smallest come first, so that more of them fit. Each
-    placement measures in another way which pod is large and which node fits best. The last one
-    comes before ``until``, in monotonic seconds.
+    If there is not room for all, the smallest come first, so that more of them fit. Each placement
+    uses another measure of a pod's size and of the best node. The last one comes before ``until``,
+    in monotonic seconds.
     """
     requests, counts = problem.requests, problem.counts
     effort = max(int(counts.sum()), 1) * (50 + len(problem.free)) * 3
@@ -358,7 +359,7 @@ def _greedy(problem: Problem, caps: Int64, until: float) -> Iterator[Int64]:
                     told = rest.sum(1)
                 elif kind == 1:
                     told = (rest**2).sum(1)
-                else:  # the node whose free amounts point where the pod's requests point
+                else:  # the node with the free amounts most parallel to the pod's requests
                     left = free[fits] * share
                     told = -(left @ (asked * share)) / np.sqrt((left**2).sum(1) + 1e-9)
                 node = fits[told.argmin()]

@@ -87,7 +87,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def after(self, attempts: int) -> float:
-        """Return the wait after this many failed attempts: doubling, at most ``longest``."""
+        """Return the wait in seconds after this many failed attempts."""
         if attempts <= 0:
             return 0.0
         # 2**32 exceeds any sensible limit; the bound keeps the power small.

@@ -1,8 +1,8 @@
 """The scheduler's configuration as a value: profiles, their plugins, weights and arguments.
 
 ``framework.configuration.documents`` reads the value from a ``KubeSchedulerConfiguration``
-document; the live cycle and the simulations run with it. Plugins for what this service does not
-have are known by name, have no effect, and are named in a warning.
+document; the live cycle and the simulations use it. Kubernetes' plugins for features that this
+service lacks are accepted by name, have no effect, and cause a warning.
 
 ::
 
@@ -12,7 +12,7 @@ have are known by name, have no effect, and are named in a warning.
     extenders       the extenders of a document
     legacy          older documents rewritten as v1
     reading         typed reading that notes every wrong field
-    advice          what is legal but surprises people
+    advice          warnings about legal but surprising settings
 """
 
 from typing import Any, ClassVar
@@ -61,10 +61,10 @@ EXTENSION_POINTS = (
 
 
 class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts of a plugin for the loader: its extension points, and the type of its arguments.
+    """A plugin as the loader sees it: its extension points, and the type of its arguments.
 
     ``args_type`` is a msgspec Struct (camelCase names by its own ``rename``) or None: any object.
-    ``problem`` says why a plugin that is installed cannot be used.
+    ``problem`` says why an installed plugin cannot be used.
     """
 
     points: frozenset[str]
@@ -103,7 +103,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(use.name for use in self.points.get(point, ()))
 
     def weights(self) -> dict[str, int]:
-        """Return the weight of each score plugin, in order."""
+        """Return the weight of each score plugin, by name in order."""
         return {use.name: use.weight for use in self.points.get("score", ())}
 
     def all_plugins(self) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ class KubeSchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
     def profile(self, scheduler_name: str) -> Profile | None:
-        """Return the profile that a pod with this ``schedulerName`` uses; None leaves it alone."""
+        """Return the profile for a pod with this ``schedulerName``, None if there is none."""
         for profile in self.profiles:
             if profile.scheduler_name == scheduler_name:
                 return profile

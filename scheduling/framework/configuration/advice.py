@@ -1,4 +1,4 @@
-"""Warnings about legal configurations that surprise people (R87, R179)."""
+"""Warnings about legal configurations that surprise users (R87, R179)."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from scheduling.framework.configuration.plugin_args import NodeAffinityArgs
 
 
 def advise(profiles: Sequence[Profile], warnings: list[str]) -> None:
-    """Warn about what is legal but surprising: hidden affinities (R87), no default scheduler."""
+    """Warn about hidden node affinities (R87) and the lack of a default scheduler."""
     with_added: list[Profile] = []
     for i, profile in enumerate(profiles):
         args = profile.args.get("NodeAffinity")
@@ -38,7 +38,7 @@ def advise(profiles: Sequence[Profile], warnings: list[str]) -> None:
 
 
 def _names_the_profile(affinity: NodeAffinity, scheduler_name: str) -> bool:
-    """Tell whether a label key or value shares a word with the scheduler's name."""
+    """Return whether a label key or value shares a word with the scheduler's name."""
     words = {w for w in _words(scheduler_name) if w not in ("scheduler", "default", "profile")}
     terms: list[NodeSelectorTerm] = []
     selectors: tuple[NodeSelector | None, ...] = (

@@ -1,8 +1,8 @@
-"""A ``KubeSchedulerConfiguration`` document becomes a configuration.
+"""Reads a ``KubeSchedulerConfiguration`` document into a configuration.
 
 ``load`` takes the document (a mapping, or YAML or JSON text). Documents of older versions and
 ``kind: Policy`` go through ``legacy.translate`` first. Nothing here reads a file, a clock or a
-database, and a document that is wrong raises ``Invalid`` with every wrong field.
+database. An invalid document raises ``Invalid`` with every wrong field.
 
 Three steps:
 
@@ -10,14 +10,13 @@ Three steps:
    the first;
 2. *merge and expand* (``plugin_sets``): custom plugin sets over the default ones, then
    ``multiPoint`` over the extension points;
-3. *check*: Kubernetes' rules (apis/config/validation, v1.36), then warnings about what surprises
-   (``configuration_advice``).
+3. *check*: Kubernetes' rules (apis/config/validation, v1.36), then warnings about surprising
+   settings (``advice``).
 
-Where this differs from Kubernetes: ``percentageOfNodesToScore`` is 100 when it is absent, since
-scoring every node is cheap here; 0 asks for the adaptive formula; values above 100 act as 100 with
-a warning (R170, C18). ``minFeasibleNodesToFind`` (default 50, R175),
-``podMaxInUnschedulablePodsSeconds`` (default 300) and ``compatibility`` (``objects.compatibility``)
-are fields of the document.
+Differences from Kubernetes: ``percentageOfNodesToScore`` is 100 when it is absent, since scoring
+every node is cheap here; 0 means the adaptive formula; values above 100 act as 100 with a warning
+(R170, C18). ``minFeasibleNodesToFind`` (default 50, R175), ``podMaxInUnschedulablePodsSeconds``
+(default 300) and ``compatibility`` (``objects.compatibility``) are fields of the document.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,7 +70,7 @@ def load(
     Args:
         document: a mapping, or YAML or JSON text, of kind KubeSchedulerConfiguration (v1,
             v1beta3, v1beta2, v1beta1, v1alpha2, v1alpha1) or Policy (v1).
-        extra_plugins: plugins from elsewhere, by name; they may be named in the document.
+        extra_plugins: plugins of other packages, by name, that the document may use.
 
     Raises:
         Invalid: with every wrong field, in ``errors``.
@@ -102,8 +101,7 @@ def parse(document: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
     if isinstance(document, bytes):
         document = document.decode(errors="replace")
     if isinstance(document, str):
-        # A line "..." stands for "left out" in printed examples (the seeds' v1alpha1 one); to YAML
-        # it ends the document, so that the rest would be a second one.
+        # Printed examples write "..." for an omission. In YAML that line would end the document.
         lines = document.splitlines()
         text = "\n".join("" if line.strip() == "..." else line for line in lines)
         try:
@@ -220,7 +218,7 @@ def _percentage(field: Field, default: int | None, warnings: list[str]) -> int |
 
 
 def _compatibility(top: Field) -> Compatibility:
-    """Read which version of Kubernetes to decide like; the newest one where it is not said."""
+    """Read the Kubernetes version whose behaviour applies; the newest if absent."""
     text = top.take("compatibility")
     if text is None:
         return compatibility.NEWEST
@@ -233,7 +231,7 @@ def _compatibility(top: Field) -> Compatibility:
 
 
 def _check_profiles(profiles: Sequence[tuple[Profile, Field]], errors: Errors) -> None:
-    """Names differ; all profiles sort the queue by the same plugin with the same arguments."""
+    """Check that names differ, and that all profiles sort the queue alike, with equal arguments."""
     seen: dict[str, str] = {}
     for profile, field in profiles:
         if profile.scheduler_name in seen:
@@ -327,7 +325,7 @@ def _plugin_config(
 
 
 def _check_type_meta(args: Field, name: str) -> None:
-    """``apiVersion`` and ``kind`` may stand in args; the kind must then be the plugin's."""
+    """Check ``apiVersion`` and ``kind`` in args, if given: the kind must be the plugin's."""
     version = args.text("apiVersion")
     if version and not version.startswith(f"{GROUP}/"):
         args.error("apiVersion", version, f"must be of the group {GROUP}")

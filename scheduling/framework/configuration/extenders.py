@@ -1,10 +1,9 @@
 """``extenders`` of a KubeSchedulerConfiguration: HTTP services that take part in decisions.
 
-Each becomes a plugin of every profile, asked after all other filters and before all other binders;
-those that may be ignored come last, as in kube-scheduler. It is called ``Extender`` and its URL,
-and of several at one address the later ones have a number, too. Fields and their meaning:
-``pkg/scheduler/extender.go``, v1.36. ``batchVerb`` is this service's own. Parts of ``tlsConfig``
-are refused, not ignored.
+Each becomes a plugin of every profile, called after all other filters and before all other binders;
+ignorable ones come last, as in kube-scheduler. Its name is ``Extender`` and its URL, with a number
+if the URL occurs before. Fields and their meaning: ``pkg/scheduler/extender.go``, v1.36.
+``batchVerb`` is this service's own. Unsupported parts of ``tlsConfig`` are errors.
 """
 
 from collections.abc import Sequence
@@ -26,10 +25,10 @@ _TLS_REFUSED: Final = ("serverName", "certData", "keyData", "caData")
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True, kw_only=True):
-    """One extender. ``managed``: it is asked only about pods that ask for one of these resources.
+    """One extender. ``managed``: resources; the extender is called only for pods that request one.
 
-    Verbs may be empty, not all of them; ``batch_verb`` stands for ``filter_verb`` and
-    ``prioritize_verb``. ``seconds``: of one call as a whole.
+    Verbs may be empty, not all of them; ``batch_verb`` replaces ``filter_verb`` and
+    ``prioritize_verb``. ``seconds``: the limit of a whole call.
     """
 
     name: str
@@ -51,7 +50,7 @@ class ExtenderArgs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Extender(msgspec.Struct, frozen=True):
-    """The arguments that were read, and resources that NodeResourcesFit leaves to the extender."""
+    """An extender's arguments, and the resources that NodeResourcesFit ignores for it."""
 
     args: ExtenderArgs
     ignored_by_scheduler: frozenset[str]
@@ -60,8 +59,8 @@ class Extender(msgspec.Struct, frozen=True):
 def read(top: Field, warnings: list[str]) -> list[Extender]:
     """Return the extenders of a configuration; errors are collected.
 
-    Rule: apis/config/validation ``validateExtenders``: one of them may bind, and a resource is
-    managed by one of them. Two may have the same address.
+    Rule: apis/config/validation ``validateExtenders``: at most one may bind, and a resource has at
+    most one manager. Two may have the same address.
     """
     managed: set[str] = set()
     found = [_read(field, managed, warnings) for field in top.objects("extenders")]
@@ -80,7 +79,7 @@ def read(top: Field, warnings: list[str]) -> list[Extender]:
 
 
 def _read(field: Field, all_managed: set[str], warnings: list[str]) -> Extender:
-    """Read one; ``all_managed`` are the resources that those before it manage, and gets its own."""
+    """Read one extender; adds its managed resources to ``all_managed``, which must lack them."""
     errors = field.errors
     url = field.text("urlPrefix")
     scheme = _scheme(url)
@@ -136,7 +135,7 @@ def _read(field: Field, all_managed: set[str], warnings: list[str]) -> Extender:
 
 
 def _scheme(url: str) -> str:
-    """Return the scheme of a URL that can be asked, empty for any other."""
+    """Return the scheme of an http or https URL, empty for any other."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # ValueError unless it is a number up to 65535
@@ -182,8 +181,8 @@ def _resources(field: Field, all_managed: set[str]) -> tuple[frozenset[str], fro
 def extended(profile: Profile, extenders: Sequence[Extender]) -> Profile:
     """Return a profile with the extenders at the end of its filters and scores.
 
-    One that binds is the first binder. One that takes part in preemption stands among the filters
-    too, where ``runtime.Framework`` finds it.
+    A binding one is the first binder. One that takes part in preemption is also among the filters,
+    where ``runtime.Framework`` finds it.
     """
     if not extenders:
         return profile

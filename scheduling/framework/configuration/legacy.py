@@ -1,8 +1,8 @@
 """Older configuration documents, rewritten as ``kubescheduler.config.k8s.io/v1`` documents.
 
-``translate`` is a function from mapping to mapping; what it cannot express it notes as an error
-with the field of the *old* document, what it leaves out it notes as a warning. The default plugins
-and weights of a translated document are today's, not those of its time; a warning says so.
+``translate`` is a function from mapping to mapping. What it cannot express becomes an error with
+the field of the *old* document, what it drops a warning. The default plugins and weights of a
+translated document are today's, not those of its time; a warning says so.
 
 * v1beta3, v1beta2, v1beta1, v1alpha2: the same shape; plugins that were merged into others since
   (NodeResourcesLeastAllocated, NodeResourcesMostAllocated, RequestedToCapacityRatio,
@@ -44,7 +44,7 @@ _GONE = frozenset({"NodePreferAvoidPods", "NodeLabel", "ServiceAffinity"})
 
 
 def translate(document: Document, errors: Errors, warnings: list[str]) -> Document:
-    """Return ``document`` as a v1 KubeSchedulerConfiguration; today's documents as they are."""
+    """Return ``document`` as a v1 KubeSchedulerConfiguration; a v1 document unchanged."""
     kind = document.get("kind", "KubeSchedulerConfiguration")
     version = document.get("apiVersion", "")
     if kind == "Policy":
@@ -111,7 +111,7 @@ def _profile(profile: Document, path: str, errors: Errors, warnings: list[str]) 
         for meta in ("apiVersion", "kind"):
             args.pop(meta, None)
         if name in _STRATEGIES:
-            # Arguments of a strategy that is not enabled say nothing.
+            # Arguments of a strategy that is not enabled are ignored.
             if name in strategies:
                 fit["scoringStrategy"] = _strategy(name, args)
         elif name == "NodeResourcesFit":
@@ -134,7 +134,7 @@ def _profile(profile: Document, path: str, errors: Errors, warnings: list[str]) 
 
 
 def _name(entry: Any) -> str:
-    """Return the name in an entry, empty if there is none that is text."""
+    """Return the name in an entry, empty if it is missing or no text."""
     name = entry.get("name") if isinstance(entry, dict) else None
     return name if isinstance(name, str) else ""
 
@@ -153,7 +153,7 @@ def _plugin_set(
     plugin_set: Document, path: str, strategies: set[str], errors: Errors, warnings: list[str]
 ) -> Document:
     if not all(isinstance(plugin_set.get(name, []), list) for name in ("enabled", "disabled")):
-        # Of another type: the reader of today's documents says so.
+        # Of another type: the reader of v1 documents reports it.
         return plugin_set
     enabled: list[Any] = []
     for i, entry in enumerate(plugin_set.get("enabled", [])):
@@ -195,7 +195,7 @@ def _plugin_set(
 
 
 def _once(entries: list[Any]) -> list[Any]:
-    """Return the entries without a second PodTopologySpread that translation made."""
+    """Return the entries without a second PodTopologySpread, which translation may make."""
     seen: set[str] = set()
     found = []
     for entry in entries:
@@ -214,7 +214,7 @@ _ALPHA_POINTS = {"postFilter": "preScore"}
 
 
 def _from_v1alpha1(old: Field) -> Document:
-    """Return the one profile at top level as a list of one (R170, R174: the seeds' example)."""
+    """Return a document with one profile at top level as one with a list (R170, R174)."""
     old.take("apiVersion")
     old.take("kind")
     result: Document = {}
@@ -284,7 +284,7 @@ _PREDICATES_WITHOUT_EFFECT = frozenset(
         "MaxCSIVolumeCountPred",
         "MaxCinderVolumeCount",
         "CheckVolumeBinding",
-        # Conditions became taints (R133).
+        # Node conditions became taints (R133).
         "CheckNodeCondition",
         "CheckNodeMemoryPressure",
         "CheckNodeDiskPressure",
@@ -335,7 +335,7 @@ _MAX_WEIGHT = 2**63 // 1000
 
 
 class _Scores:
-    """The score plugins and their arguments as priorities are read, in order."""
+    """Collects score plugins and their arguments while priorities are read, in order."""
 
     def __init__(self, errors: Errors) -> None:
         self.errors = errors
@@ -419,7 +419,7 @@ def _only(names: Iterable[str]) -> Document:
 
 
 def _predicates(policy: Field, required: list[Document], warnings: list[str]) -> list[str]:
-    """Return the filter plugins, and add to ``required`` what ``labelsPresence`` asks of nodes."""
+    """Return the filter plugins; adds the labels of ``labelsPresence`` to ``required``."""
     found = set(_MANDATORY)
     for entry in policy.objects("predicates"):
         name = entry.text("name")
@@ -484,7 +484,7 @@ def _priorities(policy: Field, scores: _Scores, warnings: list[str]) -> None:
 
 
 def _priority_argument(argument: Field, name: str, weight: int, scores: _Scores) -> None:
-    """Read the argument of a custom priority; its name is free."""
+    """Read the argument of a custom priority, which may have any name."""
     ratio = argument.object("requestedToCapacityRatioArguments")
     preference = argument.object("labelPreference")
     if ratio is not None:

@@ -1,7 +1,7 @@
 """Arguments of the plugins of this package: their types, defaults and rules.
 
-Each type is what a plugin receives; each reader takes a ``Field`` (the JSON object ``args``), notes
-every error and returns the type with defaults filled in. Rules: apis/config/validation
+Each type is what a plugin receives; each reader takes a ``Field`` (the JSON object ``args``),
+collects every error and returns the type with defaults filled in. Rules: apis/config/validation
 (validation_pluginargs.go) and apis/config/v1/defaults.go, v1.36.
 """
 
@@ -81,7 +81,7 @@ class PodTopologySpreadArgs(msgspec.Struct, frozen=True, kw_only=True, rename="c
 
 
 class InterPodAffinityArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Arguments of InterPodAffinity; the weight (0-100) counts existing pods' required terms."""
+    """Arguments of InterPodAffinity; the weight (0-100) is for existing pods' required terms."""
 
     hard_pod_affinity_weight: int = 1
     ignore_preferred_terms_of_existing_pods: bool = False
@@ -97,9 +97,9 @@ class DefaultPreemptionArgs(msgspec.Struct, frozen=True, kw_only=True, rename="c
 class VolumeBindingArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Arguments of VolumeBinding.
 
-    ``bind_timeout_seconds``: how long volumes of a placed pod may take. ``shape``: use of a class's
-    volumes (%) to score (0-10), empty without scores; ``storage_capacity_scoring`` stands for the
-    alpha gate of that name.
+    ``bind_timeout_seconds``: the limit for binding a placed pod's volumes. ``shape``: maps the use
+    of a class's volumes (%) to a score (0-10), empty without scoring; ``storage_capacity_scoring``
+    replaces the alpha gate of that name.
     """
 
     bind_timeout_seconds: int = 600
@@ -108,13 +108,13 @@ class VolumeBindingArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class DynamicResourcesArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Arguments of DynamicResources: seconds that binding waits until devices are ready."""
+    """Arguments of DynamicResources: how long binding waits for devices to be ready, in seconds."""
 
     binding_timeout: float = 600.0
 
 
 class NodeVolumeLimitsArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Arguments of NodeVolumeLimits; the one stands for the alpha gate VolumeLimitScaling."""
+    """Arguments of NodeVolumeLimits; its flag replaces the alpha gate VolumeLimitScaling."""
 
     volume_limit_scaling: bool = False
 
@@ -124,7 +124,7 @@ MOST_AGE_POINTS = 1_000_000_000
 
 
 class PrioritySortArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Arguments of PrioritySort; Kubernetes' one has none.
+    """Arguments of PrioritySort; Kubernetes' has none.
 
     ``age_points_per_minute``: by how much a waiting pod's priority grows in the order of the queue.
     """
@@ -164,7 +164,7 @@ def _resources(args: Field) -> tuple[ResourceSpec, ...]:
         name = entry.text("name")
         if not name:
             entry.errors.append(FieldError(REQUIRED, entry.child("name")))
-        # The seeds write CPU and Memory (R106).
+        # Printed examples write CPU and Memory (R106).
         name = {"CPU": "cpu", "Memory": "memory"}.get(name, name)
         weight = entry.integer("weight", 1) or 1
         entry.finish()

@@ -1,4 +1,4 @@
-"""The plugin sets of a profile: read, merged over the default ones, spread to extension points.
+"""The plugin sets of a profile: read, merged over the defaults, expanded to extension points.
 
 A document names plugins at ``multiPoint`` and at single extension points, enabled or disabled.
 Rules: apis/config/v1/default_plugins.go and framework/runtime/framework.go, v1.36.
@@ -38,7 +38,7 @@ class PluginSet(msgspec.Struct):
 def read_plugin_sets(
     field: Field, infos: Mapping[str, PluginInfo], warnings: list[str]
 ) -> dict[str, PluginSet]:
-    """Return a profile's own sets by extension point, and by ``multiPoint``; errors are noted."""
+    """Return a profile's own sets by extension point, and by ``multiPoint``; collects errors."""
     sets = {
         point: PluginSet(enabled=[], disabled=set()) for point in ("multiPoint", *EXTENSION_POINTS)
     }
@@ -80,7 +80,7 @@ def read_plugin_sets(
 def check_plugin_name(
     name: str, entry: Field, infos: Mapping[str, PluginInfo], warnings: list[str] | None
 ) -> bool:
-    """Tell whether the plugin exists here; note an error, or a warning for one without effect."""
+    """Return whether the plugin exists here; adds an error, or a warning if it has no effect."""
     path = entry.child("name")
     if not name:
         entry.errors.append(FieldError(REQUIRED, path))
@@ -104,9 +104,9 @@ def expand(
 ) -> dict[str, tuple[PluginUse, ...]]:
     """Return the effective plugins by extension point.
 
-    The custom multiPoint set is merged over the default one in place (mergePluginSet); at a point,
-    plugins named there come first if multiPoint names them too, then those of multiPoint alone,
-    then the rest of the point's own (expandMultiPointPlugins). A weight of 0 is 1.
+    The custom multiPoint set is merged over the default one in place (mergePluginSet). At a point,
+    its own plugins come first if multiPoint has them too, then those of multiPoint alone, then the
+    rest of its own (expandMultiPointPlugins). A weight of 0 means 1.
     """
     custom = sets["multiPoint"]
     own = {use.name: use for use, _ in custom.enabled}

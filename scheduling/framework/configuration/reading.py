@@ -1,9 +1,9 @@
 """Typed reading of JSON objects that notes every wrong field instead of stopping at the first.
 
 A ``Field`` is a JSON object with its path; each accessor takes one member, checks its type, and
-``finish`` reports the members that nobody took. A member of the wrong type is noted and read as
-its default, so that the rest is checked too. ``document`` begins with what every document of the
-group ``stowage.dev`` has.
+``finish`` reports the members that were never read. A member of the wrong type is noted and read as
+its default, so that the rest is checked too. ``document`` reads the fields that all documents of
+group ``stowage.dev`` share.
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ class Field:
         self.errors.append(FieldError(INVALID, self.child(name), value, detail))
 
     def has(self, name: str) -> bool:
-        """Tell whether the member is present."""
+        """Return whether the member is present."""
         return name in self._value
 
     def take(self, name: str) -> Any:
@@ -123,7 +123,7 @@ class Field:
 class Document(msgspec.Struct, frozen=True):
     """Base of all documents. ``finish`` notes the members that were not read.
 
-    ``name``: of its metadata, empty where there is none.
+    ``name``: of its metadata, empty if it has none.
     """
 
     metadata: dict[str, Any]
@@ -132,16 +132,16 @@ class Document(msgspec.Struct, frozen=True):
     _top: Field
 
     def finish(self) -> None:
-        """Note an error for each unknown field of ``spec`` and beside it."""
+        """Note an error for each unknown field of ``spec`` and of the document itself."""
         self.spec.finish()
         self._top.finish()
 
 
 def document(value: object, *, api_version: str, kind: str, errors: Errors) -> Document:
-    """Return the head of a document; ``status`` is passed over, nulls are as if absent.
+    """Return the common fields of a document; ``status`` is ignored, nulls count as absent.
 
     Raises:
-        Invalid: it is no object.
+        Invalid: it is not an object.
         BadRequest: it is nested too deeply.
     """
     if not isinstance(value, dict):
@@ -169,7 +169,7 @@ def document(value: object, *, api_version: str, kind: str, errors: Errors) -> D
 
 
 def _without_nulls(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document without JSON nulls; most have none, which is quick to see.
+    """Return the document without JSON nulls; a quick check skips documents without any.
 
     Raises:
         RecursionError: it is nested too deeply.
@@ -178,7 +178,7 @@ def _without_nulls(document: dict[str, Any]) -> dict[str, Any]:
         if b"null" not in msgspec.json.encode(document):
             return document
     except (TypeError, ValueError):
-        pass  # values that JSON does not have: the checks of each object name them
+        pass  # values that JSON lacks: later checks report them
     found: dict[str, Any] = strip_nulls(document)
     return found
 
@@ -240,7 +240,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def _check_term(term: Field) -> None:
-    """Check the shape of a term; what it says is checked once it is parsed."""
+    """Check the shape of a term; its content is checked once it is parsed."""
     for name in ("matchExpressions", "matchFields"):
         for requirement in term.objects(name):
             if not requirement.text("key"):
