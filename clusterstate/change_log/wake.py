@@ -14,9 +14,10 @@ leave) change where pods may go: while much of that comes, a process leaves ``GA
 Each look of a loop costs up to a dozen statements; without the pause these were a third of the cost
 of creating many nodes.
 
-No caller ever waits for Redis. A thread publishes, and sends the Celery tasks that are hints too;
-another makes the connection of a subscription and asks Redis every few seconds whether it still
-answers. While it does not, ``Subscription.wait`` returns after ``POLL_SECONDS``.
+No caller ever waits for Redis. It only hands a message to the kernel, and only where the kernel has
+room for it. A thread does the rest, and sends the Celery tasks that are hints, too. Another thread
+makes the connection of a subscription and asks Redis every few seconds whether it still answers.
+While it does not, ``Subscription.wait`` returns after ``POLL_SECONDS``.
 
 Waiting happens on the client side of a subscription: a blocking list pop with a time-out is served
 by the server's clock, which ticks twice a second while it is idle.
@@ -54,6 +55,9 @@ _RETRY_SECONDS = 1.0
 _ASK_SECONDS = 5.0
 _CONFIRM_SECONDS = 1.0
 _GAP_SECONDS = 0.002  # after a message; the first of a burst is sent at once
+_MOST_UNANSWERED = 128
+"""Messages that were sent and not answered yet: fewer than the smallest buffer of a socket takes,
+so that sending never waits for a Redis that reads nothing."""
 GATHER_SECONDS = 0.02
 """Between two wake-ups of the scheduler for news that no pod waits for."""
 TIMERS_GATHER_SECONDS = 0.05
@@ -117,8 +121,8 @@ def announce(*, revision: int, kinds: Collection[str] = (), leaving: bool = Fals
     ``kinds`` are the kinds of what changed; ``leaving``: it was only removed, or began to end.
     Nodes and pods can start eviction timers that are due at once.
 
-    A thread of this process publishes: a request does not wait for Redis, and what is committed
-    while one message is on its way is announced together by the next.
+    A request does not wait for Redis. What is committed within ``_GAP_SECONDS`` of a message is
+    announced together by the next one.
     """
     woken: dict[str, float] = {}
     if not getattr(_local, "quiet", False):
@@ -141,14 +145,24 @@ def send_binding() -> None:
 
 
 class _Announcer:
-    """The latest revision that waits to be published, and the thread that publishes it."""
+    """What waits to be published, and the thread that publishes what a caller may not.
+
+    The caller itself publishes where that is no more than a call of the kernel: the connection is
+    there, the thread does not use it, and the last message is ``_GAP_SECONDS`` old. The thread
+    connects, reads Redis' replies, and publishes what has to be gathered.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._news = threading.Event()
+        self._publisher = _Publisher()
+        self._is_free = False  # the thread does not use the publisher
         self._revision = 0
         self._announced = False
         self._woken: dict[str, float] = {}  # loops' channels; how long after their last wake-up
+        self._woken_at: dict[str, float] = {}
+        self._published_at = -math.inf
+        self._looks_at = -math.inf  # when the thread goes on by itself
         self._tasks: set[str] = set()
         self._pid = 0
 
@@ -158,64 +172,83 @@ class _Announcer:
             self._announced = True
             for channel, gap in woken.items():
                 self._woken[channel] = min(gap, self._woken.get(channel, gap))
-            self._wake()
+            if not self._publish_at_once():
+                self._wake()
 
     def send(self, task: str) -> None:
         with self._lock:
             self._tasks.add(task)
             self._wake()
 
+    def _publish_at_once(self) -> bool:
+        """Publish what is due if nothing has to be waited for; return whether all is seen to."""
+        now = time.monotonic()
+        may_wait = not self._is_free or self._pid != os.getpid() or self._publisher.is_full
+        if may_wait or now < max(self._published_at + _GAP_SECONDS, _pause.until):
+            return False
+        channels, next_at = self._take_due(now)
+        try:
+            self._publisher.send(self._revision, channels)
+        except (redis.RedisError, OSError):
+            self._announced = True
+            self._woken.update(dict.fromkeys(channels[1:], 0.0))
+            return False
+        return next_at >= self._looks_at
+
+    def _take_due(self, now: float) -> tuple[list[str], float]:
+        """Return the channels to publish on now, and when the next ones are due."""
+        channels = [CHANGES] if self._announced else []
+        next_at = math.inf
+        for channel, gap in list(self._woken.items()):
+            due = self._woken_at.get(channel, -math.inf) + gap
+            if due <= now:
+                channels.append(channel)
+                self._woken_at[channel] = now
+                del self._woken[channel]
+            else:
+                next_at = min(next_at, due)
+        self._announced, self._published_at = False, now
+        return channels, next_at
+
     def _wake(self) -> None:
         if self._pid != os.getpid():  # first use, or a worker that was forked since
             self._pid = os.getpid()
-            self._news = threading.Event()
+            self._news, self._publisher, self._is_free = threading.Event(), _Publisher(), False
             threading.Thread(target=self._run, name="announcer", daemon=True).start()
         self._news.set()
 
     def _run(self) -> None:
-        announced_at: dict[str, float] = {}
-        wait: float | None = None
-        publisher = _Publisher()
         trouble = Trouble()
+        wait: float | None = None
         while True:
             self._news.wait(wait)
-            now = time.monotonic()
             with self._lock:
                 self._news.clear()
-                channels = [CHANGES] if self._announced else []
-                due = {
-                    channel: announced_at.get(channel, -math.inf) + gap
-                    for channel, gap in self._woken.items()
-                }
-                for channel, moment in due.items():
-                    if moment <= now:
-                        channels.append(channel)
-                        announced_at[channel] = now
-                        del self._woken[channel]
-                wait = min((due[channel] - now for channel in self._woken), default=None)
+                self._is_free = False
+                now = time.monotonic()
+                channels, self._looks_at = self._take_due(now)
+                wait = None if self._looks_at == math.inf else self._looks_at - now
                 revision, tasks = self._revision, self._tasks
-                self._announced, self._tasks = False, set()
-            if now < _pause.until:
-                continue
-            try:
-                if channels:
-                    publisher.publish(revision, channels)
-                for task in tasks:
-                    current_app.send_task(task, expires=30)
-                trouble.tell_end(logger, "wake-ups")
-            except (redis.RedisError, KombuError, OSError) as error:
-                _pause.until = time.monotonic() + _RETRY_SECONDS
-                reason = reason_of(error)
-                if failures := trouble.note(reason):
-                    logger.warning("wake_up_failed", error=reason, failures=failures)
+                self._tasks = set()
+            if now >= _pause.until:
+                try:
+                    if channels:
+                        self._publisher.publish(revision, channels)
+                    for task in tasks:
+                        current_app.send_task(task, expires=30)
+                    trouble.tell_end(logger, "wake-ups")
+                    with self._lock:
+                        self._is_free = self._publisher.is_connected
+                except (redis.RedisError, KombuError, OSError) as error:
+                    _pause.until = time.monotonic() + _RETRY_SECONDS
+                    reason = reason_of(error)
+                    if failures := trouble.note(reason):
+                        logger.warning("wake_up_failed", error=reason, failures=failures)
             time.sleep(_GAP_SECONDS)
 
 
-_announcer = _Announcer()
-
-
 class _Publisher:
-    """Publishes on a connection of its own, for one thread.
+    """Publishes on a connection of its own.
 
     A command of redis-py costs three times what the socket and the reply do, and one is sent every
     few milliseconds while objects are written one by one.
@@ -223,31 +256,52 @@ class _Publisher:
 
     def __init__(self) -> None:
         self._connection: Connection | None = None
+        self._unanswered = 0
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether ``send`` may be called."""
+        return self._connection is not None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next message could have to wait, should Redis not read."""
+        return self._unanswered >= _MOST_UNANSWERED
+
+    def send(self, revision: int, channels: Sequence[str]) -> None:
+        """Publish on the channels, without reading the replies.
+
+        Raises:
+            redis.RedisError, OSError: Redis ended the connection.
+        """
+        assert self._connection is not None
+        messages = b"".join(_message(channel, revision) for channel in channels)
+        self._unanswered += len(channels)
+        self._connection.send_packed_command([messages], check_health=False)  # type: ignore[no-untyped-call]
 
     def publish(self, revision: int, channels: Sequence[str]) -> None:
-        """Publish on the channels.
+        """Publish on the channels; connects if need be, and reads all replies.
 
         Raises:
             redis.RedisError: Redis is away.
         """
         try:
-            self._send(revision, channels)
+            self._publish(revision, channels)
         except redis.ConnectionError:
-            self._send(revision, channels)  # Redis ended the connection; perhaps it is there again
+            self._publish(revision, channels)  # perhaps Redis only ended the connection
 
-    def _send(self, revision: int, channels: Sequence[str]) -> None:
+    def _publish(self, revision: int, channels: Sequence[str]) -> None:
         pool = client().connection_pool
-        connection = self._connection
-        if connection is None:
-            connection = self._connection = pool.get_connection()
+        if self._connection is None:
+            self._connection, self._unanswered = pool.get_connection(), 0
         try:
-            messages = b"".join(_message(channel, revision) for channel in channels)
-            connection.send_packed_command([messages], check_health=False)  # type: ignore[no-untyped-call]
-            for _ in channels:
-                connection.read_response()
+            self.send(revision, channels)
+            while self._unanswered:
+                self._connection.read_response()
+                self._unanswered -= 1
         except BaseException:
             # A reply that is still to come must not be taken for the next one's.
-            self._connection = None
+            connection, self._connection = self._connection, None
             connection.disconnect()  # type: ignore[no-untyped-call]
             pool.release(connection)
             raise
@@ -258,6 +312,9 @@ def _message(channel: str, revision: int) -> bytes:
     name, number = channel.encode(), b"%d" % revision
     head = b"*3\r\n$7\r\nPUBLISH\r\n"
     return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (head, len(name), name, len(number), number)
+
+
+_announcer = _Announcer()
 
 
 class Subscription:

@@ -1,5 +1,7 @@
 """Wake-ups: what a pod may wait for is announced at once, other news are gathered."""
 
+import socket
+import time
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -101,6 +103,48 @@ def test_a_connection_that_redis_ended_is_made_again(heard, redis_client):
     redis_client.client_kill_filter(_id=str(publisher._connection.read_response()))
     publisher.publish(2, [wake.CHANGES, wake.TIMERS])
     assert until(heard, 2, wake.TIMERS) == [(wake.CHANGES, 2), (wake.TIMERS, 2)]
+
+
+def test_a_caller_publishes_by_itself_once_there_is_a_connection(heard, monkeypatch):
+    monkeypatch.setattr(wake, "TIMERS_OF_PODS_SECONDS", 0.0)
+    wake.announce(revision=1, kinds=("Service",))
+    until(heard, 1, wake.SCHEDULER)
+    waiting.until(lambda: wake._announcer._is_free, what="a connection that callers may use")
+    monkeypatch.setattr(wake._announcer, "_wake", lambda: pytest.fail("left to the thread"))
+    for revision in (2, 3):
+        time.sleep(2 * wake._GAP_SECONDS)
+        wake.announce(revision=revision, kinds=("Pod",))
+        until(heard, revision, wake.SCHEDULER)
+
+
+def test_a_caller_leaves_a_connection_that_redis_ended_to_the_thread(heard, redis_client):
+    wake.announce(revision=1, kinds=("Pod",))
+    until(heard, 1, wake.SCHEDULER)
+    announcer = wake._announcer
+    waiting.until(lambda: announcer._is_free, what="a connection that callers may use")
+    connection = announcer._publisher._connection
+    connection.send_command("CLIENT", "ID")
+    redis_client.client_kill_filter(_id=str(connection.read_response()))
+    time.sleep(2 * wake._GAP_SECONDS)
+    wake.announce(revision=2, kinds=("Pod",))
+    assert {channel for channel, _ in until(heard, 2, wake.SCHEDULER)} >= {wake.CHANGES}
+
+
+def test_messages_that_nobody_answers_are_bounded(heard):
+    """A Redis that reads nothing must not keep a caller waiting: the kernel has room for these."""
+    publisher = wake._Publisher()
+    publisher.publish(1, [wake.CHANGES])
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        sent = 0
+        while not publisher.is_full:
+            sent += 1
+            publisher.send(sent, [wake.CHANGES])
+            ours.send(wake._message(wake.CHANGES, sent))  # to somebody who never reads
+    publisher.publish(sent + 1, [wake.CHANGES])
+    assert not publisher.is_full
+    assert len(until(heard, sent + 1, wake.CHANGES)) == sent + 2
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Job", "Pod", "Node"])
