@@ -1,15 +1,14 @@
 """The pass of a follower that works namespace by namespace.
 
-Workloads, endpoints and disruption budgets are brought up to date in the namespaces in which
-something changed since the last pass, and in those in which a time has come. A namespace that fails
-is set aside, and the others go on; it is looked at again after a while, since the failure may have
-had nothing to do with it. The cursor, and when to look again where nothing but the time passes, are
-kept in the follower's row.
+Workloads, endpoints and disruption budgets are processed in the namespaces in which something
+changed since the last pass, and in those whose due time has come. A namespace that fails is set
+aside, and the others continue; it is tried again later, since the failure may have had another
+cause. The follower's row has the cursor and the due times.
 
-Some followers depend on objects without a namespace, too, such as which nodes exist. A node changes
-far more often than the parts of it that matter, so a digest of these parts is kept in a row of its
-own (`Around`). It is written when the namespaces have been brought up to date with it. A memory of
-the process would not do: another worker's pass may have been the last one, and a pass may fail.
+Some followers also depend on objects without a namespace, such as which nodes exist. A node changes
+far more often than the parts of it that matter, so a digest of these parts is stored in a row of
+its own (`Around`), once the namespaces have been processed with it. Memory of the process would not
+do: another worker may have run the last pass, and a pass may fail.
 """
 
 import hashlib
@@ -36,10 +35,10 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Around(msgspec.Struct, frozen=True):
-    """Objects outside of namespaces that the work in namespaces depends on.
+    """Objects without a namespace on which the work in namespaces depends.
 
-    ``read`` returns all of it that matters, as JSON can have it; ``namespaces`` those that depend
-    on it.
+    ``read`` returns everything of them that matters, as JSON values; ``namespaces`` returns the
+    dependent namespaces.
     """
 
     read: Callable[[], object]
@@ -47,7 +46,7 @@ class Around(msgspec.Struct, frozen=True):
 
 
 def is_due(name: str, pending: PendingWork, now: datetime) -> bool:
-    """Return whether a time has come for which a follower waits."""
+    """Return whether a due time of a follower has come."""
     return bool(_due(pending.states.get(name, {}), now))
 
 
@@ -68,12 +67,12 @@ def follow(
     sync: Callable[[str], datetime | None],
     around: Around | None = None,
 ) -> int:
-    """Look at the namespaces that need it; return how many.
+    """Process the namespaces that need it; return how many.
 
     ``kinds``: the kinds whose changes are followed. ``present`` returns the namespaces that may
     need work, given the cursor (``None`` in the first pass) and the revision up to which the pass
-    looks. ``sync`` brings a namespace up to date, and returns when to look again though nothing
-    changed. ``around``: objects without a namespace that matter, too.
+    reads. ``sync`` processes a namespace, and returns when to do so again without any change.
+    ``around``: objects without a namespace that matter, too.
     """
     cursor = controller_state.cursor(name)
     due_times: dict[str, Any] = stored_state(name)

@@ -1,9 +1,8 @@
 """Guards a canary's configuration from another process than the scheduler's.
 
-The scheduler itself reverts a configuration whose plugins fail or are slow (``worker.guard``). It
-cannot do so if a plugin does not return at all. Then the scheduler reports nothing although its
-process lives, and this pass reverts the configuration. It also ends the guard when its time is
-over.
+The scheduler itself rolls back a configuration whose plugins fail or are slow (``worker.guard``).
+It cannot if a plugin never returns. Then the scheduler reports nothing although its process lives,
+and this pass rolls back the configuration. It also ends the guard when its time is over.
 """
 
 from datetime import datetime

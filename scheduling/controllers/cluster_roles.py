@@ -1,9 +1,8 @@
 """Writes the rules of aggregated ClusterRoles into the roles that aggregate them.
 
-What such a role allows is worked out when a request is judged (``clusterstate.access.policy``), so
-nothing waits for this controller. People and programs read a role's ``rules``, and find there what
-it allows: ``kubectl describe clusterrole admin``. Rule: pkg/controller/clusterroleaggregation,
-v1.36.
+Authorization evaluates the aggregation itself for each request (``clusterstate.access.policy``), so
+no request waits for this controller. It serves readers of a role's ``rules``, such as ``kubectl
+describe clusterrole admin``. Rule: pkg/controller/clusterroleaggregation, v1.36.
 """
 
 from collections.abc import Sequence
@@ -61,7 +60,7 @@ def _fill_all(now: datetime) -> int:
 
 
 def _fill(name: str, rules: tuple[Rule, ...], now: datetime) -> int:
-    """Write the rules into one role, unless it has them or aggregates no longer."""
+    """Write the rules into one role, unless they are equal or it aggregates no longer."""
 
     def change(old: Manifest) -> Manifest:
         if old.get("aggregationRule") is None or rules_of(old.get("rules")) == rules:

@@ -1,25 +1,25 @@
-"""The garbage collector: what an owner's deletion means for what it owned, of any kind.
+"""The garbage collector: deletes, frees or keeps the dependents of deleted owners, of any kind.
 
-A follower of the change log. It remembers which objects name which owners
-(``clusterstate.queries.objects.dependents``); when an owner goes, or something comes whose owners
-are not there, it looks at the rows and asks ``objects.rules.ownership`` the fate of each
+A follower of the change log. It keeps in memory which objects name which owners
+(``clusterstate.queries.objects.dependents``); when an owner is deleted, or an object appears whose
+owners do not exist, it reads the rows, and ``objects.rules.ownership`` decides about each
 dependent. An owner that was deleted with *Orphan* or *Foreground* stays until its dependents are
-freed, or gone where they block it.
+freed, or until those that block it are gone.
 
     delete, Background   -> owner gone -> dependents deleted -> theirs in turn
-    delete, Orphan       -> finalizer  -> references taken from dependents -> finalizer taken
-    delete, Foreground   -> finalizer  -> dependents deleted -> none blocks any more -> taken
+    delete, Orphan       -> finalizer  -> references removed from dependents -> finalizer removed
+    delete, Foreground   -> finalizer  -> dependents deleted -> none blocks any more -> removed
 
-Objects that own each other in a circle would wait for each other for ever: the one whose dependent
-waits already blocks its owners no longer.
+Objects that own each other in a circle would wait for each other for ever: so an object that waits
+for its own dependents no longer blocks its owners.
 
 A claim, a volume or a group of pods has a finalizer that keeps it while it is used
-(``ownership.PROTECTIONS``). The collector takes the finalizer from one that is being deleted, as
-soon as nothing uses it.
+(``ownership.PROTECTIONS``). The collector removes the finalizer from a terminating one as soon as
+nothing uses it.
 
 The graph in memory only serves to find dependents. Each process builds its own from the rows when
-it starts. Before it acts it reads the rows again, with the uid as precondition, so that acting
-twice, or after a crash, does no harm. Source: pkg/controller/garbagecollector, v1.36.
+it starts. Before acting, the collector reads the rows again, with the uid as precondition, so
+acting twice, or after a crash, does no harm. Source: pkg/controller/garbagecollector, v1.36.
 """
 
 from collections import defaultdict
@@ -86,7 +86,7 @@ class _Graph:
         """The results of ``claim_users`` in this pass, by namespace."""
 
     def add(self, item: _Item, refs: Iterable[Reference]) -> set[Owner]:
-        """Remember an item's owners in addition to those known; return them."""
+        """Add an item's owners to those known; return the new ones."""
         found = {reference.owner for reference in refs}
         for owner in found:
             self.owned[owner].add(item)
@@ -95,13 +95,13 @@ class _Graph:
         return found
 
     def drop(self, item: _Item) -> None:
-        """Forget an item, such as one whose owners are added again afterwards."""
+        """Remove an item from the graph."""
         for owner in self.owners.pop(item, ()):
             self.owned[owner].discard(item)
             self._forget_if_alone(owner)
 
     def forget(self, owner: Owner) -> None:
-        """Forget an owner that nothing names any more."""
+        """Remove an owner that nothing names any more."""
         for item in self.owned.pop(owner, ()):
             self.owners[item].discard(owner)
         self._forget_if_alone(owner)
@@ -116,7 +116,7 @@ class _Graph:
             del self.named[key]
 
     def read(self, dependent: Dependent) -> set[Owner]:
-        """Take over an object of the log; return the owners that must be looked at."""
+        """Apply an object of the log; return the owners to check."""
         suspects = set(self.named.get(dependent.key, ())) if dependent.deleted else set()
         self.drop(dependent.key)
         if dependent.deleted:
@@ -138,7 +138,7 @@ memory.when_replaced(_graphs.clear)
 
 
 def has_work(pending: PendingWork) -> bool:
-    """Return whether the log went on, or something was left to do, or nothing is known yet."""
+    """Return whether the log has changes, work is unfinished, or the graph is not built."""
     graph = _remembered()
     if graph is None or pending.is_behind(NAME):
         return True
@@ -146,7 +146,7 @@ def has_work(pending: PendingWork) -> bool:
 
 
 def follow(now: datetime) -> int:
-    """Look at what changed and collect; return how many objects were deleted, freed or let go.
+    """Process changes and collect; return how many objects were deleted, freed or released.
 
     Does nothing while another pass runs.
     """
@@ -179,7 +179,7 @@ def _pass(now: datetime) -> int:
             try:
                 done += _alone(which, partial(_collect, graph, owner, states, now), now)
             except BaseException:
-                graph.unfinished.add(owner)  # the database fails: the next pass looks again
+                graph.unfinished.add(owner)  # the database failed: the next pass tries again
                 raise
     graph.claims = {}
     there = present(graph.users.values())
@@ -203,12 +203,12 @@ def _order(owner: Owner) -> tuple[str, str, str, str]:
 
 
 def _remembered() -> _Graph | None:
-    """Return the graph, None when there is none; another thread may empty the memory any time."""
+    """Return the graph, None if there is none; another thread may drop it at any time."""
     return next(iter(_graphs), None)
 
 
 def _load() -> _Graph:
-    """Build the graph from the rows, and remember it; all owners are to be looked at."""
+    """Build the graph from the rows, and cache it; all owners must be checked."""
     graph = _Graph()
     graph.cursor = changes.watermark()
     found, pods = dependents.everything()
@@ -223,7 +223,7 @@ def _load() -> _Graph:
 
 
 def _read_news(graph: _Graph) -> bool:
-    """Follow the log, noting the owners to look at; False when the log no longer has it."""
+    """Follow the log and collect the owners to check; False if the log was trimmed too far."""
     while True:
         pod_owners = [key for key in graph.named if key[0] == "Pod"]
         news = dependents.news(graph.cursor, pod_owners=pod_owners)
@@ -247,9 +247,9 @@ def _read_news(graph: _Graph) -> bool:
 def _dependents(
     graph: _Graph, owner: Owner, now: datetime, *, live: bool = False
 ) -> Iterator[tuple[str, Manifest, list[Reference]]]:
-    """Return kind and manifest of what names the owner now, and all its owners; ``BURST`` at most.
+    """Yield kind, manifest and owners of objects that name the owner now; at most ``BURST``.
 
-    ``live``: pods that are not being deleted; of other kinds all.
+    ``live``: of pods only those that are not being deleted.
     """
     items = graph.owned.get(owner, set())
     class_ids = sorted(item for item in items if isinstance(item, int))
@@ -281,7 +281,7 @@ def _read(which: ObjectRef, text: bytes) -> tuple[Manifest, list[Reference] | No
 
 
 def _collect(graph: _Graph, owner: Owner, states: dict[Owner, State], now: datetime) -> int:
-    """Judge the dependents of an owner that is gone or waits for them; return how many changed."""
+    """Process the dependents of an owner that is gone or waits; return how many changed."""
     done = looked = 0
     for kind, manifest, refs in _dependents(graph, owner, now, live=True):
         looked += 1
@@ -304,7 +304,7 @@ def _judge(
 ) -> int:
     metadata = manifest["metadata"]
     if metadata.get("deletionTimestamp"):
-        return 0  # it is on its way, and removed by the programs that its finalizers name
+        return 0  # it is being deleted; programs remove its finalizers
     states |= dependents.states(one.owner for one in refs if one.owner not in states)
     own = _identity(kind, manifest)
     has_dependents = bool(graph.owned.get(own))
@@ -373,7 +373,7 @@ def _released(metadata: Manifest, uids: frozenset[str]) -> Manifest:
 
 
 def _unblocking(metadata: Manifest) -> Manifest:
-    """Return the metadata of an object that no owner waits for."""
+    """Return the metadata without ``blockOwnerDeletion``."""
     owners = metadata.get("ownerReferences") or ()
     freed = [
         {**one, "blockOwnerDeletion": False} if one.get("blockOwnerDeletion") else one
@@ -383,7 +383,7 @@ def _unblocking(metadata: Manifest) -> Manifest:
 
 
 def _change(own: Owner, change: _MetadataChange, now: datetime) -> int:
-    """Change an object's metadata if it is still the one that was looked at."""
+    """Change an object's metadata if its uid is still the same."""
 
     def changed(manifest: Manifest) -> Manifest:
         if manifest["metadata"]["uid"] != own.uid:
@@ -397,7 +397,7 @@ def _change(own: Owner, change: _MetadataChange, now: datetime) -> int:
 
 
 def _end(graph: _Graph, key: Key, now: datetime) -> int:
-    """Do what a terminating object's finalizers ask for; return how much was done."""
+    """Do what a terminating object's finalizers require; return how much was done."""
     text = find_object(*key)
     manifest = {"metadata": {}} if text is None else decode_object(text)
     metadata = manifest["metadata"]
@@ -435,11 +435,11 @@ def _end(graph: _Graph, key: Key, now: datetime) -> int:
 
 
 def _is_used(graph: _Graph, key: Key, manifest: Manifest) -> bool:
-    """Return whether a pod uses a claim or is of a group, or a claim has a volume.
+    """Return whether a pod uses a claim or belongs to a group, or a claim has a volume.
 
     Rules: pkg/controller/volume/pvcprotection and pvprotection, and
-    pkg/controller/scheduling/podgroup, v1.36. A finished pod is in its group no longer, so a group
-    asks for its members each time.
+    pkg/controller/scheduling/podgroup, v1.36. A finished pod no longer belongs to its group, so for
+    a group its members are read each time.
     """
     kind, namespace, name = key
     if kind == "PersistentVolume":

@@ -1,15 +1,15 @@
-"""Holds the places of pods that move, before an operation asks them to leave.
+"""Reserves the new places of pods that move, before an operation evicts them.
 
 ::
 
-    hold        makes the placeholder of a step; is it placed?
-    await_turn  of a plan that bounds the pods that leave in an hour
-    sweep       releases places that nobody waits for any more; ``Sweeper`` does so now and then
+    hold        creates the placeholder of a step, and checks whether it is placed
+    await_turn  for a plan that limits how many pods leave in an hour
+    sweep       releases places that are no longer needed; ``Sweeper`` does so from time to time
 
-A placeholder is placed by the scheduler of the pod that moves, so what holds the place is what was
-decided by the same rules; ``clusterstate.actions.pods.places`` says how its replacement gets it.
-Amounts, host ports, tolerations, priority and runtime class are those of the pod; volumes, device
-claims and affinity to other pods are not held.
+The scheduler of the pod places the placeholder, so the same rules reserve the place that predicted
+it; ``clusterstate.actions.pods.places`` says how the pod's replacement gets it. A placeholder has
+the pod's requests, host ports, tolerations, priority and runtime class; volumes, device claims and
+affinity to other pods are not reserved.
 """
 
 import time
@@ -40,11 +40,11 @@ _OF_CONTAINER: Final = ("name", "restartPolicy", "resources")
 
 
 class PlaceNotHeld(TooManyRequests):
-    """The place of a pod that is to move is not held yet: the pod stays meanwhile."""
+    """The new place of a pod is not held yet: the pod stays until it is."""
 
 
 class PlacesFull(TooManyRequests):
-    """As many places are held as may be at a time."""
+    """The limit of held places is reached."""
 
 
 class OperationPaced(TooManyRequests):
@@ -56,14 +56,14 @@ class OperationPaced(TooManyRequests):
 
 
 class PlaceTaken(TooManyRequests):
-    """The scheduler refuses the place: something differs from what was predicted."""
+    """The scheduler refuses the place: the cluster differs from the prediction."""
 
 
 def hold(step: Manifest, plan_id: int, *, now: datetime) -> None:
-    """Return if the places of an operation are held; else make a step's placeholder.
+    """Return if all places of an operation are held; else create a step's placeholder.
 
-    Once all of their places are held, the pods leave one right after the other. So it was
-    predicted, and so rules about other pods judge the final state, not the states in between.
+    Once all places are held, the pods leave one right after the other, as predicted; so rules about
+    other pods judge the final state, not the states in between.
 
     Args:
         step: of a plan: ``namespace``, ``name``, ``uid`` of the pod, and ``place``, its new node.
@@ -73,17 +73,17 @@ def hold(step: Manifest, plan_id: int, *, now: datetime) -> None:
     Raises:
         PlaceNotHeld: the scheduler has not decided about all places of the operation yet.
         PlacesFull: there are ``MOST`` already.
-        PlaceTaken: it, or the node, found no room for the pod there; the placeholder is deleted.
+        PlaceTaken: the scheduler or the node rejected the placeholder, which is deleted.
         NotFound: the pod is gone.
     """
     pod = get_manifest("Pod", step["namespace"], step["name"])
     owner = controller_of(pod)
     if owner is None:
-        return  # nobody creates it again
+        return  # no controller replaces it
     key = step["namespace"], step["name"]
     staying = pods_named([key]).get(key)
     if staying is None:
-        return  # it left by itself
+        return  # it left without the operation
     name = f"{owner['uid']}.{step['uid']}.{plan_id}.{staying.class_id}"
     node = step["place"]
     places = find_places()
@@ -109,7 +109,7 @@ def hold(step: Manifest, plan_id: int, *, now: datetime) -> None:
 
 
 def await_turn(most: int, plan_id: int, *, now: datetime) -> None:
-    """Return if another pod may leave for an operation: ``most`` do in any hour. Queries once.
+    """Return if another pod may leave for an operation: at most ``most`` an hour. Queries once.
 
     Raises:
         OperationPaced: no more may now.
@@ -140,7 +140,7 @@ def _placeholder(pod: Manifest, name: str, node: str) -> Manifest:
 
 
 def _never_preempting(placeholder: Manifest) -> Manifest:
-    """Return the placeholder with ``Never``; admission set the policy of its PriorityClass."""
+    """Return the placeholder with preemptionPolicy ``Never``, which admission overwrote."""
     return {**placeholder, "spec": {**placeholder["spec"], "preemptionPolicy": "Never"}}
 
 
@@ -169,10 +169,10 @@ class Sweeper:
 
 
 def sweep(now: datetime) -> int:
-    """Release places that nobody waits for; return how many. Queries once where none was ever held.
+    """Release places that are no longer needed; return how many. Queries once if there are none.
 
-    Those of pods that did not leave before their operation ended or was paused, and those of pods
-    that are gone for ``UNCLAIMED`` and were not created again.
+    Places of pods that had not left when their operation ended or was paused, and places of pods
+    that are gone for ``UNCLAIMED`` and were not replaced.
     """
     if catalogue.fresh().namespace(PLACES) is None:
         return 0

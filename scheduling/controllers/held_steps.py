@@ -1,12 +1,11 @@
-"""Which budget, brake or rate holds each step of an operation back, so that none is tried in vain.
+"""Which budget, brake or rate holds back each step of an operation, so that none is tried in vain.
 
 A disruption budget, a brake, the rate of a zone or of the operation, or a place that is not held
 yet may refuse a step: it is the step's *gate*. A refused step is not tried again while its gate is
 *shut*: a budget until it has another revision, a brake while it holds, a rate or a place for half a
-second. After that the steps of the gate are tried one after the other, until the gate refuses one
-again.
+second. Then the steps of the gate are tried one after the other, until the gate refuses one again.
 
-This is only a memory of refusals: in another process, or after a restart, each step is tried once.
+This is only a cache of refusals: in another process, or after a restart, each step is tried once.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -87,10 +86,10 @@ class HeldSteps:
         self._gates[number] = gate
 
     def look(self, now: datetime, *, revisions: Revisions) -> None:
-        """Open the gates that may let a pod go by now. Queries up to three times.
+        """Open the gates that may accept a step now. Queries up to three times.
 
-        Requests the evictions that brakes hold once more: otherwise the brakes would end by
-        themselves after a minute, before an operator could approve them.
+        Requests the evictions that brakes hold once more: otherwise the brakes would expire after a
+        minute, before an operator could approve them.
         """
         budgets = [gate for gate in self._shut if gate[0] == _BUDGET]
         if budgets:

@@ -1,10 +1,10 @@
-"""The controllers that look at the log once a second, as those of kube-controller-manager do.
+"""Runs the controllers that check for work once a second, as kube-controller-manager's do.
 
-In most seconds nothing happened, so one query finds which of them have something to look at. A pass
-is a few queries, or half a minute of work when thousands of pods are to be made: the worker process
+In most seconds nothing happened, so one query finds which of them have work. A pass is a few
+queries, or half a minute of work when thousands of pods are to be created: the worker process
 therefore gives each controller a thread of its own (``scheduling.processes.duties``), and none
-waits for another. Each holds its own lock or writes what bears to be written twice. Pods are
-evicted and bound by loops of their own, and nodes are judged at a pace of their own.
+waits for another. Each holds its own lock, or its writes are idempotent. Separate loops evict and
+bind pods, and judge nodes.
 """
 
 from collections.abc import Callable
@@ -49,8 +49,8 @@ NAME: Final = "controllers"
 class Controller(msgspec.Struct, frozen=True):
     """One pass of a controller, and whether a pass would find anything to do.
 
-    ``actor`` is the user that its changes are recorded under: the name of Kubernetes' controller
-    for the same task, if there is one.
+    ``actor``: the user under which its changes are recorded: Kubernetes' controller for the same
+    task, if there is one.
     """
 
     look: Callable[[datetime], object]
@@ -93,12 +93,12 @@ CONTROLLERS: Final[dict[str, Controller]] = {
     workloads.NAME: Controller(
         workloads.follow,
         lambda seen, now: seen.is_behind(workloads.NAME) or workloads.must_look_again(seen, now),
-        actor.controller("workload-controllers"),  # each says its own name (`workloads.follower`)
+        actor.controller("workload-controllers"),  # see `workloads.follower`
     ),
     endpoints.NAME: Controller(
         endpoints.follow,
         endpoints.has_work,
-        actor.controller("endpointslice-controller"),  # each says its own name
+        actor.controller("endpointslice-controller"),  # each controller records its own name
     ),
     namespace_defaults.NAME: Controller(
         namespace_defaults.follow,
@@ -160,7 +160,7 @@ CONTROLLERS: Final[dict[str, Controller]] = {
 
 
 def with_work(now: datetime) -> list[str]:
-    """Return the controllers that have something to do, in the order in which they work.
+    """Return the controllers that have work, in the order in which they run.
 
     Queries once.
     """
@@ -174,7 +174,7 @@ def work_of(name: str) -> str:
 
 
 def run_pass(name: str, now: datetime) -> None:
-    """Run one pass of a controller; raises what the controller raises."""
+    """Run one pass of a controller; raises the controller's errors."""
     with actor.acting(CONTROLLERS[name].actor):
         CONTROLLERS[name].look(now)
 
@@ -182,8 +182,8 @@ def run_pass(name: str, now: datetime) -> None:
 def run(now: datetime) -> list[str]:
     """Run every controller that has work, one after the other; return the names of those that ran.
 
-    The error of one is logged (`passes.attempt`), and the others run. Queries once when nothing
-    happened.
+    An error is logged (`passes.attempt`), and the other controllers run. Queries once if none has
+    work.
     """
     looked = with_work(now)
     for name in looked:

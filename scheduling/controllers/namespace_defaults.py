@@ -1,21 +1,20 @@
-"""Makes what every cluster and every namespace has, and makes it again when it was deleted.
+"""Creates what every cluster and every namespace has, and creates it again when it was deleted.
 
 A cluster has the namespaces of ``bootstrap.NAMESPACES``; ``kube-node-lease``, in which agents of
 nodes renew their leases, can be deleted. Each namespace has the ServiceAccount ``default`` and the
 ConfigMap ``kube-root-ca.crt`` with the certificate authority of this service; ``default`` has the
-Service ``kubernetes``, under which programs look for the API, and its Endpoints and EndpointSlice
-with the address of the https server.
-Clients wait for these before they do anything. Rules:
+Service ``kubernetes``, by which programs find the API, and its Endpoints and EndpointSlice with the
+address of the https server. Clients wait for these before they do anything. Rules:
 pkg/controlplane/controller/systemnamespaces/system_namespaces_controller.go,
 pkg/controller/serviceaccount/serviceaccounts_controller.go,
 pkg/controller/certificates/rootcacertpublisher/publisher.go,
 pkg/controlplane/controller/kubernetesservice/controller.go and
 pkg/controlplane/reconcilers/endpointsadapter.go, v1.36.
 
-They are made by a follower of the log, so that creating a namespace, or a pod, waits for none of
-them. Where this service has no certificate authority of its own, because something before it ends
-TLS, there is no ConfigMap; where nobody said under which address it is reached
-(``STOWAGE_ADVERTISE_ADDRESS``), no Endpoints are made, and those that are there are left alone.
+A follower of the log creates them, so that creating a namespace, or a pod, does not wait for them.
+Where this service has no certificate authority of its own, because a proxy terminates TLS, there is
+no ConfigMap; without ``STOWAGE_ADVERTISE_ADDRESS`` no Endpoints are created, and existing ones are
+not changed.
 """
 
 import ipaddress
@@ -58,12 +57,12 @@ memory.when_replaced(_published.clear)
 
 
 def has_work(pending: PendingWork) -> bool:
-    """Return whether anything was written, or this process has not looked at all yet."""
+    """Return whether the log has changes, or this process has not run a pass yet."""
     return not _published or pending.is_behind(NAME)
 
 
 def follow(now: datetime) -> int:
-    """Make what namespaces lack; return how many objects were made or changed."""
+    """Create what namespaces lack; return how many objects were created or changed."""
     cursor, mark = controller_state.cursor(NAME), changes.watermark()
     authority = _authority()
     published = (authority, settings.ADVERTISE_ADDRESS)
@@ -113,7 +112,7 @@ def _belongings(names: Sequence[str] | None, authority: str) -> list[Belongings]
 
 
 def _complete(one: Belongings, authority: str, now: datetime) -> int:
-    """Make what one namespace lacks."""
+    """Create what one namespace lacks."""
     writes = 0
     if not one.has_account:
         account: Manifest = {"metadata": {"name": ACCOUNT}}
@@ -138,7 +137,7 @@ def _complete(one: Belongings, authority: str, now: datetime) -> int:
 
 
 def _publish(namespace: str, authority: str, now: datetime) -> int:
-    """Put the certificate authority back where something else stands in its ConfigMap."""
+    """Restore the certificate authority in a namespace's ConfigMap if it differs."""
     data = {"ca.crt": authority}
 
     def change(old: Manifest) -> Manifest:
@@ -162,7 +161,7 @@ def _service() -> Manifest:
 
 
 def _endpoints(address: str) -> Manifest:
-    """Return the Endpoints of the API; no slice is made of them, since they have one."""
+    """Return the Endpoints of the API; they are not mirrored, since their slice is written here."""
     return {
         "metadata": {
             "name": SERVICE,
@@ -187,9 +186,9 @@ def _port() -> Manifest:
 
 
 def _keep(kind: str, desired: Manifest, now: datetime) -> int:
-    """Make an object of namespace ``default``, or put it right; return how many writes it took.
+    """Create or correct an object of namespace ``default``; return how many writes it took.
 
-    Labels and annotations of others stay. Queries once where nothing is to be done.
+    Labels and annotations of others stay. Queries once if nothing is to be done.
     """
     item = find_object(kind, "default", SERVICE)
     if item is None:
@@ -204,7 +203,7 @@ def _keep(kind: str, desired: Manifest, now: datetime) -> int:
     if change(present) == present:
         return 0
     try:
-        if present.get("addressType") != desired.get("addressType"):  # it cannot be changed
+        if present.get("addressType") != desired.get("addressType"):  # it is immutable
             objects.delete(kind, "default", SERVICE, now=now)
             return _create(kind, "default", desired, now)
         return int(objects.update(kind, "default", SERVICE, change, now=now).changed)
@@ -219,6 +218,6 @@ def _create(kind: str, namespace: str, manifest: Manifest, now: datetime) -> int
         return 0
     except StatusError:
         if not _belongings([namespace], ""):
-            return 0  # the namespace goes away, and what it has goes with it
+            return 0  # the namespace is being deleted, with all its objects
         raise
     return 1

@@ -1,13 +1,13 @@
-"""Operations: plans that were applied, carried out step by step.
+"""Operations: applied plans, carried out step by step.
 
-A ``Plan`` that a client applies becomes an operation, a row (``actions.plans``; its steps are made
-by ``answers.plan_steps``). Each step is done in a transaction that also notes in the row that it is
-done, so a worker that is killed at any point loses nothing and does nothing twice; the next worker
-goes on. One worker works at a time, by a session's lock. A step that a disruption budget, a brake
-or the rate of its zone refuses waits (``held_steps``), while the other steps go on. So does a pod
-whose place is not held yet (``held_places``); if the scheduler refuses the place, the operation is
-paused, since something differs from what was predicted. Each step is
-done in the name of the user who applied the plan.
+A ``Plan`` that a client applies becomes an operation, a row (``actions.plans``;
+``answers.plan_steps`` makes its steps). The transaction of each step also notes in the row that the
+step is done, so a worker that is killed at any point loses nothing and does nothing twice; the next
+worker continues. One worker works at a time, by a session lock. A step that a disruption budget, a
+brake or the rate of its zone refuses waits (``held_steps``), while the other steps continue. So
+does a pod whose place is not held yet (``held_places``); if the scheduler refuses the place, the
+operation is paused, since the cluster differs from the prediction. The user who applied the plan is
+the actor of each step.
 """
 
 import time
@@ -66,19 +66,19 @@ memory.when_replaced(_steps.clear)
 
 
 def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: False) -> int:
-    """Carry out steps of the running operations, for a while; return how many were looked at.
+    """Carry out steps of the running operations, for a while; return how many were tried.
 
     Operations take turns, a batch each, the one that waited longest first, so that a huge one does
-    not hold up the others. One that raises is paused with its error; the others continue.
+    not delay the others. One that raises is paused with its error; the others continue.
 
     Raises:
-        django.db.Error: the database failed; the others had their turn.
+        django.db.Error: the database failed; the other operations had their turn.
     """
     _sweeper.look(now())
     ids = plans.running()
     held_steps.forget_others(ids)
     for name in [name for name, (plan_id, _) in _steps.items() if plan_id not in ids]:
-        _steps.pop(name, None)  # paused, or ended by somebody
+        _steps.pop(name, None)  # paused, or a client ended it
     if not ids:
         return 0
     done = 0
@@ -108,7 +108,7 @@ def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: F
 
 
 def carry_out(plan_id: int, now: datetime) -> int:
-    """Do the next steps of an operation; return how many were looked at."""
+    """Do the next steps of an operation; return how many were tried."""
     plan = plans.at_work(plan_id)
     if plan is None:
         return 0
@@ -119,7 +119,7 @@ def carry_out(plan_id: int, now: datetime) -> int:
     why = causes.uid_of(causes.PLAN, plan.id)
     with acting(Actor(plan.applied_by, plan.impersonator, why)):
         for number in numbers:
-            if held.waits(number):  # for what refused another one just now
+            if held.waits(number):  # its gate was just shut
                 continue
             step: Step = msgspec.json.decode(steps[number])
             if not _attempt(plan, number, step, held, now):
@@ -161,7 +161,7 @@ def _next(plan: StoredPlan, held: HeldSteps, now: datetime) -> list[int]:
 
 
 def _attempt(plan: StoredPlan, number: int, step: Step, held: HeldSteps, now: datetime) -> bool:
-    """Do a step and note the result; False if the operation is paused or has ended."""
+    """Return the steps to try: those never tried, else those whose wait is over."""
 
     def work() -> TooManyRequests | None:
         with plans.step(plan.id, number, now=now) as one:
@@ -209,16 +209,16 @@ class _Stopped(Exception):
 def _do(step: Step, plan: StoredPlan, now: datetime, back: list[Manifest]) -> None:
     what = step["do"]
     if what in ("evict", "remove"):
-        # Before budgets and brakes are asked, which would hold another pod of this name back.
+        # Before budgets and brakes, which would hold back another pod of this name.
         if not is_there(step["namespace"], step["name"], step["uid"]):
-            return  # it left by itself
+            return  # it left without the operation
         if "podsPerHour" in step:
             held_places.await_turn(step["podsPerHour"], plan.id, now=now)
         if "place" in step:
             try:
                 held_places.hold(step, plan.id, now=now)
             except NotFound:
-                return  # it left by itself
+                return  # it left without the operation
         options: dict[str, Any] = {"preconditions": {"uid": step["uid"]}}
         if "gracePeriodSeconds" in step:
             options["gracePeriodSeconds"] = step["gracePeriodSeconds"]
@@ -228,10 +228,10 @@ def _do(step: Step, plan: StoredPlan, now: datetime, back: list[Manifest]) -> No
             else:
                 objects.delete("Pod", step["namespace"], step["name"], options, now=now)
         except NotFound:
-            return  # it left by itself
+            return  # it left without the operation
         except StatusError as error:
             if error.reason != "Conflict":
-                raise  # another pod of this name came: the one that was to leave is gone
+                raise  # another pod has this name now: the one to evict is gone
     elif what == "create":
         objects.create(step["kind"], step.get("namespace", ""), step["manifest"], now=now)
         if step["kind"] == "Node":
@@ -255,13 +255,13 @@ def _do(step: Step, plan: StoredPlan, now: datetime, back: list[Manifest]) -> No
         text, _ = scheduler_configuration.check(step["document"])
         scheduler_configuration.store(document=text, by=plan.applied_by, now=now)
     else:
-        from scheduling.simulation import plan_document, plan_undo  # NumPy, when it is needed
+        from scheduling.simulation import plan_document, plan_undo  # imports NumPy
 
         change = plan_document.change_of(step["change"])
         subresource = "status" if change.what == plan_document.RESIZE else ""
 
         def edited(node: Manifest) -> Manifest:
-            # As the node is now: others may have changed it since the plan was made.
+            # From the node as it is now: others may have changed it since the plan was made.
             back[:] = plan_undo.back(change, step["name"], node)
             return plan_document.edited(change, node)
 

@@ -1,8 +1,7 @@
-"""ResourceQuotas: their status shows within a second which pods ended in their namespace.
+"""ResourceQuotas: their status reflects within a second that pods ended.
 
-A creation brings the quotas of its namespace up to date itself (``actions.writing.quotas``). This
-controller serves namespaces in which nothing is created, and quotas that must be counted from the
-beginning.
+A creation updates the quotas of its namespace itself (``actions.writing.quotas``). This controller
+serves namespaces in which nothing is created, and quotas that must be recounted.
 """
 
 from datetime import datetime
@@ -17,13 +16,13 @@ NAME = "quotas"
 
 
 def settle(now: datetime) -> int:
-    """Count what ended since the last pass; return in how many namespaces something had."""
+    """Count the pods that ended since the last pass; return in how many namespaces some did."""
 
     def settle_one(namespace: str) -> int:
         quotas.settle(namespace, now=now)
         return 1
 
-    # Each by itself: a transaction has the quotas of one namespace locked, and not for long.
+    # Each in its own transaction, which locks the quotas of one namespace for a short time.
     return sum(
         aside.one(
             NAME,

@@ -1,9 +1,9 @@
-"""Resizes that wait for room on a node without an agent: tried again when something changed.
+"""Resizes that wait for room on a node without an agent: retried when something changed.
 
-The service decides about a resize when it is asked for (`actions.pods.resize`). One that finds no
-room waits, as with a kubelet, and is tried again here, in a kubelet's order: first those that ask
-for no more than they have, then by priority, Guaranteed pods, and who waits the longest. What goes
-before takes its room before the next is looked at.
+The service decides about a resize when it is requested (`actions.pods.resize`). If there is no room
+it waits, as with a kubelet, and is retried here, in a kubelet's order: first those that request no
+more than they have, then by priority, Guaranteed pods, and the longest wait. An earlier one takes
+its room before the next is tried.
 """
 
 from datetime import datetime
@@ -31,9 +31,9 @@ def has_work(pending: PendingWork) -> bool:
 
 
 def follow(now: datetime) -> int:
-    """Try again the resizes that wait; return of how many something changed.
+    """Retry the resizes that wait; return how many changed.
 
-    Queries six times where nothing can change.
+    Queries six times if nothing can change.
     """
     mark = changes.watermark()
     waiting = resizes.waiting()
@@ -64,7 +64,7 @@ def follow(now: datetime) -> int:
 
 
 def _may_change(one: WaitingResize, node: OnNode | None) -> bool:
-    """Return whether the decision would differ now. Takes no lock."""
+    """Return whether the decision may differ now. Takes no lock."""
     if node is None:
         return False
     requested, has = resizing.amounts(one.pod), resizing.amounts(resizing.allocated(one.pod))

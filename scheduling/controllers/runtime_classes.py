@@ -62,7 +62,7 @@ def _resume_all(now: datetime) -> int:
             )
             return False
 
-    # One by one: what was rewritten no longer waits.
+    # One by one: a rewritten pod no longer waits.
     resumed = sum(
         aside.one(NAME, aside.pod(one[0]), partial(resume, *one), now=now, instead=lambda: False)
         for one in pods_gated_by(runtime_class.WAIT_GATE)
@@ -75,7 +75,7 @@ def _resume_all(now: datetime) -> int:
 
 
 def _resumed(pod: Manifest, classes: dict[str, Manifest | None]) -> Manifest:
-    """Return the pod with its class, or as it is when that is still missing.
+    """Return the pod with its class applied, or unchanged if the class is still missing.
 
     Raises:
         Conflict: pod and class disagree.

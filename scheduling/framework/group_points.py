@@ -75,7 +75,7 @@ class GroupPoints(BindingPoints):
     def score_placements(
         self, group: PodGroup, placements: Sequence[Placed], snapshot: NodeTable
     ) -> list[int]:
-        """Return the weighted sum of each placement's scores; the most pods score 100.
+        """Return each placement's total score: 0-100 by number of pods, plus weighted plugins.
 
         Raises:
             PluginFailed: a plugin failed, or its score is no number from 0 on.

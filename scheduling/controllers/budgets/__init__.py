@@ -1,5 +1,5 @@
 """PodDisruptionBudgets: ``statuses`` follows pods and budgets, ``rules`` computes a status.
 
-Nothing is charged here: ``clusterstate.actions.pods.evict`` does that, in the transaction of the
-eviction, by ``clusterstate.objects.rules.disruption``.
+Evictions are charged elsewhere: by ``clusterstate.actions.pods.evict``, in the transaction of the
+eviction, with the rule of ``clusterstate.objects.rules.disruption``.
 """

@@ -1,7 +1,7 @@
-"""How many pods of a PodDisruptionBudget may go: its status, from its pods and owners' scales.
+"""The status of a PodDisruptionBudget, computed from its pods and their owners' scales.
 
-Pure. What an eviction takes from the budget is said in ``clusterstate.objects.rules.disruption``.
-Rule: pkg/controller/disruption/disruption.go, v1.36.
+Pure. ``clusterstate.objects.rules.disruption`` has what an eviction takes from the budget. Rule:
+pkg/controller/disruption/disruption.go, v1.36.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,8 +30,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """``status`` of a PodDisruptionBudget. ``failure`` is set when it could not be computed.
 
-    ``disrupted_pods`` holds pods that were allowed to go and are still there, by name;
-    ``recheck_at`` is when the first of them counts as there again.
+    ``disrupted_pods``: pods whose eviction was allowed and that still exist, by name;
+    ``recheck_at``: when the first of them counts as present again.
     """
 
     disruptions_allowed: int = 0
@@ -67,7 +67,7 @@ None if there is no such controller any more.
 def is_ready(pod: Pod, without_agent: Collection[str] = ()) -> bool:
     """Return whether the pod has the condition ``Ready``, or is assumed to be ready.
 
-    ``without_agent``: the nodes for whose pods nobody reports (``disruption.is_assumed``).
+    ``without_agent``: the nodes whose pods no agent reports on (``disruption.is_assumed``).
     """
     status = next((c.status for c in pod.status.conditions if c.type == "Ready"), None)
     node_name = pod.spec.node_name
@@ -80,12 +80,12 @@ def is_ready(pod: Pod, without_agent: Collection[str] = ()) -> bool:
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:
-    """Return the owner that manages the pod, None for a pod of its own."""
+    """Return the managing owner of the pod, None if it has none."""
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
 
 
 def expected_scale(pods: Sequence[Pod], scale_of: ScaleOf) -> int:
-    """Return the sum of what the pods' controllers want; pods without a controller add nothing.
+    """Return the sum of the scales of the pods' controllers; pods without a controller add nothing.
 
     Raises:
         UnknownScaleError: a controller has no scale.
@@ -108,10 +108,10 @@ def expected_scale(pods: Sequence[Pod], scale_of: ScaleOf) -> int:
 def expected_and_desired(
     budget: Budget, pods: Sequence[Pod], scale_of: ScaleOf, groups: int | None = None
 ) -> tuple[int, int]:
-    """Return how many pods should be there and how many of them must be healthy.
+    """Return how many pods are expected and how many of them must be healthy.
 
-    ``minAvailable`` as a number needs no controller: it counts the pods there are. ``groups``: how
-    many groups there are, if these are counted, whatever the bound.
+    ``minAvailable`` as a number needs no controller: it counts the existing pods. ``groups``: the
+    number of groups, if the budget counts these, whatever the bound.
 
     Raises:
         UnknownScaleError: a percentage or ``maxUnavailable`` meets a controller without a scale.
@@ -150,12 +150,13 @@ def budget_status(
     Args:
         budget: its bounds.
         pods: every pod that it selects.
-        scale_of: how many pods a controller wants.
-        disrupted_pods: pods that evictions took from this budget, and when, by name.
+        scale_of: returns the scale of a controller.
+        disrupted_pods: pods whose eviction was charged to this budget, and when, by name.
         now: the time.
         without_agent: the nodes of the pods that have no agent.
-        groups: ``minCount`` of the pods' PodGroups by name, where the budget counts these; a pod of
-            none of them counts as a group, and finished pods do not. ``None``: it counts pods.
+        groups: ``minCount`` of the pods' PodGroups by name, if the budget counts groups; a pod
+            without
+            a group counts as one, and finished pods do not count. ``None``: it counts pods.
     """
     there = None
     if groups is not None:

@@ -1,9 +1,9 @@
 """PodDisruptionBudgets: their status follows their pods.
 
-A follower of the change log with a cursor in a row, called every second: namespaces in which pods,
-budgets or controllers changed have the status of their budgets computed again
-(``rules``). An eviction charges the budget in its own transaction, so a status that is a
-second old never lets two pods go for one; it is only late to allow the next.
+A follower of the change log with a cursor in a row, called every second. It recomputes (``rules``)
+the status of all budgets in namespaces in which pods, budgets or controllers changed. An eviction
+charges the budget in its own transaction, so a status that is a second old never allows two
+evictions for one; it only allows the next one late.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 
 
 def follow(now: datetime) -> int:
-    """Bring the budgets' statuses up to date with the log; return how many were written."""
+    """Update the budgets' statuses up to the end of the log; return how many were written."""
     written = 0
 
     def bring_up_to_date(namespace: str) -> datetime | None:
@@ -64,7 +64,7 @@ def follow(now: datetime) -> int:
 
 
 def sync(namespace: str, now: datetime) -> tuple[datetime | None, int]:
-    """Compute the budgets of a namespace; return when to look again, and how many were written."""
+    """Recompute the budgets of a namespace; return the next due time, and how many were written."""
     budgets = [decode_object(item) for item in list_page(BUDGET, namespace).items]
     upcoming: list[datetime] = []
     done = aside.each(
@@ -111,7 +111,7 @@ def _sync(budgets: Sequence[Manifest], namespace: str, now: datetime) -> tuple[l
 
 
 def _decoded(manifests: Sequence[bytes], now: datetime) -> list[Pod]:
-    """Return the pods among these that can be read."""
+    """Return those of the pods that decode; others are set aside."""
 
     def which(manifest: bytes) -> ObjectRef:
         metadata = decode_object(manifest)["metadata"]
@@ -167,7 +167,7 @@ def _min_counts(pods: Sequence[Pod]) -> dict[str, int]:
 
 
 def _scales(namespace: str) -> Callable[[OwnerReference], int | None]:
-    """Return a function: how many pods a controller wants, for a ReplicaSet its Deployment."""
+    """Return a function: the scale of a controller, for a ReplicaSet that of its Deployment."""
 
     def scale_of(owner: OwnerReference) -> int | None:
         if owner.kind not in _SCALED:
@@ -190,7 +190,7 @@ def _scales(namespace: str) -> Callable[[OwnerReference], int | None]:
 
 
 def _wire(manifest: Manifest, status: BudgetStatus, now: datetime) -> dict[str, Any]:
-    """Return the status as clients read it. A failure leaves the figures and allows nothing."""
+    """Return the status as on the wire. A failure keeps the numbers and allows no disruption."""
     present = manifest.get("status") or {}
     value, reason = status.condition
     condition = {

@@ -2,14 +2,14 @@
 
 ::
 
-    follower    which Services to look at, what is read and written for them
-    slices      the EndpointSlices of a Service: which to make, change and delete
+    follower    which Services to process, what is read and written for them
+    slices      the EndpointSlices of a Service: which to create, change and delete
     legacy      the Endpoints of a Service, which older programs read
-    mirrors     the EndpointSlices that show Endpoints which a client wrote
+    mirrors     EndpointSlices for Endpoints that a client wrote
     pods        the pods of a namespace, read once for all of its Services
-    targets     what a pod is to a Service: its address, its ports, whether it is ready
+    targets     a pod as a Service sees it: its address, its ports, whether it is ready
 
 A pod has an address when the agent of its node has reported one; nothing here invents addresses.
-Services without a selector are left alone: the client that wrote their Endpoints keeps them, and
-slices show them.
+Services without a selector are not touched: a client writes their Endpoints, which ``mirrors``
+copies to slices.
 """

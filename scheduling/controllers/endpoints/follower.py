@@ -1,9 +1,9 @@
-"""Keeps the EndpointSlices and Endpoints of Services as their pods are.
+"""Updates the EndpointSlices and Endpoints of Services from their pods.
 
 A follower of the change log with a cursor in a row, called every second: in a namespace in which a
-pod, a Service or endpoints changed, the endpoints of all Services are worked out again, and what
-differs is written. A namespace whose Services select thousands of pods is looked at less often, so
-that a rollout there costs a few hundredths of a core. Rules:
+pod, a Service or endpoints changed, the endpoints of all Services are recomputed, and differences
+are written. A namespace whose Services select thousands of pods is processed less often, so that a
+rollout there costs a few hundredths of a core. Rules:
 pkg/controller/endpointslice/endpointslice_controller.go,
 pkg/controller/endpoint/endpoints_controller.go and
 pkg/controller/endpointslicemirroring/endpointslicemirroring_controller.go, v1.36.
@@ -72,12 +72,12 @@ def is_on() -> bool:
 
 
 def has_work(pending: PendingWork, now: datetime) -> bool:
-    """Return whether anything was written, or something that was refused is due again."""
+    """Return whether the log has new changes, or a refused write is due again."""
     return is_on() and (pending.is_behind(NAME) or by_namespace.is_due(NAME, pending, now))
 
 
 def follow(now: datetime) -> int:
-    """Bring endpoints up to date with the log; return how many objects were written."""
+    """Update endpoints up to the end of the log; return how many objects were written."""
     if not is_on():
         return 0
     with locks.alone(locks.ENDPOINTS) as mine:
@@ -119,10 +119,10 @@ def _pass(now: datetime) -> int:
 
 
 class _Namespace:
-    """A namespace whose endpoints are brought up to date.
+    """A namespace whose endpoints are updated.
 
-    ``zones`` are those of the nodes, by name, empty for none. ``written``: how many objects were.
-    ``due_at``: when to try again what was refused.
+    ``zones`` are those of the nodes, by name, empty for none. ``written``: how many objects were
+    written. ``due_at``: when to retry refused writes.
     """
 
     def __init__(self, name: str, zones: Mapping[str, str], now: datetime) -> None:
@@ -131,7 +131,7 @@ class _Namespace:
         self.due_at: datetime | None = None
 
     def sync(self) -> None:
-        """Bring all endpoints here up to date."""
+        """Update all endpoints of the namespace."""
         services = manifests(objects_in(_SERVICE, self._name))
         served = [
             one
@@ -170,7 +170,7 @@ class _Namespace:
                     self._mirror(endpoints, present.get(name, []))
 
     def _alone(self, one: Manifest, work: Callable[[Manifest], None]) -> None:
-        """Work on one object; one that fails is set aside for a while, and the others go on."""
+        """Work on one object; if it fails it is set aside for a while, and the others continue."""
         which = ObjectRef(one["kind"], namespace=self._name, name=one["metadata"]["name"])
         aside.one(
             NAME,
@@ -185,7 +185,7 @@ class _Namespace:
         self.due_at = at if self.due_at is None else min(self.due_at, at)
 
     def _as(self, which: str, about: Manifest, work: Callable[[], None]) -> None:
-        """Do one controller's work on an object; record a refusal as an event, and try again."""
+        """Do one controller's work on an object; record a refusal as an event, and retry later."""
         if which not in settings.CONTROLLERS:
             return
         with acting(controller(_ACCOUNTS[which])):
@@ -228,7 +228,7 @@ class _Namespace:
                 self._delete(_SLICE, one)
 
     def _mirror(self, endpoints: Manifest | None, present: Sequence[Manifest]) -> None:
-        """Bring the slices that show Endpoints written by hand up to date with them."""
+        """Update the slices that mirror Endpoints which a client wrote."""
         mine = mirrors.of_mine(present)
         if endpoints is None or not mirrors.is_mirrored(endpoints):
             with acting(controller(_ACCOUNTS[MIRRORS])):
@@ -275,7 +275,7 @@ class _Namespace:
             self._update(_ENDPOINTS, there, changed)
 
     def _remove_forsaken(self, present: Iterable[Manifest], services: set[str]) -> None:
-        """Remove Endpoints of Services that are gone: they have no owner that takes them along."""
+        """Delete Endpoints of deleted Services, since they have no owner reference."""
         for one in present:
             if one["metadata"]["name"] not in services and legacy.is_mine(one):
                 self._delete(_ENDPOINTS, one)
@@ -284,7 +284,7 @@ class _Namespace:
         try:
             objects.create(kind, self._name, manifest, now=self._now)
         except AlreadyExists:
-            return  # made meanwhile; the log says so, and the next pass looks at it
+            return  # it exists already; the log has it, so the next pass processes it
         self.written += 1
 
     def _update(self, kind: str, one: Manifest, change: Callable[[Manifest], Manifest]) -> None:
@@ -321,7 +321,7 @@ def _is_ending(error: StatusError) -> bool:
 
 
 def _rest(namespace: str, pods: int, now: datetime) -> None:
-    """Leave a namespace with very many pods alone for a while."""
+    """Pause a namespace with very many pods for a while."""
     seconds = pods // _AT_ONCE
     if seconds:
         _resting[namespace] = now + min(timedelta(seconds=seconds), _LONGEST_REST)

@@ -42,7 +42,7 @@ def is_mine(one: Manifest) -> bool:
 def subsets(
     service: Manifest, targets: Iterable[Target], zones: Mapping[str, str]
 ) -> tuple[list[Manifest], bool]:
-    """Return the addresses by the ports that they serve, and whether there were too many."""
+    """Return addresses grouped by the ports that they serve, and whether there were too many."""
     publishes = bool(service["spec"].get("publishNotReadyAddresses"))
     family = families(service)[0]
     found: dict[Ports, tuple[list[Manifest], list[Manifest]]] = {}

@@ -1,6 +1,6 @@
-"""EndpointSlices that show the Endpoints that a client wrote for a Service without a selector.
+"""EndpointSlices that mirror the Endpoints that a client wrote for a Service without a selector.
 
-Proxies read slices alone; older programs and people write Endpoints. Pure. Rules:
+Proxies read only slices; older programs and users write Endpoints. Pure. Rules:
 endpointslicemirroring_controller.go, reconciler.go and utils.go of
 pkg/controller/endpointslicemirroring, v1.36.
 """
@@ -52,7 +52,7 @@ def is_mirrored(endpoints: Manifest) -> bool:
 
 
 def of_mine(present: Iterable[Manifest]) -> list[Manifest]:
-    """Return the slices that this controller keeps."""
+    """Return the slices that this controller manages."""
     return [one for one in present if is_mine(one, CONTROLLER)]
 
 

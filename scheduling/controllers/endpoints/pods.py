@@ -1,8 +1,8 @@
 """The pods of a namespace that Services may select, as targets.
 
-Documents of pods are remembered by their ids, since they never change; one without an address, as
-pods have that no agent reported, is not even read. Pods are found by the labels of their scheduling
-classes, which are few beside them, and a class by any of its labels.
+Documents of pods are cached by id, since they never change; one without an address, as of pods that
+no agent reported, is not even read. Pods are found by the labels of their scheduling classes, which
+are far fewer, and classes by any of their labels.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -73,7 +73,7 @@ memory.when_replaced(_pods.clear)
 
 
 class Pods:
-    """The pods of a namespace that some selectors choose, read once for all of these."""
+    """The pods of a namespace that some selectors select, read once for all of these."""
 
     def __init__(self, namespace: str, selectors: Iterable[Mapping[str, str]]) -> None:
         """Read the pods that any of the selectors chooses. Queries up to five times."""
@@ -126,12 +126,12 @@ class _Classes:
 
 
 def _targets(rows: Sequence[PodRow]) -> Iterable[tuple[int, Target]]:
-    """Yield those of the pods that have an address, with their class."""
+    """Yield the pods that have an address, each with its class."""
     _read([row.document_id for row in rows])
     for row in rows:
         pod = _pods.get(row.document_id)
         if pod is None or pod is _WITHOUT_ADDRESS:
-            continue  # removed meanwhile, or nothing that a Service could send anything to
+            continue  # deleted since, or it has no address
         yield (
             row.class_id,
             Target(
@@ -170,7 +170,7 @@ def _addresses(status: _Status) -> tuple[str, ...]:
 
 
 def _ports(spec: _Spec) -> Iterable[PodPort]:
-    """Yield the ports with names of containers that run along with the pod."""
+    """Yield the named ports of containers and sidecars."""
     beside = (one for one in spec.init_containers if one.restart_policy == "Always")
     for container in (*spec.containers, *beside):
         for port in container.ports:

@@ -1,6 +1,6 @@
-"""The EndpointSlices of a Service: which to make, change and delete.
+"""The EndpointSlices of a Service: which to create, change and delete.
 
-Pure. As few slices change as possible, because every change of one goes to every proxy. Rules:
+Pure. As few slices change as possible, because every proxy reads every change. Rules:
 endpointslice/reconciler.go (``reconcileByAddressType``, ``reconcileByPortMapping``), utils.go
 (``setEndpointSliceLabels``) and trafficdist/trafficdist.go, v1.36.
 """
@@ -48,7 +48,7 @@ class SliceWrites(msgspec.Struct):
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
     """Metadata that all slices of an object share: name, owner, labels and annotations.
 
-    ``annotations`` is ``None`` where a slice keeps those that it has.
+    ``annotations`` is ``None`` where each slice keeps its own.
     """
 
     name: str
@@ -58,9 +58,9 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def by_service(present: Iterable[Manifest]) -> dict[str, list[Manifest]]:
-    """Return slices by the Service that they say they belong to; others are left out.
+    """Return slices by the name of the Service in their label; slices without one are omitted.
 
-    So are those that are being deleted and that a finalizer holds: others take their place
+    Also omitted: slices whose deletion a finalizer holds up; new ones replace them
     (``dropEndpointSlicesPendingDeletion``).
     """
     found: dict[str, list[Manifest]] = {}
@@ -72,12 +72,12 @@ def by_service(present: Iterable[Manifest]) -> dict[str, list[Manifest]]:
 
 
 def is_mine(one: Manifest, keeper: str = CONTROLLER) -> bool:
-    """Return whether a slice is one that this controller keeps."""
+    """Return whether the controller ``keeper`` manages a slice."""
     return (one["metadata"].get("labels") or {}).get(MANAGED_BY) == keeper
 
 
 def marks_of(service: Manifest) -> Marks:
-    """Return what a Service's slices have: its own labels, and those by which they are found."""
+    """Return the metadata of a Service's slices, with the labels by which they are found."""
     metadata = service["metadata"]
     own: Mapping[str, str] = metadata.get("labels") or {}
     labels = {key: value for key, value in own.items() if key not in _RESERVED}
@@ -91,7 +91,7 @@ def marks_of(service: Manifest) -> Marks:
 
 
 def owned_by(kind: str, metadata: Manifest) -> Manifest:
-    """Return the reference to the object that a slice goes with."""
+    """Return the owner reference of a slice."""
     return {
         "apiVersion": "v1",
         "kind": kind,
@@ -137,7 +137,7 @@ def reconcile(
     zones: Mapping[str, str],
     family: str,
 ) -> SliceWrites:
-    """Return the writes that make the slices of a family hold the pods that the Service selects.
+    """Return the writes that make the slices of a family contain the selected pods.
 
     ``present``: the Service's slices. ``zones`` has an entry for each node, empty where it has no
     zone.
@@ -202,7 +202,7 @@ def content(ports: Ports, endpoints: Sequence[Manifest]) -> Manifest:
 
 
 def ports_in(one: Manifest) -> Ports:
-    """Return the ports of a slice, or of a subset of Endpoints, in an order of their own."""
+    """Return the ports of a slice, or of a subset of Endpoints, sorted."""
     return tuple(
         sorted(
             (
@@ -219,7 +219,7 @@ def ports_in(one: Manifest) -> Ports:
 def _fill(
     writes: SliceWrites, ports: Ports, slices: Sequence[Manifest], desired: Mapping[str, Manifest]
 ) -> None:
-    """Plan for the slices that have these ports, and the endpoints that they shall hold."""
+    """Plan the writes of the slices with these ports, so that they contain ``desired``."""
     remaining = dict(desired)
     held: list[tuple[Manifest, list[Manifest]]] = []
     changed: list[tuple[Manifest, list[Manifest]]] = []
@@ -231,7 +231,7 @@ def _fill(
     for _, endpoints in changed:
         rest = _take(endpoints, rest)
     if rest:
-        # The fullest slice that takes all of them, so that one more slice changes and not two.
+        # The fullest slice that takes all of them, so that only one more slice changes.
         fitting = [entry for entry in held if len(entry[1]) + len(rest) <= MOST]
         if fitting:
             chosen_one = max(fitting, key=lambda entry: len(entry[1]))
@@ -250,7 +250,7 @@ def _fill(
 
 
 def _take(endpoints: list[Manifest], rest: list[Manifest]) -> list[Manifest]:
-    """Put as many as fit into a slice; return the others."""
+    """Add as many endpoints as fit into a slice; return the others."""
     room = max(0, MOST - len(endpoints))
     endpoints += rest[:room]
     return rest[room:]

@@ -19,7 +19,7 @@ Ports = tuple[tuple[str, int, str, str], ...]
 
 
 class PodPort(msgspec.Struct, frozen=True):
-    """A port that a container names."""
+    """A named port of a container."""
 
     name: str
     protocol: str
@@ -27,7 +27,7 @@ class PodPort(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod, as far as it matters to Services."""
+    """The parts of a pod that matter to Services."""
 
     uid: str
     name: str
@@ -51,7 +51,7 @@ def families(service: Manifest) -> list[str]:
 
 
 def is_served(service: Manifest) -> bool:
-    """Return whether this controller makes endpoints for a Service."""
+    """Return whether this controller maintains endpoints for a Service."""
     spec = service.get("spec") or {}
     return bool(spec.get("selector")) and spec.get("type") != "ExternalName"
 
@@ -64,10 +64,10 @@ def is_headless(service: Manifest) -> bool:
 def chosen(
     service: Manifest, targets: Iterable[Target], zones: Mapping[str, str], family: str
 ) -> list[Target]:
-    """Return the pods that are endpoints: with an address, not ended, on a node that exists.
+    """Return the pods that are endpoints: with an address, not ended, on an existing node.
 
-    ``zones`` has an entry for each node. A Service that publishes all addresses has those on
-    missing nodes, too.
+    ``zones`` has an entry for each node. A Service with ``publishNotReadyAddresses`` also has pods
+    on missing nodes.
     """
     publishes = bool(service["spec"].get("publishNotReadyAddresses"))
     return [
@@ -80,7 +80,7 @@ def chosen(
 
 
 def ports_of(service: Manifest, target: Target) -> Ports:
-    """Return the ports under which a pod serves; one that it has no container for is left out."""
+    """Return the ports of a Service on a pod; a named one that no container has is omitted."""
     found = []
     for port in service["spec"].get("ports") or ():
         protocol = port.get("protocol") or "TCP"
@@ -106,6 +106,6 @@ def reference(namespace: str, target: Target) -> Manifest:
 
 
 def hostname_of(service: Manifest, target: Target) -> str:
-    """Return the name that a pod has in the Service's domain, empty without one."""
+    """Return the host name of a pod in the Service's domain, empty without one."""
     in_domain = target.hostname and target.subdomain == service["metadata"]["name"]
     return target.hostname if in_domain else ""

@@ -1,16 +1,17 @@
-"""Brakes: hold evictions back that would empty more of a zone, namespace or owner than is agreed.
+"""Brakes: hold evictions back that would empty more of a zone, namespace or owner than configured.
 
-The cause does not matter: a taint by a client or by the node controller, labels, pressure, or an
-eviction that a client or a plan asks for (``clusterstate.actions.brakes`` judges these at once).
-After the timers were brought up to date, ``judge`` counts by zone, namespace and owner the pods
-that are leaving, left in the last minute or are due within the next one. Where they are more than
+Whatever the cause: a taint by a client or by the node controller, labels, pressure, or an eviction
+that a client or a plan requests (``clusterstate.actions.brakes`` judges these at once). After the
+timers were updated, ``judge`` counts by zone, namespace and owner the pods that are terminating,
+left in the last minute or are due within the next one. If these are more than
 ``STOWAGE_BRAKE_ZONE``, ``..._NAMESPACE`` or ``..._OWNER`` percent, and at least
 ``STOWAGE_BRAKE_LEAST``, it sets a brake, which is a row. While a brake holds, none of its pods is
 evicted, until an operator approves it or the cause is gone. At 100 percent, the default, nothing is
 counted.
 
-``STOWAGE_ZONE_EVICTION_RATE`` lets this many pods of each zone go in a second, whatever the cause
-(``clusterstate.actions.brakes.paces``). A zone that has none left is held back until the next one.
+``STOWAGE_ZONE_EVICTION_RATE`` limits the evictions per second in each zone, whatever the cause
+(``clusterstate.actions.brakes.paces``). A zone that used them up is held back until the next
+second.
 """
 
 import time
@@ -83,5 +84,5 @@ def judge(now: datetime, *, changed: bool) -> None:
 
 
 def held_now(now: datetime) -> HeldBack:
-    """Return what is held back now. Queries once, not at all where nothing is limited."""
+    """Return which evictions are held back now. Queries once; not at all without limits."""
     return held_back(now)

@@ -1,11 +1,10 @@
 """Evicts pods whose devices have NoExecute taints: in slices, or by DeviceTaintRules.
 
-As kube-controller-manager's device-taint-eviction controller; the rules are in
-``clusterstate.objects.dra.tainteviction``. When a pod has to leave follows from the stored objects
-alone, so nothing is remembered of a pod: a namespace in which a toleration is still running is
-looked at again when it ends, and that moment is in the controller's row. No disruption budget is
-asked, as in Kubernetes. Clusters without such taints cost a query when claims, slices or rules
-change.
+As kube-controller-manager's device-taint-eviction controller;
+``clusterstate.objects.dra.tainteviction`` has the rules. When a pod must leave is a function of the
+stored objects, so nothing is stored about pods: the controller's row has the time when the next
+toleration of a namespace ends. Disruption budgets do not apply, as in Kubernetes. Clusters without
+such taints cost a query when claims, slices or rules change.
 """
 
 from datetime import datetime
@@ -49,7 +48,7 @@ class _Tainted(msgspec.Struct):
 
 
 def follow(now: datetime) -> int:
-    """Look at the namespaces whose pods may have to leave; return how many."""
+    """Process the namespaces whose pods may have to leave; return how many."""
     tainted: list[_Tainted] = []
 
     def read() -> _Tainted:
@@ -74,12 +73,12 @@ def follow(now: datetime) -> int:
 
 
 def _read() -> _Tainted:
-    """Return the taints that evict. Queries twice, and reads slices where one says NoExecute."""
+    """Return the taints that evict. Queries twice, and reads slices if one contains NoExecute."""
     found_rules = [decode_object(one) for one in objects_saying(_RULE, _NO_EXECUTE)]
     rules = [one for one in found_rules if one["spec"]["taint"].get("effect") == _NO_EXECUTE]
     if not objects_saying(_SLICE, _NO_EXECUTE):
         return _Tainted({}, rules)
-    # All slices: a newer generation of a pool may say otherwise.
+    # All slices: a newer generation of a pool may not have the taint.
     found = device_taints(map(decode_object, list_page(_SLICE).items))
     return _Tainted(
         {
@@ -97,7 +96,7 @@ def _as_json(tainted: _Tainted) -> object:
 
 
 def _sync(namespace: str, tainted: _Tainted, now: datetime) -> datetime | None:
-    """Evict the pods of a namespace whose time has come; return when the next one's does."""
+    """Evict the pods of a namespace that are due; return when the next one is."""
     found = map(decode_object, list_page("ResourceClaim", namespace).items)
     claims = {claim["metadata"]["name"]: claim for claim in found}
     owners = [
@@ -129,7 +128,7 @@ def _evict(pod_id: int, pod: Manifest, now: datetime) -> None:
                 meta["namespace"], meta["name"], uid=meta["uid"], condition=CONDITION, now=now
             )
     except (NotFound, Conflict):
-        return  # it is gone, or another pod has its name
+        return  # the pod is gone, or another one has its name
     event = Occurrence(
         kind="Pod", namespace=meta["namespace"], name=meta["name"], uid=meta["uid"],
         type="Normal", reason="DeviceTaintManagerEviction", message="Marking for deletion",

@@ -1,4 +1,4 @@
-"""Evicting what is due: each pod is judged once more, in the transaction that deletes it."""
+"""Evicts due pods: each is judged once more, in the transaction that deletes it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ BATCH = 1000
 
 
 def fire_taints(due: Sequence[DueTaint], now: datetime) -> FiredTimers:
-    """Evict the pods of these timers whose taints still send them away, as fast as zones allow.
+    """Evict the pods of these timers whose taints still require it, as fast as zones allow.
 
-    Any number of connections may do so at the same time.
+    Several connections may do so at the same time.
     """
     zones: dict[int, str] = {}
     granted: Counter[str] = Counter()
@@ -41,7 +41,7 @@ def fire_taints(due: Sequence[DueTaint], now: datetime) -> FiredTimers:
     )
     fired = done[0] if len(done) == 1 else evictions.joined(done)
     if zones:
-        # The others of a group have no turn: its first pod has it, and they go at its moment.
+        # The other pods of a group need no token: they leave with its first pod.
         paces.give_back(granted - Counter(zones[one] for one in fired.evicted if one in zones))
     return fired
 
@@ -51,13 +51,13 @@ def _in_turn(
 ) -> tuple[list[DueTaint], Counter[str]]:
     """Return the timers that the rate allows to fire now, and their number by zone.
 
-    They are taken out of the zones' buckets: a client may ask for an eviction meanwhile.
+    Takes the tokens out of the zones' buckets: a client may request an eviction at the same time.
     """
     present = [timer for timer in due if timer[0] in zones]
     requested = Counter(zones[timer[0]] for timer in present)
     granted = Counter(paces.spend(requested, now=now, waits=False))
     remaining = Counter(granted)
-    found = [timer for timer in due if timer[0] not in zones]  # gone: the timer is dropped
+    found = [timer for timer in due if timer[0] not in zones]  # the pod is gone
     for timer in present:
         zone = zones[timer[0]]
         if remaining[zone] > 0:
@@ -69,7 +69,7 @@ def _in_turn(
 def fire_executions(now: datetime, held: HeldBack = NOTHING) -> FiredTimers:
     """Evict pods whose node labels no longer match, as fast as the rate limit allows.
 
-    The timers of the other pods are moved to when the limit will allow them.
+    Moves the timers of the other pods to when the limit will allow them.
     """
     if not is_execution_due(now):
         return evictions.NOTHING

@@ -1,9 +1,9 @@
 """Which pods must leave their node, and by when: the rules applied to many pods at once.
 
 ``departures`` and ``broken`` judge by the taints and labels in the rows, for the timers;
-``departures_under`` and ``broken_under`` judge by those that are given, as a plan's changes would
-bring them (``scheduling.answers.plans``). The rules (``objects.rules.eviction``) are applied once
-for each pair of node and scheduling class, not for each pod.
+``departures_under`` and ``broken_under`` judge by taints and labels in their arguments, which a
+plan predicts (``scheduling.answers.plans``). The rules (``objects.rules.eviction``) are applied
+once for each pair of node and scheduling class, not for each pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ memory.when_replaced(_classes.clear)
 
 
 def rules_by_class(class_ids: Iterable[int]) -> Mapping[int, Rules]:
-    """Return the classes' rules; queries for those never met."""
+    """Return the classes' rules; queries for those not cached."""
     ids = set(class_ids)
     rules_of = {id_: rules for id_ in ids if (rules := _classes.get(id_)) is not None}
     missing = ids - rules_of.keys()
@@ -45,7 +45,7 @@ def rules_by_class(class_ids: Iterable[int]) -> Mapping[int, Rules]:
 
 
 def departures(stays: Sequence[Stay]) -> list[Departure]:
-    """Return by when the pods that stay there must leave because of taints. Queries 1-2 times.
+    """Return by when pods must leave their nodes because of taints. Queries 1-2 times.
 
     The rules are applied once for all pods of a class on a node.
     """
@@ -61,12 +61,12 @@ def departures_under(
     taints: Mapping[str, Sequence[Taint]],
     rules: Mapping[int, Rules],
 ) -> list[Departure]:
-    """Return by when the pods that stay there must leave if these are the nodes' taints.
+    """Return by when pods must leave their nodes if these are the nodes' taints.
 
     Args:
-        stays: pods at their places.
-        taints: of the nodes that have some, those without NoExecute are passed over.
-        rules: by class; pods of other classes are passed over.
+        stays: pods on their nodes.
+        taints: by node, of nodes that have some; taints other than NoExecute are ignored.
+        rules: by class; pods of other classes are ignored.
     """
     counted: dict[ClassOnNode, tuple[Countdown, ...]] = {}
     result = []
@@ -95,15 +95,14 @@ def departures_under(
     return result
 
 
-# Every NoExecute taint is stamped when it is written; one that is not is as old as can be.
+# Every NoExecute taint gets a time when it is written; one without counts as very old.
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def broken(places: Sequence[ClassOnNode]) -> set[ClassOnNode]:
     """Return the places whose node exists and no longer matches the class' terms (R3).
 
-    Queries 1-2 times. A node that is gone is not among them: its pods are garbage that ``podgc``
-    removes.
+    Queries 1-2 times. Pods of missing nodes are left to ``podgc``.
     """
     if not places:
         return set()
@@ -133,7 +132,7 @@ def _grace() -> timedelta:
 def departures_by_labels(
     places: Sequence[ClassOnNode], at: Mapping[str, datetime], now: datetime
 ) -> list[Departure]:
-    """Return departures for places that break their terms, counted from when the labels changed."""
+    """Return departures from places whose terms no longer match, from when the labels changed."""
     grace = _grace()
     result = []
     for place in sorted(broken(places), key=lambda one: (one.node_name, one.class_id)):

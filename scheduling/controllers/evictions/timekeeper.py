@@ -3,14 +3,14 @@
 The timers worker's loop calls ``run`` (``scheduling.processes``), which works until the process is
 asked to stop. One timers worker works at a time in the whole system, by a session advisory lock
 that is taken without waiting. The lock of a process that was killed, or stopped for long, ends with
-its session, and another process takes over. Nothing is kept here: what is due stands in rows.
+its session, and another process takes over. The process keeps no state: rows have what is due.
 
-What is due is judged by a clock that cannot be set (``clusterstate.processes.steady_clock``).
+Due times are compared with a clock that nobody can set (``clusterstate.processes.steady_clock``).
 
-It also writes the log's watermark into a row, for replicas (``changes.keep_mark``).
+The loop also writes the log's watermark into a row, for replicas (``changes.keep_mark``).
 
-It sleeps on the client side of a Redis subscription until the next timer is due or a commit could
-have started an earlier one; without Redis it looks four times a second.
+It sleeps on the client side of a Redis subscription until the next timer is due or a commit may
+have added an earlier one; without Redis it polls four times a second.
 """
 
 import math
@@ -58,7 +58,7 @@ def run(
     Returns at once while another process holds the lock.
 
     Raises:
-        Exception: a round failed. The rows say what is due, so the next call does it.
+        Exception: a round failed. The rows still have what is due, so the next call does it.
     """
     if not locks.take(locks.TIMERS):
         return 0
@@ -73,7 +73,8 @@ def run(
             while (seconds := clock()) < end and not stopping():
                 heartbeats.beat(NAME, _ROUND_SECONDS)
                 now = datetime.fromtimestamp(seconds, UTC)
-                # What is due first: each is judged again on the rows, news or not.
+                # Due pods first: each is judged again by its rows, whether or not the log has
+                # changes.
                 done = helpers.fire(clock)
                 reporter.note()
                 evicted += len(done.evicted)
@@ -119,9 +120,9 @@ def _report(done: workers.Round) -> None:
 
 
 def _wait_for(seconds: float, end: float) -> float:
-    """Return how long nothing is due but what is held back, at most ``_LONGEST_WAIT``.
+    """Return for how long nothing is due except held-back pods, at most ``_LONGEST_WAIT``.
 
-    Queries once; up to three times while something that is due is held back.
+    Queries once; up to three times while a due pod is held back.
     """
     wait = max(0.0, min(_LONGEST_WAIT, end - seconds))
     now = datetime.fromtimestamp(seconds, UTC)

@@ -1,9 +1,9 @@
-"""Eviction timers: follows the log and states a timer for each pod that must leave.
+"""Eviction timers: follows the log and writes a timer for each pod that must leave.
 
-A follower of the change log with a cursor in a row. It looks at nodes whose NoExecute taints or
-labels changed, and at pods that came to a node that evicts, whose tolerations changed, or that have
-a timer already; ``judgement`` says who must leave by when; ``actions.evictions.restate`` writes the
-timers in bulk.
+A follower of the change log with a cursor in a row. It processes nodes whose NoExecute taints or
+labels changed, and pods that came to a node that evicts, whose tolerations changed, or that have a
+timer already; ``judgement`` computes which pod must leave by when; ``actions.evictions.restate``
+writes the timers in bulk.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ memory.when_replaced(_told_at.clear)
 
 
 def follow(now: datetime) -> int:
-    """Bring the timers up to date with the log; return how many timers were dropped or written."""
+    """Update the timers up to the end of the log; return how many were dropped or written."""
     total = 0
     while True:
         cursor = controller_state.cursor(NAME)
@@ -55,7 +55,7 @@ def follow(now: datetime) -> int:
             return total + restate_everything(now)
         if not (news.nodes or news.pod_ids) and not _is_worth_a_commit(news.cursor, cursor, now):
             return total
-        # Not one transaction: stating timers twice does no harm, running ahead would.
+        # Not one transaction: writing timers twice does no harm, advancing the cursor first would.
         total += restate_nodes([one.name for one in news.nodes if one.taints], now)
         total += _restate_labels(news.nodes, now)
         total += _restate_pods(news.pod_ids, now)
@@ -68,7 +68,7 @@ def _is_worth_a_commit(reached: int, cursor: int | None, now: datetime) -> bool:
     """Return whether to write the cursor ``reached`` although no change up to it mattered.
 
     Reading such changes again costs less than a commit, so the cursor is written once for many of
-    them, or once in a while.
+    them, or after a while.
     """
     since = _told_at.setdefault(NAME, now)
     if reached - (cursor or 0) < _UNREMARKABLE and abs(now - since) < _TELL_EVERY:
@@ -95,7 +95,7 @@ def restate_everything(now: datetime) -> int:
 
 
 def restate_nodes(node_names: Sequence[str], now: datetime) -> int:
-    """State the timers for the taints of these nodes; return how many were dropped or written."""
+    """Rewrite the timers for the taints of these nodes; return how many were dropped or written."""
 
     def state(names: Sequence[str]) -> int:
         new_timers = departures(stays_on(names))
@@ -113,7 +113,7 @@ def restate_nodes(node_names: Sequence[str], now: datetime) -> int:
 
 
 def _state_stays(pod_ids: Sequence[int], now: datetime) -> int:
-    """State the timers of these pods for taints."""
+    """Rewrite the timers of these pods for taints."""
 
     def state(some: Sequence[int]) -> int:
         return _count(evictions.restate(TAINT, departures(stays_of(some)), pod_ids=some))
@@ -127,7 +127,7 @@ def _restate_places(
     at: Mapping[str, datetime],
     now: datetime,
 ) -> int:
-    """State the timers for labels on these nodes; ``places`` are those that may have some."""
+    """Rewrite the timers for labels on these nodes; ``places`` are those that may have some."""
 
     def state(names: Sequence[str]) -> int:
         chosen = set(names)
@@ -143,7 +143,7 @@ def _restate_places(
 
 
 def _state_executions(pod_ids: Sequence[int], at: Mapping[str, datetime], now: datetime) -> int:
-    """State the timers of these pods for labels."""
+    """Rewrite the timers of these pods for labels."""
 
     def state(some: Sequence[int]) -> int:
         new_timers = departures_by_labels(executing_places(pod_ids=some), at, now)
@@ -153,7 +153,7 @@ def _state_executions(pod_ids: Sequence[int], at: Mapping[str, datetime], now: d
 
 
 def _restate_labels(nodes: Sequence[NodeNews], now: datetime) -> int:
-    """Judge the places whose terms name a label that changed; the others are not looked at."""
+    """Judge the places whose terms name a label that changed; others are skipped."""
     changed: dict[str, frozenset[str]] = {}
     at: dict[str, datetime] = {}
     for one in nodes:

@@ -1,8 +1,8 @@
-"""Evicting on several connections at once: ten thousand pods may be due at one instant.
+"""Evicts on several connections at once: ten thousand pods may be due at one instant.
 
 A batch is one transaction on one connection. When the first batch is full, helper threads take the
 next batches at the same time, so that PostgreSQL uses several cores. Batches are small, because
-followers of the log cannot read past a transaction that is still open.
+followers of the log cannot read past an open transaction.
 """
 
 from collections.abc import Callable, Sequence
@@ -86,7 +86,7 @@ class Workers:
     def fire(self, clock: Callable[[], float]) -> Round:
         """Evict the pods that are due, on several connections if they are more than a batch.
 
-        Queries once where nothing is due: what is held back is not asked for then.
+        Queries once where nothing is due; brakes are then not read.
         """
         now = _moment(clock)
         total = Round()
@@ -103,16 +103,16 @@ class Workers:
         total._join(_drain(due, clock, first))
         for other in waiting:
             total._join(other.result())
-        # A pod whose row is locked stays due; looking again at once would find the lock again.
+        # A pod with a locked row stays due; another try at once would meet the lock again.
         total.again = due.more and len(total.evicted) > 0
         return total
 
 
 class _Due:
-    """The timers that are due at a moment, looked up one batch at a time by any of the threads.
+    """The timers that are due at a moment, read one batch at a time by any of the threads.
 
-    A batch begins where the one before it ended, so that no thread goes through timers that another
-    thread has locked or removed. ``more``: there may be another batch.
+    A batch begins where the one before it ended, so that no thread reads timers that another thread
+    has locked or removed. ``more``: there may be another batch.
     """
 
     def __init__(self, now: datetime, held: HeldBack) -> None:
@@ -124,13 +124,13 @@ class _Due:
         self._lock = Lock()
 
     def take(self) -> Batch | None:
-        """Return a batch, ``None`` if there is none, or enough were taken. Queries up to once."""
+        """Return a batch, ``None`` if there is none, or enough were taken. Queries at most once."""
         with self._lock:
             if not self.more or self._handed_out >= MOST:
                 return None
             size = firing.BATCH
             batch = due_taints(self._now, after=self._last, limit=size, held=self._held)
-            # With a rate few go at a time: whose zone has none left is left out at the next look.
+            # With a rate few fire at a time: zones without tokens are left out of the next read.
             self.more = len(batch) == size and not settings.ZONE_EVICTION_RATE
             if not batch:
                 return None

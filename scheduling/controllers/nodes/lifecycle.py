@@ -1,12 +1,12 @@
-"""The life of nodes: silence becomes conditions, conditions become taints, as fast as zones allow.
+"""The node life cycle: silence sets conditions, conditions set taints, as fast as zones allow.
 
-A pass every few seconds loads nodes and heartbeats, calls ``lifecycle_rules.monitor`` and
-writes what differs. Zones and their token buckets stand in a row, so that a restart does not give
-a limiter its burst again. Heartbeats by Lease are no changes: they wake no controller.
+A pass every few seconds loads nodes and heartbeats, calls ``lifecycle_rules.monitor`` and writes
+differences. Zones and their token buckets are in a row, so that a restart does not refill a
+limiter's burst. Heartbeats by Lease are no changes: they wake no controller.
 
-A node that never had an agent, because it was only described over the API, never counts as silent.
-Its conditions become taints as well, but a taint of a condition that it does not have was put there
-by a client, and stays.
+A node that never had an agent, because a client only described it, never counts as silent. Its
+conditions become taints as well, but a taint for a condition that it does not have was set by a
+client, and stays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ memory.when_replaced(_unreadable.clear)
 
 
 def _nodes(now: datetime) -> list[_Known]:
-    """Return all nodes that can be read, oldest first. Queries once, twice if some changed."""
+    """Return all nodes that decode, oldest first. Queries once, twice if some changed."""
     rows = node_revisions()
     changed = [
         id_
@@ -107,7 +107,7 @@ def _nodes(now: datetime) -> list[_Known]:
 
 @acts_as(NODE_LIFECYCLE)
 def run(now: datetime) -> int:
-    """Make one pass unless another worker is at it; return how many nodes changed."""
+    """Make one pass unless another worker makes one; return how many nodes changed."""
     with locks.alone(locks.NODE_LIFECYCLE) as mine:
         return _pass(now) if mine else 0
 
@@ -129,7 +129,7 @@ def _pass(now: datetime) -> int:
         "unready": stored.get("unready", []),
         "waiting": list(result.waiting),
     }
-    # Tokens are spent before the taints are written: a crash between loses some, and gives none.
+    # Tokens are spent before the taints are written: a crash in between loses some, and adds none.
     controller_state.set_state(NAME, state)
     before = {one.looked.node.metadata.name: one for one in nodes} if result.changes else {}
     written = 0
@@ -168,7 +168,7 @@ def _pass(now: datetime) -> int:
 def _judged(
     nodes: list[_Known], heard_at: Mapping[str, datetime], zones: Mapping[str, Zone], now: datetime
 ) -> tuple[list[_Known], Pass]:
-    """Return what the pass changes, and the nodes that it judged: all but those it fails on."""
+    """Return the changes of the pass, and the judged nodes; nodes that fail are set aside."""
 
     def judge(some: Sequence[_Known]) -> Pass:
         looked = [one.looked for one in some]
@@ -211,7 +211,7 @@ def _was_away(state: dict[str, Any], now: datetime) -> bool:
 
 
 def _with_foreign(node: Node, taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
-    """Return the taints, and those of a node without agent that none of its conditions governs."""
+    """Return the taints, plus those of a node without an agent that no condition governs."""
     types = {condition.type for condition in node.status.conditions}
     identities = {(taint.key, taint.effect) for taint in taints}
     present = {(taint.key, taint.effect) for taint in node.spec.taints}
@@ -234,7 +234,7 @@ def _write(
     taints: tuple[Taint, ...] | None,
     now: datetime,
 ) -> bool:
-    """Write a node's conditions and taints; False when it changed since it was judged."""
+    """Write a node's conditions and taints; False if it changed since it was judged."""
     expected = revision
     try:
         if conditions is not None:

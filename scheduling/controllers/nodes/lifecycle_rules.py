@@ -1,17 +1,17 @@
 """Rules of the node life cycle: taints by condition and heartbeat, zones and their rates.
 
-Pure: nodes, zones and the time in; changes out. ``observe`` says what can be said of a node by
-itself, once for each version of it; ``monitor`` is one pass over all nodes and calls the rest; a
-controller loads the values, calls it and writes what differs. Rules:
+Pure: takes nodes, zones and the time; returns changes. ``observe`` computes what depends on a node
+alone, once for each version of it; ``monitor`` is one pass over all nodes and calls the rest; a
+controller loads the values, calls it and writes differences. Rules:
 pkg/controller/nodelifecycle/node_lifecycle_controller.go, v1.36 (R126-R134, C17, C23).
 
-* A node that has not been heard of for the grace period gets the conditions ``Unknown``.
+* A node without a heartbeat for the grace period gets the conditions ``Unknown``.
 * Conditions and ``spec.unschedulable`` become NoSchedule taints, at once (R133).
 * ``Ready`` False or Unknown becomes a NoExecute taint, as fast as the node's zone allows (R129);
-  when the node recovers, both leave at once (R128).
+  when the node recovers, both are removed at once (R128).
 * A zone with no ready node is *fully*, one with many unready ones *partially* disrupted. While all
   zones are fully disrupted, the cause is likely this service and not the nodes: no NoExecute taint
-  is added, and those that are there are removed.
+  is added, and present ones are removed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,7 +71,7 @@ def ready_status(conditions: Iterable[NodeCondition]) -> str | None:
 
 
 def condition_taints(node: Node) -> list[Taint]:
-    """Return the NoSchedule taints that conditions and ``spec.unschedulable`` ask for (R133)."""
+    """Return the NoSchedule taints that conditions and ``spec.unschedulable`` require (R133)."""
     keys = []
     for condition in node.status.conditions:
         by_status = BY_CONDITION.get(condition.type)
@@ -103,7 +103,7 @@ def with_condition_taints(node: Node) -> tuple[Taint, ...]:
 def no_execute_key(ready: str | None) -> str | None:
     """Return the key of the NoExecute taint for a status of ``Ready``, None for a ready node.
 
-    A node without the condition has no agent (yet); silence is judged elsewhere (R126).
+    A node without the condition has no agent (yet); ``silent_since`` judges silence (R126).
     """
     return {"False": NOT_READY, "Unknown": UNREACHABLE}.get(ready or "")
 
@@ -182,7 +182,7 @@ class ZoneState(StrEnum):
 
 
 def zone_of(labels: Mapping[str, str]) -> str:
-    """Return the zone's name, ``region/zone``; empty for a node that is in none."""
+    """Return the zone's name, ``region/zone``; empty for a node without one."""
     parts = [next((labels[key] for key in keys if labels.get(key)), "") for keys in ZONE_LABELS]
     return "/".join(parts) if any(parts) else ""
 
@@ -207,9 +207,9 @@ def zone_rate(state: ZoneState, size: int, *, settings: Settings) -> float:
 def zone_rates(
     nodes: Iterable["NodeObservation"], settings: Settings
 ) -> tuple[dict[str, tuple[ZoneState, float]], bool]:
-    """Return state and rate of each zone that nodes are in, and whether all are fully disrupted.
+    """Return state and rate of each zone with nodes, and whether all are fully disrupted.
 
-    While they are, no zone gets a taint.
+    While they are, no node gets a taint.
     """
     counts: dict[str, list[int]] = {}
     for one in nodes:
@@ -231,7 +231,7 @@ def zone_rates(
 
 
 class TokenBucket(msgspec.Struct, frozen=True, kw_only=True):
-    """A rate limiter as a value: ``tokens`` were there at ``at``, ``rate`` come each second.
+    """A rate limiter as a value: it had ``tokens`` at ``at``, and gains ``rate`` per second.
 
     Never more than ``burst`` tokens. It can be stored in a row and read by another process.
     """
@@ -263,7 +263,7 @@ class TokenBucket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def full_bucket(rate: float, now: datetime) -> TokenBucket:
-    """Return a bucket with its one token in place."""
+    """Return a bucket with one token, none if the rate is 0."""
     return TokenBucket(rate=rate, tokens=1.0 if rate > 0 else 0.0, at=now)
 
 
@@ -271,7 +271,7 @@ def full_bucket(rate: float, now: datetime) -> TokenBucket:
 
 
 class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """A node judged by itself. ``taint_key`` is that of the NoExecute taint that it should have.
+    """A node judged by itself. ``taint_key``: the key of the NoExecute taint that it should have.
 
     ``settled``: it is ready and has the taints that it should have, so that a pass in which it is
     not silent changes nothing about it.
@@ -284,7 +284,7 @@ class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def observe(node: Node) -> NodeObservation:
-    """Return what the node says by itself."""
+    """Return what depends on a node alone."""
     key = no_execute_key(ready_status(node.status.conditions))
     taints = node.spec.taints
     settled = key is None and with_condition_taints(node) == taints and not _evicting_keys(taints)
@@ -326,9 +326,9 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
 class Pass(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a pass.
 
-    ``unready`` are the nodes that are not ready now: their pods count as not ready. ``waiting``
-    are the nodes whose NoExecute taint must wait for its zone's limiter. ``reset_heartbeats``
-    asks to count every node as heard of now: all were silent together, and the first came back.
+    ``unready``: the nodes that are not ready now: their pods count as not ready. ``waiting``: the
+    nodes whose NoExecute taint waits for the zone's limiter. ``reset_heartbeats``: all nodes were
+    silent together and the first one returned, so all count as heard of now.
     """
 
     changes: tuple[NodeChange, ...]
@@ -350,8 +350,8 @@ def monitor(
 
     Args:
         nodes: every node, in the order in which waiting ones get their turn.
-        heard_at: when each node's agent was last heard of, by name.
-        zones: what the last pass kept, by name; empty at the first.
+        heard_at: time of the last heartbeat of each node's agent, by name.
+        zones: the zones of the last pass, by name; empty at the first.
         now: the time.
         settings: the limits; the defaults are Kubernetes'.
     """
@@ -416,9 +416,9 @@ def _with_conditions(node: Node, conditions: tuple[NodeCondition, ...]) -> Node:
 def _with_no_execute(
     taints: tuple[Taint, ...], key: str | None, now: datetime
 ) -> tuple[Taint, ...]:
-    """Return the taints with this one of ``EVICTING``, or without any if the key is None.
+    """Return the taints with the one of ``EVICTING`` with this key, or without any if it is None.
 
-    One that is there already keeps its time.
+    A present one keeps its time.
     """
     remaining = tuple(
         t for t in taints if t.effect != NO_EXECUTE or t.key not in EVICTING or t.key == key
@@ -440,7 +440,7 @@ def _next_zones(
 ) -> tuple[dict[str, Zone], bool, bool]:
     """Return the zones as they are now, whether all are fully disrupted, whether that just ended.
 
-    Rule: handleDisruption. A zone that no node is in any more is forgotten.
+    Rule: handleDisruption. A zone without nodes is dropped.
     """
     found, all_disrupted = zone_rates(nodes, settings)
     disrupted = [zones[name].state is ZoneState.FULL_DISRUPTION for name in found if name in zones]

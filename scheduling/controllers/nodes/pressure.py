@@ -1,11 +1,10 @@
-"""Nodes that run out of memory, disk or processes: which pods go first, and which now (R135).
+"""Nodes that run out of memory, disk or processes: ranks their pods, and fails the first (R135).
 
 Agents report what their nodes and pods use; each report is judged once. ``pressure_rules`` ranks
-the node's pods as the kubelet does. The outcome, the pressures and the next victims by name, is
-kept in the row of the report, for all to read (``actions.agents.usage`` has set the node's
-condition, and so its taint, when the report came); while a node is under pressure for longer than
-its grace period, the victims are failed: ``phase: Failed``, reason ``Evicted``, the object stays
-(C24).
+the node's pods as the kubelet does. The result, the pressures and the next victims by name, is
+stored in the row of the report (``actions.agents.usage`` has set the node's condition, and so its
+taint, when the report came). While a node is under pressure for longer than its grace period, the
+victims are failed: ``phase: Failed``, reason ``Evicted``, the object stays (C24).
 """
 
 from collections.abc import Mapping
@@ -59,7 +58,7 @@ def run(now: datetime) -> int:
             lambda some: sum(judge(reported, now) for reported in some),
             which=lambda reported: aside.node(reported.node_name),
             now=now,
-            # Judged as far as that goes: its next report is looked at again.
+            # Marked as judged in spite of the failure: the node's next report is judged again.
             instead=lambda reported: usage.conclude(reported, reported.outcome, now=now),
         )
         return sum(failed)
@@ -146,7 +145,7 @@ def _fail(
         return
     for pod_id, (reason, text, _) in failing.items():
         condition = {**_CONDITION, "message": text}
-        # Their agents end the others of its group: only the node's own may be called failed.
+        # Agents end the group's other pods: only the node's own may be called failed.
         with leaving([pod_id], condition, now=now):
             set_condition(pod_id, condition, now=now)
             fail_pods([(pod_id, reason, text)], now=now)

@@ -39,7 +39,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Use of the short resource by container, where it is known."""
 
     def of(self, pressure: Pressure) -> int:
-        """Return the use of the resource that is short."""
+        """Return the use of a resource."""
         return {
             Pressure.MEMORY: self.memory_bytes,
             Pressure.DISK: self.disk_bytes,
@@ -50,7 +50,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A pod of the node under pressure; ``usage`` is None if the agent did not report it.
 
-    ``request`` is what it asked for of the short resource, in bytes; 0 for processes.
+    ``request`` is its request of the short resource, in bytes; 0 for processes.
     """
 
     pod: Pod
@@ -78,11 +78,11 @@ def is_critical(pod: Pod) -> bool:
 
 
 def rank(candidates: Iterable[Candidate], pressure: Pressure) -> list[Candidate]:
-    """Return the candidates, the first to go first.
+    """Return the candidates in the order of eviction.
 
     Memory and disk: those above their request, then lower priority, then more use above request.
-    Processes: lower priority, then more processes. A pod without figures goes before those with.
-    Equal ones go by name, so that equal inputs give equal victims.
+    Processes: lower priority, then more processes. A pod without figures precedes those with. Equal
+    ones are ordered by name, so that equal inputs give equal victims.
     """
 
     def order(one: Candidate) -> tuple[int, int, int, int, str]:
@@ -110,12 +110,12 @@ def next_victims(
 
     Args:
         candidates: the node's running pods.
-        pressure: what is short.
+        pressure: the short resource.
         available: how much of it is free now, in bytes or processes.
         threshold: below this the node is under pressure.
         minimum_reclaim: this much above the threshold must be free afterwards, so that the pressure
-            does not come back at once.
-        finished: pods that are on their way out already: what they use counts as free.
+            does not return at once.
+        finished: terminating pods, whose use counts as free.
     """
     if available >= threshold:
         return []
@@ -133,7 +133,7 @@ def next_victims(
 
 
 def message(victim: Candidate, pressure: Pressure, *, available: int, threshold: int) -> str:
-    """Return the text for ``status.message`` of a failed pod, as the kubelet words it."""
+    """Return the text for ``status.message`` of a failed pod, in the kubelet's words."""
     resource = RESOURCE[pressure]
     text = (
         f"The node was low on resource: {resource}. Threshold quantity:"

@@ -3,8 +3,8 @@
 A bound pod that is deleted stays, terminating, until its node's agent has stopped it and deletes it
 with grace 0. A node without an agent (no Lease in ``kube-node-lease``, no heartbeat in its status)
 and a node that does not exist run nothing that could be stopped: their pods are removed at once,
-unless the client asked for a grace period of its own (``--grace-period=8``), which is kept. Where
-an agent should act and does not, the pod is removed after the grace period and a margin.
+unless the client asked for a grace period of its own (``--grace-period=8``), which is kept. If an
+agent should act and does not, the pod is removed after the grace period and a margin.
 """
 
 from datetime import datetime, timedelta

@@ -2,12 +2,12 @@
 
 A pod's node may be deleted while the pod runs, and a pod may name a node that never existed (R101).
 No agent will report its end, so its phase becomes Failed, which its owner sees, and the pod is
-removed. A node that comes back within the quarantine finds its pods as they were. Finished pods
-are kept up to a number, the evicted and the oldest go first. Rule:
-pkg/controller/podgc/gc_controller.go, v1.36. Pods that end without ever having had a node are ended
-by ``deletion``.
+removed. A node that returns within the quarantine finds its pods as they were. Finished pods are
+kept up to a number; evicted pods and the oldest are removed first. Rule:
+pkg/controller/podgc/gc_controller.go, v1.36. ``deletion`` removes pods that never had a node.
 
-Since when a node is missed stands in a row, so that a restart does not begin to count again.
+A row has the time since which each node is missing, so that a restart does not begin to count
+again.
 """
 
 from collections.abc import Sequence
@@ -51,12 +51,12 @@ _GONE: Final = ending.condition(ending.ORPHANED, "PodGC: node no longer exists")
 def has_work(pending: PendingWork, now: datetime) -> bool:
     """Return whether the next pass is due, or the last one did not finish."""
     due = pending.states.get(NAME, {}).get("due_at")
-    # Not within the period: the clock was set back.
+    # Not more than a period ahead: else the clock was set back.
     return due is None or not now < datetime.fromisoformat(due) <= now + PERIOD
 
 
 def collect(now: datetime) -> int:
-    """Remove the pods that no agent looks after; return how many.
+    """Remove the pods that no agent ends; return how many.
 
     Does nothing while another pass runs: both would fail the same pods, one after the other.
     """

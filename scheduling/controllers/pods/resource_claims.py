@@ -1,10 +1,9 @@
-"""Makes claims of devices from templates, and gives devices back when nobody uses them any more.
+"""Creates claims of devices from templates, and frees devices when nothing uses them any more.
 
 As kube-controller-manager's resourceclaim controller; the rules are in
-``clusterstate.objects.dra.claimcontroller``. A claim and its name in its pod's status are written
-in one transaction, so that a pod never has two. Namespaces without claims and templates cost
-nothing. Pods that the scheduler binds are in their claims' status already; one that somebody else
-bound is added here.
+``clusterstate.objects.dra.claimcontroller``. One transaction writes a claim and its name in the
+pod's status, so that a pod never has two. Namespaces without claims and templates cost nothing.
+Pods that the scheduler binds are in their claims' status already; this adds pods that others bound.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +39,7 @@ _MOST_TEMPLATES: Final = 256
 
 
 def follow(now: datetime) -> int:
-    """Look at the namespaces with claims or templates where something changed; return how many."""
+    """Process the namespaces with claims or templates and changes; return how many."""
     return by_namespace.follow(
         NAME,
         now,
@@ -51,7 +50,7 @@ def follow(now: datetime) -> int:
 
 
 def sync(namespace: str, now: datetime) -> datetime | None:
-    """Bring the claims of a namespace up to date; return when to try again what was refused."""
+    """Update the claims of a namespace; return when to retry what was refused."""
     refused = False
     pods = {pod_id: decode_object(item) for pod_id, item in claiming_pods(namespace).items()}
     by_name = {claim["metadata"]["name"]: claim for claim in _claims(namespace)}
@@ -72,7 +71,7 @@ def sync(namespace: str, now: datetime) -> datetime | None:
     def has_all(pod_id: int) -> bool:
         return pod_id in done or _sync_pod(pod_id, pods[pod_id], claims_of[pod_id], template, now)
 
-    for pod_id in pods:  # also those that are done: what was set aside is so no longer
+    for pod_id in pods:  # done pods too: they are no longer set aside
         work = partial(has_all, pod_id)
         refused |= not aside.one(NAME, aside.pod(pod_id), work, now=now, instead=lambda: False)
     pods_by_name = {pod["metadata"]["name"]: pod for pod in pods.values()}
@@ -82,7 +81,7 @@ def sync(namespace: str, now: datetime) -> datetime | None:
             pods_by_name[name] = decode_object(found)
         return pods_by_name.get(name)
 
-    for claim in by_name.values():  # one that was made just now has nothing to give back
+    for claim in by_name.values():  # a claim created in this pass has no devices
         which = ObjectRef(_CLAIM, name=f"{namespace}/{claim['metadata']['name']}")
         look = partial(_sync_claim, claim, pod_named, now)
         aside.one(NAME, which, look, now=now, instead=lambda: None)
@@ -90,7 +89,7 @@ def sync(namespace: str, now: datetime) -> datetime | None:
 
 
 def _names(pod: Manifest) -> Iterator[str]:
-    """Yield the names of claims that a pod's spec and status say."""
+    """Yield the names of claims in a pod's spec and status."""
     for entry in pod["spec"].get("resourceClaims") or ():
         if entry.get("resourceClaimName"):
             yield entry["resourceClaimName"]
@@ -114,10 +113,10 @@ def _make_together(
     template: Callable[[str], Manifest | None],
     now: datetime,
 ) -> set[int]:
-    """Make the claims that pods lack, many in one transaction; return the pods that have all then.
+    """Create the claims that pods lack, many in one transaction; return the pods that have all.
 
-    Those are left out that lack something else as well, and all of those of a transaction that
-    fails because of one of them.
+    Left out are pods that lack something else as well, and all pods of a transaction that fails
+    because of one of them.
 
     Raises:
         django.db.Error: the database fails, not the claims (``aside.is_an_objects_fault``).
@@ -125,7 +124,7 @@ def _make_together(
     new: list[tuple[int, Manifest, Outcome]] = []
     done: set[int] = set()
     for pod_id, pod in pods.items():
-        with suppress(Exception):  # whoever looks at the pod alone meets it, too, and reports it
+        with suppress(Exception):  # the work on the single pod fails alike, and reports it
             outcome = sync_owner(pod, "Pod", claims_of[pod_id], template)
             if outcome.update:
                 continue
@@ -147,11 +146,11 @@ def _make_together(
 
 
 class _Gone(Exception):
-    """A pod went before its claims were made."""
+    """A pod was deleted before its claims were created."""
 
 
 def _make_all(some: Sequence[tuple[int, Manifest, Outcome]], now: datetime) -> None:
-    """Make claims, and write the names of all of each pod's in its status.
+    """Create claims, and write the names of all of each pod's claims into its status.
 
     Raises:
         StatusError: one was refused.
@@ -186,7 +185,7 @@ def _sync_pod(
     template: Callable[[str], Manifest | None],
     now: datetime,
 ) -> bool:
-    """Make what a pod's claims lack; return whether nothing was refused, such as by a quota."""
+    """Create the claims that a pod lacks; False if one was refused, such as by a quota."""
     namespace = pod["metadata"]["namespace"]
     try:
         outcome = sync_owner(pod, "Pod", claims, template)

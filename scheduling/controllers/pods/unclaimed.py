@@ -1,8 +1,8 @@
-"""Pods whose scheduler has no profile here: after a while a condition says so.
+"""Sets a condition on pods whose schedulerName no profile here has.
 
-Another scheduler may serve the name and bind the pod within seconds, and Kubernetes says nothing of
-such a pod. So the condition comes late, and it changes nothing: a profile of that name takes the
-pod as soon as it is configured.
+Another scheduler may serve the name and bind the pod within seconds, and Kubernetes sets no
+condition on such a pod. So the condition is set late, and changes nothing: a profile of that name
+takes the pod as soon as it is configured.
 """
 
 from datetime import datetime, timedelta

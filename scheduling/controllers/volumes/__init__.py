@@ -1,14 +1,13 @@
-"""Volumes and claims: bound to each other, made by a hollow driver, given back, grown.
+"""Volumes and claims: bound to each other, provisioned by a hollow driver, released, resized.
 
 ::
 
-    follower     looks at claims and volumes when something changed, or a time has come
-    binding      the fate of a claim or a volume (``pv_controller.go``); pure
+    follower     processes claims and volumes when something changed, or a due time has come
+    binding      rules for the next state of a claim or a volume (``pv_controller.go``); pure
     hollow       the driver ``stowage.dev/hollow``: volumes that exist on paper; pure
 
 A claim and its volume are bound in one transaction; kube-controller-manager needs four writes, and
-what it leaves half done this one finishes, and the other way round. A claim whose class waits for
-its first consumer is left to the scheduler, which names the node (``scheduling.plugins.
-volume_binding``) or the volume. Provisioners other than the hollow one are told what they are to
-make by Kubernetes' annotations, and make it themselves.
+each of the two finishes what the other left half done. A claim whose class waits for its first
+consumer is left to the scheduler, which names the node (``scheduling.plugins.volume_binding``) or
+the volume. Other provisioners than the hollow one get their task by Kubernetes' annotations.
 """

@@ -46,7 +46,7 @@ WARNING: Final = "Warning"
 
 
 class VolumeState(msgspec.Struct):
-    """All claims, volumes and classes, as lenses; it follows what is decided."""
+    """All claims, volumes and classes, as lenses; updated with each decision."""
 
     claims: dict[ClaimKey, PersistentVolumeClaim]
     volumes: dict[str, PersistentVolume]
@@ -56,8 +56,8 @@ class VolumeState(msgspec.Struct):
 class ClaimAction(msgspec.Struct, frozen=True, kw_only=True):
     """The action for a claim.
 
-    ``volume``: to be bound to it. ``phase``: to be said otherwise. ``provisioner``: is to make a
-    volume. ``reason``, ``message``: what people are told.
+    ``volume``: bind it. ``phase``: the phase to write. ``provisioner``: the one that must create a
+    volume. ``reason``, ``message``: of the event.
     """
 
     volume: PersistentVolume | None = None
@@ -166,7 +166,7 @@ class VolumeFate(msgspec.Struct, frozen=True):
 
 
 def fate_of_volume(volume: PersistentVolume, world: VolumeState) -> VolumeFate:
-    """Return the fate of a volume."""
+    """Return the next phase of a volume, given its claim."""
     reference = volume.spec.claim_ref
     if reference is None or not reference.uid:
         return VolumeFate(AVAILABLE)
@@ -179,7 +179,7 @@ def fate_of_volume(volume: PersistentVolume, world: VolumeState) -> VolumeFate:
     if not bound_to:
         return VolumeFate(volume.status.phase or PENDING)
     if PROVISIONED_BY in volume.metadata.annotations:
-        return VolumeFate(RELEASED)  # it was made in vain
+        return VolumeFate(RELEASED)  # another volume serves the claim
     chosen = BOUND_BY_CONTROLLER in volume.metadata.annotations
     return VolumeFate(AVAILABLE, "all" if chosen else "uid")
 
@@ -194,7 +194,7 @@ def bound_volume(volume: Manifest, claim: Manifest) -> Manifest:
 
 
 def bound_claim(claim: Manifest, volume: Manifest) -> Manifest:
-    """Return a claim's manifest bound to the volume: what it asks for, and what it has."""
+    """Return a claim's manifest bound to the volume, with the volume's modes and capacity."""
     spec, new = dict(claim["spec"]), claim
     if not spec.get("volumeName"):
         spec["volumeName"] = volume["metadata"]["name"]
@@ -210,7 +210,7 @@ def bound_claim(claim: Manifest, volume: Manifest) -> Manifest:
 
 
 def with_phase(manifest: Manifest, phase: str) -> Manifest:
-    """Return a claim or volume that says another phase."""
+    """Return a claim or volume with another phase."""
     status = manifest.get("status") or {}
     if status.get("phase") == phase:
         return manifest

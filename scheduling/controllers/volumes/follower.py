@@ -1,9 +1,9 @@
-"""Looks at claims and volumes when something changed, and carries out what the rules say.
+"""Processes claims and volumes when something changed, by the rules of ``binding``.
 
-A follower of the log with a cursor in a row; ``due`` beside it says when to look again though
-nothing changed: a volume takes its time, or is tried again. All claims and volumes are looked at in
-each pass, since a claim may suit any volume; they are kept in memory, and those are read again that
-the log tells of (``_StorageCache``). A change of pods without claims is no reason for a pass.
+A follower of the log with a cursor in a row; ``due`` beside it is when to run again without a
+change: a volume takes its time, or is retried. Each pass processes all claims and volumes, since a
+claim may suit any volume; they are cached, and only objects in the log are read again
+(``_StorageCache``). A change of pods without claims causes no pass.
 """
 
 import hashlib
@@ -86,20 +86,21 @@ Named = dict[ClaimKey, Manifest]
 class _StorageCache:
     """Claims, volumes and classes as stored at a revision or later, and the pods of the last pass.
 
-    What a pass writes is in the log, and so is read again; a pass that fails leaves nothing here.
+    The log includes the writes of a pass, so they are read again; a pass that fails leaves nothing
+    here.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Have everything read again."""
+        """Empty the cache, so that everything is read again."""
         self._mark: int | None = None
         self.found: dict[str, Named] = {}
         self.pods: list[ClaimingPod] | None = None
 
     def follow(self, mark: int) -> None:
-        """Read what changed up to a revision."""
+        """Read the changes up to a revision."""
         try:
             changed = None if self._mark is None else self._changed(self._mark, mark)
         except Expired:
@@ -118,7 +119,7 @@ class _StorageCache:
 
     @staticmethod
     def _changed(cursor: int, mark: int) -> set[tuple[str, str, str]] | None:
-        """Return kind, namespace and name of what changed; ``None``: too many."""
+        """Return kind, namespace and name of changed objects; ``None``: too many."""
         read = changes.read_since(cursor, mark=mark, kinds=_KEPT, limit=4 * _MOST_READ_AGAIN)
         found = {(one.kind, one.namespace, one.name) for one in read.items}
         return None if read.more or len(found) > _MOST_READ_AGAIN else found
@@ -129,12 +130,12 @@ memory.when_replaced(_kept.forget)
 
 
 def is_on(name: str) -> bool:
-    """Return whether a controller is this service's work."""
+    """Return whether this service runs a controller (``STOWAGE_CONTROLLERS``)."""
     return name in settings.CONTROLLERS
 
 
 def has_work(pending: PendingWork, now: datetime) -> bool:
-    """Return whether anything was written, or a time has come."""
+    """Return whether the log has changes, or a due time has come."""
     if not any(map(is_on, NAMES)):
         return False
     due = pending.states.get(NAME, {}).get(_DUE)
@@ -142,7 +143,7 @@ def has_work(pending: PendingWork, now: datetime) -> bool:
 
 
 def follow(now: datetime) -> int:
-    """Bring claims and volumes up to date with the log; return how many objects were written."""
+    """Update claims and volumes up to the end of the log; return how many objects were written."""
     with locks.alone(locks.VOLUMES) as mine:
         return _run_pass(now) if mine else 0
 
@@ -163,7 +164,7 @@ def _run_pass(now: datetime) -> int:
         or changed_namespaces(cursor, mark, _FOLLOWED) != []
     ):
         _kept.follow(mark)
-        _kept.pods = None  # unless the pass comes to its end
+        _kept.pods = None  # until the pass is complete
         one = _Pass(now, _kept, pods)
         one.run()
         written, _kept.pods = one.written, pods
@@ -183,7 +184,7 @@ def _named(kind: str) -> Named:
 
 
 class _Pass:
-    """One look at everything."""
+    """One pass over all claims and volumes."""
 
     def __init__(self, now: datetime, cache: _StorageCache, pods: list[ClaimingPod]) -> None:
         self.now = now
@@ -202,7 +203,7 @@ class _Pass:
         self._nodes: dict[str, dict[str, str]] | None = None
 
     def run(self) -> None:
-        """Do what each controller that is on has to do."""
+        """Do the work of each controller that is on."""
         if is_on(EPHEMERAL):
             self._make_ephemeral(self._pods)
         if is_on(BINDER) or is_on(HOLLOW):
@@ -222,15 +223,15 @@ class _Pass:
     # --- writing ---------------------------------------------------------------------------------
 
     def _each(self, kind: str, namespace: str, name: str, work: Callable[[], None]) -> None:
-        """Do something for an object; one that fails is set aside, and the others go on."""
+        """Work on one object; if it fails it is set aside, and the others continue."""
         which = ObjectRef(kind, namespace=namespace, name=name)
         later = partial(self._again, self.now + by_namespace.AGAIN)
         aside.one(NAME, which, work, now=self.now, instead=later)
 
     def _write(self, kind: str, manifest: Manifest, change: Change) -> Manifest | None:
-        """Change spec and status of an object if it is still the one that was looked at.
+        """Change spec and status of an object if its uid is still the same.
 
-        ``None``: it is as it is to be, or gone.
+        ``None``: it needs no change, or is gone.
         """
         meta = manifest["metadata"]
         if change(manifest) == manifest:
@@ -338,7 +339,7 @@ class _Pass:
                     stored = objects.create(_VOLUME, "", found.volume, now=self.now)
                     self._know(decode_object(stored.manifest))
                 except AlreadyExists:
-                    return  # it is read in the next pass
+                    return  # the next pass reads it
                 self._bind(key, found.volume["metadata"]["name"])
             name = found.volume["metadata"]["name"]
             text = f"Successfully provisioned volume {name}"
@@ -356,7 +357,7 @@ class _Pass:
 
     @staticmethod
     def _failed(count: int, claim: Manifest) -> Manifest:
-        """Return a claim that failed so often: the scheduler chooses a node again."""
+        """Return a claim after ``count`` failures, without its node: the scheduler chooses anew."""
         new = with_annotation(claim, FAILED, str(count))
         new = with_annotation(new, SINCE, None)
         return binding.with_phase(with_annotation(new, SELECTED_NODE, None), PENDING)
@@ -370,7 +371,7 @@ class _Pass:
         ]
 
     def _segments(self, claim: Manifest, of: Manifest) -> list[str]:
-        """Return in which segments a claim's volume may be made."""
+        """Return the segments in which a claim's volume may be created."""
         key = hollow.read(of.get("parameters") or {}).topology_key
         if not key:
             return [""]
@@ -394,7 +395,7 @@ class _Pass:
         return self._nodes
 
     def _publish_capacities(self) -> None:
-        """Say what the hollow driver has room for, where a class says how much that is."""
+        """Write the CSIStorageCapacity objects of the hollow driver."""
         desired: dict[ClaimKey, Manifest] = {}
         of_driver = [
             one for one in self.classes.values() if one.get("provisioner") == HOLLOW_PROVISIONER
@@ -465,7 +466,7 @@ class _Pass:
             self._delete(_VOLUME, "", name)
 
     def _grow(self, key: ClaimKey) -> None:
-        """Give a bound claim of the hollow driver the size that it asks for."""
+        """Resize a bound claim of the hollow driver to its request."""
         claim = self.claims[key]
         spec, status = claim["spec"], claim.get("status") or {}
         volume = self.volumes.get(spec.get("volumeName") or "")
@@ -515,7 +516,7 @@ class _Pass:
                     self._create(_CLAIM, pod["metadata"]["namespace"], claim)
 
     def _attach(self, pods: Iterable[ClaimingPod]) -> None:
-        """Have volumes attached where pods use them. Rule: volume/attachdetach, pkg/volume/csi."""
+        """Create VolumeAttachments where pods use volumes (volume/attachdetach, pkg/volume/csi)."""
         kind = "VolumeAttachment"
         drivers = {name: one for (_, name), one in _named("CSIDriver").items()}
         desired: dict[str, Manifest] = {}

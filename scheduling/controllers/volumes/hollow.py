@@ -1,17 +1,17 @@
 """The provisioner ``stowage.dev/hollow``: volumes on paper, for clusters without machines.
 
-A StorageClass whose provisioner it is says by ``parameters`` how it behaves:
+``parameters`` of a StorageClass with this provisioner:
 
 ``topologyKey``           label of nodes whose value is a segment: a volume is reached from the
-                          segment that it was made in; absent: from everywhere
-``capacity``              what each segment (or all together) holds; absent: any amount.
-                          ``capacity.SEGMENT`` says it for one segment
+                          segment that it was created in; absent: from everywhere
+``capacity``              capacity of each segment (or of all together); absent: any amount.
+                          ``capacity.SEGMENT`` is for one segment
 ``maximumVolumeSize``     the largest volume
-``delay``                 how long making a volume takes, such as ``5s``
-``failures``              how many times making a volume fails for each claim, ``always`` for ever
+``delay``                 how long creating a volume takes, such as ``5s``
+``failures``              how many times creating a volume fails for each claim, or ``always``
 
-What it knows between passes is written in the claim: since when it makes the volume, and how often
-that failed.
+Its state between passes is in the claim: since when it creates the volume, and the number of
+failures.
 """
 
 import re
@@ -37,7 +37,7 @@ _ANY: Final = "7Ei"
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of a class, read; what does not parse counts as absent."""
+    """The parsed parameters of a class; a value that does not parse counts as absent."""
 
     topology_key: str = ""
     capacity: Quantity | None = None
@@ -48,7 +48,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(parameters: Mapping[str, str]) -> Parameters:
-    """Return what a class says of its volumes."""
+    """Parse the ``parameters`` of a StorageClass."""
     failures = parameters.get("failures", "0")
     by_segment = {
         name.removeprefix("capacity."): amount
@@ -73,7 +73,7 @@ def _amount(text: str | None) -> Quantity | None:
 
 
 def room(parameters: Parameters, segment: str, volumes: Iterable[Manifest]) -> Quantity | None:
-    """Return what is free in a segment, ``None`` for any amount.
+    """Return the free capacity of a segment, ``None`` for any amount.
 
     ``volumes``: those of the class.
     """
@@ -89,7 +89,7 @@ def room(parameters: Parameters, segment: str, volumes: Iterable[Manifest]) -> Q
 
 
 def segment_of(volume: Manifest, key: str) -> str:
-    """Return the segment that a volume was made in, empty without any."""
+    """Return the segment in which a volume was created, empty without one."""
     required = (volume["spec"].get("nodeAffinity") or {}).get("required") or {}
     for term in required.get("nodeSelectorTerms") or ():
         for one in term.get("matchExpressions") or ():
@@ -107,7 +107,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def failures(claim: Manifest) -> int:
-    """Return how often making a claim's volume failed so far."""
+    """Return how often creating a claim's volume has failed."""
     return natural((claim["metadata"].get("annotations") or {}).get(FAILED, "")) or 0
 
 
@@ -118,12 +118,12 @@ def attempt(
     volumes: Iterable[Manifest],
     now: datetime,
 ) -> Attempt:
-    """Make a volume for a claim, in the first of the segments that has room.
+    """Create a volume for a claim, in the first of the segments that has room.
 
     Args:
-        claim: what is asked for; it says since when (``SINCE``).
+        claim: the claim; its annotation ``SINCE`` has when this began.
         of: its class.
-        segments: in which it may be; one empty one where the class has none.
+        segments: where the volume may be; one empty segment where the class has none.
         volumes: those of the class that exist.
         now: the time.
     """

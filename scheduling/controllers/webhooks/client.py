@@ -1,7 +1,7 @@
 """One signed POST to an address that an administrator allows.
 
-The host is resolved once; the address that was judged is the one that is connected to. No redirect
-is followed, no proxy of the environment is asked, and of the answer only the status is looked at.
+The host is resolved once, and the connection goes to the address that was checked. Redirects are
+not followed, proxies of the environment are not used, and only the status of the answer is read.
 Signatures are those of Standard Webhooks (``webhook-id``, ``webhook-timestamp``,
 ``webhook-signature``), for which receivers have libraries.
 """
@@ -30,7 +30,7 @@ _TOO_LATE: Final = "no answer in time"
 class Answer(msgspec.Struct, frozen=True):
     """The answer of a receiver: an HTTP status, or 0 and the error.
 
-    ``retry_after``: seconds that the receiver asks to be left alone, 0 where it does not.
+    ``retry_after``: the Retry-After seconds of the answer, 0 without.
     """
 
     code: int
@@ -49,7 +49,7 @@ def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
 def post(
     target: Target, body: bytes, *, media_type: str, message_id: str, secret: str, timestamp: int
 ) -> Answer:
-    """Send a body and return the answer or the failure; raises nothing."""
+    """Send a body and return the answer or the failure; never raises."""
     started = time.monotonic()
     headers = {
         "Content-Type": media_type,
@@ -78,7 +78,7 @@ def _seconds_left(deadline: float) -> float:
     """Return the seconds until a deadline.
 
     Raises:
-        TimeoutError: there are none.
+        TimeoutError: it has passed.
     """
     seconds = deadline - time.monotonic()
     if seconds <= 0:
@@ -93,7 +93,7 @@ def _send(
     address = _address(target, _addresses(target, deadline))
     plain = socket.create_connection((address, target.port), _seconds_left(deadline))
     connection = _connection(target, plain)
-    # A receiver that sends a byte now and then would keep each single wait short.
+    # A receiver that sends a byte now and then would never exceed the time limit of a single wait.
     watch = threading.Timer(_seconds_left(deadline), _shut, (connection,))
     watch.daemon = True
     watch.start()
@@ -116,11 +116,11 @@ def _retry_after(text: str | None) -> float:
 def _addresses(target: Target, deadline: float) -> list[str]:
     """Return the addresses of a host.
 
-    The resolver has time limits of its own, so it is asked on a thread, which is left alone when
-    time is over.
+    The resolver has time limits of its own, so it runs on a thread, which is abandoned at the
+    deadline.
 
     Raises:
-        OSError: the host has none, or time is over.
+        OSError: the host has no address, or the deadline has passed.
     """
     found: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
 
@@ -145,7 +145,7 @@ def _address(target: Target, addresses: list[str]) -> str:
     """Return the address to connect to.
 
     Raises:
-        ValueError: none of those that the host has is allowed.
+        ValueError: no address of the host is allowed.
     """
     chosen = AllowedTargets(settings.WEBHOOK_TARGETS).choose(target.host, addresses)
     if chosen is None:
@@ -154,14 +154,14 @@ def _address(target: Target, addresses: list[str]) -> str:
 
 
 def _connection(target: Target, plain: socket.socket) -> http.client.HTTPConnection:
-    """Return a connection over a socket, for the host: its name is in Host and in TLS."""
+    """Return a connection over a socket, with the host's name in Host and in TLS."""
     connection: http.client.HTTPConnection
     try:
         plain.settimeout(SECONDS)
         if target.scheme == "https":
             context = ssl.create_default_context()
             connection = http.client.HTTPSConnection(target.host, target.port, context=context)
-            # The handshake waits for the receiver, so it comes under the time limit, later.
+            # The handshake waits for the receiver, so it happens later, under the time limit.
             connection.sock = context.wrap_socket(
                 plain, server_hostname=target.host, do_handshake_on_connect=False
             )

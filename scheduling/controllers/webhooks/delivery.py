@@ -1,4 +1,4 @@
-"""Delivers the events that a webhook asks for, in order of revision, from its cursor on."""
+"""Delivers the events that a webhook requests, in order of revision, from its cursor on."""
 
 import time
 from collections import deque
@@ -47,7 +47,7 @@ _GONE: Final = 410
 
 
 class WebhookFilter(msgspec.Struct, frozen=True):
-    """Which changes a webhook asks for."""
+    """The changes that a webhook requests."""
 
     types: frozenset[str]
     kinds: frozenset[str]
@@ -57,7 +57,7 @@ class WebhookFilter(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, spec: Manifest) -> "WebhookFilter":
-        """Return the changes that the ``spec`` of a webhook asks for."""
+        """Return the filter in the ``spec`` of a webhook."""
         return cls(
             frozenset(spec["types"]),
             frozenset(spec.get("kinds") or ()),
@@ -67,7 +67,7 @@ class WebhookFilter(msgspec.Struct, frozen=True):
         )
 
     def notices_of(self, change: Change, events: Mapping[int, bytes]) -> list[Notice]:
-        """Return the notices of a change that are wanted; ``events``: the service's own, by id."""
+        """Return the requested notices of a change; ``events``: the service's own Events, by id."""
         own = events.get(change.object_id) if change.kind == "Event" else None
         if own is not None and change.text is None:
             return self._notices_of_own(change, msgspec.json.decode(own))
@@ -87,9 +87,9 @@ class WebhookFilter(msgspec.Struct, frozen=True):
         return notices.notices_of(change, types, lambda: _new(change), lambda: _old_text(change))
 
     def _notices_of_own(self, change: Change, event: Manifest) -> list[Notice]:
-        """Return the notices of an Event of the service's own, a change of it among them if wanted.
+        """Return the notices of one of the service's own Events, and of its change if requested.
 
-        Plans and brakes are in no namespace, on no node, and have no labels.
+        Plans and brakes have no namespace, node or labels.
         """
         types = self.types
         if self.node or not self.selector.everything:
@@ -118,15 +118,15 @@ def _old_text(change: Change) -> str | None:
 
 
 def due(now: datetime) -> list[int]:
-    """Return the webhooks that may have something to do. Queries twice; once where there is none.
+    """Return the webhooks that may have work. Queries twice; once if there is none.
 
-    Each change of the cluster makes them have.
+    Each change of the cluster makes all webhooks due.
     """
     return webhooks.due(now=now, mark=changes.watermark()) if webhooks.are_there() else []
 
 
 def deliver_due(now: datetime, *, stopping: Callable[[], bool] = lambda: False) -> int:
-    """Deliver for every webhook that has something to do; return how many events were accepted."""
+    """Deliver for every webhook that is due; return how many events were accepted."""
     done = 0
     for number in due(now):
         if stopping():
@@ -136,9 +136,9 @@ def deliver_due(now: datetime, *, stopping: Callable[[], bool] = lambda: False) 
 
 
 def deliver(number: int, *, stopping: Callable[[], bool] = lambda: False) -> int:
-    """Deliver for one webhook until nothing is left, a try fails or time is over.
+    """Deliver for one webhook until nothing is left, an attempt fails or time is over.
 
-    Return how many events were accepted. Does nothing where another session delivers for it.
+    Return how many events were accepted. Does nothing while another session delivers for it.
     """
     with locks.alone(locks.webhook(number)) as mine:
         if not mine:
@@ -158,7 +158,7 @@ def deliver(number: int, *, stopping: Callable[[], bool] = lambda: False) -> int
 
 
 def _some(one: Webhook, now: datetime) -> int | None:
-    """Deliver the notices of one read of the log; return their number, ``None`` to stop for now."""
+    """Deliver the notices of one read of the log; return their number, ``None``: stop for now."""
     filter_ = WebhookFilter.of(one.spec)
     kinds = notices.kinds_for(filter_.types, sorted(filter_.kinds))
     try:
@@ -169,7 +169,7 @@ def _some(one: Webhook, now: datetime) -> int | None:
         return _gap(one, now)
     own = [item.object_id for item in read.items if item.kind == "Event" and item.text is None]
     own_events = event_manifests(own) if own else {}
-    # What a client has changed since is told as the client's change.
+    # An Event that a client changed later is reported as the client's change.
     events = {number: body for number, (body, is_own) in own_events.items() if is_own}
     source = notices.source_of(lineage.identity()["uid"])
     parts = aside.each(
@@ -186,7 +186,7 @@ def _some(one: Webhook, now: datetime) -> int | None:
         answer = _send(one, batch, source)
         refused = answer.code in _REFUSED
         if refused and batch[0].revision != batch[-1].revision:
-            # Which of them is meant is found by sending them one by one.
+            # Sending them one by one finds the rejected one.
             waiting.extendleft(reversed(list(_by_change(batch))))
             continue
         done = Try(
@@ -221,8 +221,8 @@ def _by_change(batch: Sequence[Notice]) -> Iterator[list[Notice]]:
 def _batches(of_changes: Iterable[list[Notice]], most: int) -> Iterator[list[Notice]]:
     """Yield batches of events; the events of one change are always in the same batch.
 
-    Where a change means more events than may be sent together, they are sent together all the same:
-    the cursor can stand behind a change only.
+    That holds even for a change with more events than ``most``, since the cursor cannot be inside a
+    change.
     """
     waiting: list[Notice] = []
     for of_change in of_changes:
@@ -253,6 +253,6 @@ def _gap(one: Webhook, now: datetime) -> int | None:
     begins = lineage.kept_after()
     logger.warning("webhook_lost_events", webhook=one.name, after=one.cursor, until=begins)
     if begins <= one.cursor:
-        # Another history: nothing before it can be delivered.
+        # A restored database: nothing before it can be delivered.
         begins = changes.watermark()
     return 0 if actions.passed(one, begins, now=now, lost=1) else None

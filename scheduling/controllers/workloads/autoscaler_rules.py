@@ -1,7 +1,7 @@
 """Rules of HorizontalPodAutoscalers without metrics: bounds on replicas, and the status.
 
-Pure. Nothing here measures the use of pods, so an autoscaler stands as it does in a cluster without
-a metrics server: it says why it cannot compute a number, and keeps its target between
+Pure. Nothing here measures the use of pods, so an autoscaler acts as in a cluster without a metrics
+server: its condition says why it cannot compute a number, and it keeps its target between
 ``minReplicas`` and ``maxReplicas``. Rules: pkg/controller/podautoscaler/horizontal.go
 (``reconcileAutoscaler``), v1.36.
 """
@@ -34,7 +34,7 @@ class AutoscalerAction(msgspec.Struct, kw_only=True):
 
 
 def reconcile(autoscaler: Manifest, target: Manifest | None, *, now: datetime) -> AutoscalerAction:
-    """Return what to do for an autoscaler whose target this is, ``None`` if there is none."""
+    """Return the action for an autoscaler; ``target`` ``None``: its target does not exist."""
     spec, before = autoscaler["spec"], autoscaler.get("status") or {}
     action = AutoscalerAction(status={}, events=[])
     conditions = _Conditions(before.get("conditions") or (), now)
@@ -108,7 +108,7 @@ def _miss(action: AutoscalerAction, conditions: "_Conditions", spec: Manifest) -
 
 
 class _Conditions:
-    """The conditions of an autoscaler; a change of status has its time."""
+    """The conditions of an autoscaler; a changed status gets a new transition time."""
 
     def __init__(self, present: list[Manifest] | tuple[()], now: datetime) -> None:
         self._by_type = {one.get("type") or "": one for one in present}
@@ -118,7 +118,7 @@ class _Conditions:
         return list(self._by_type.values())
 
     def set(self, type_: str, value: str, reason: str, message: str) -> bool:
-        """Set a condition; return whether it was another one before."""
+        """Set a condition; return whether it changed."""
         previous = self._by_type.get(type_) or {}
         since = previous.get("lastTransitionTime") if previous.get("status") == value else None
         self._by_type[type_] = {

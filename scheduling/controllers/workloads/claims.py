@@ -1,7 +1,7 @@
 """Adoption and release of what a workload owns besides pods, by its selector.
 
-A new workload takes over what an earlier one of its name left behind (``--cascade=orphan``), so
-that its pods stay as they are. Rule: pkg/controller/controller_ref_manager.go, v1.36.
+A new workload adopts what an earlier one of its name orphaned (``--cascade=orphan``), so that its
+pods stay as they are. Rule: pkg/controller/controller_ref_manager.go, v1.36.
 """
 
 from clusterstate.objects.rules.ownership import controller_of

@@ -1,7 +1,7 @@
 """Shared by all workload controllers: create, delete and adopt pods, write statuses and events.
 
-What is refused (a quota, a namespace that ends) is no reason to try again at once: the next attempt
-of the same owner waits twice as long as the one before it, and begins with a single pod.
+After a refusal (a quota, a terminating namespace) the next attempt of the same owner waits twice as
+long as the one before it, and begins with a single pod.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +60,7 @@ memory.when_replaced(_refused.clear)
 
 
 class CreatedPods(msgspec.Struct, frozen=True):
-    """The result of creating pods: names, the errors of the others, and when to try again."""
+    """The result of creating pods: names, the last error, and when to try again."""
 
     names: list[str]
     error: str = ""
@@ -71,9 +71,9 @@ NOTHING_MADE: Final = CreatedPods([])
 
 
 class NamespaceControl:
-    """Carries out what workload controllers decide in one namespace (Kubernetes' PodControl).
+    """Carries out the actions of workload controllers in one namespace (Kubernetes' PodControl).
 
-    ``wrote`` tells whether anything was written. Events are kept until ``finish`` records them.
+    ``wrote``: whether anything was written. Events are collected until ``finish`` records them.
     """
 
     def __init__(self, world: NamespaceState, now: datetime) -> None:
@@ -86,20 +86,20 @@ class NamespaceControl:
 
     @cached_property
     def compatibility(self) -> Compatibility:
-        """Which version of Kubernetes to follow. Queries once."""
+        """The version of Kubernetes whose behaviour applies. Queries once."""
         return decisions.admission_rules().compatibility
 
     def look_again(self, at: datetime | None) -> None:
-        """Note that the namespace is to be looked at again at a moment, whatever changes before."""
+        """Set a time at which the namespace must be processed again, even without a change."""
         if at is not None:
             self._dues.append(at)
 
     def retry(self) -> None:
-        """Note that something was refused which is to be tried again."""
+        """Note that a write was refused and must be retried."""
         self.look_again(self.now + timedelta(seconds=_RETRY_SECONDS))
 
     def finish(self) -> datetime | None:
-        """Record the events; return when to look at the namespace again though nothing changed."""
+        """Record the events; return when to process the namespace again without a change."""
         if self._events:
             events.record_many(self._events, now=self.now)
         for note in self._when_recorded:
@@ -107,7 +107,7 @@ class NamespaceControl:
         return min(self._dues, default=None)
 
     def record_event(self, owner: Manifest, type_: str, reason: str, message: str) -> None:
-        """Keep an event about an owner, to be recorded with the others."""
+        """Collect an event about an owner, to be recorded with the others."""
         metadata = owner["metadata"]
         self._events.append(
             Occurrence(
@@ -132,7 +132,7 @@ class NamespaceControl:
     def write(
         self, owner: Manifest, change: Callable[[Manifest], Manifest], *, subresource: str = ""
     ) -> Manifest | None:
-        """Change a workload; return it as it is now, ``None`` if it is gone or another one."""
+        """Change a workload; return the stored one, ``None`` if it is gone or was replaced."""
         kind, metadata = owner["kind"], owner["metadata"]
 
         def changed(manifest: Manifest) -> Manifest:
@@ -157,12 +157,12 @@ class NamespaceControl:
         return new
 
     def write_status(self, owner: Manifest, status: Manifest) -> None:
-        """Write a workload's status if it is another one."""
+        """Write a workload's status if it differs."""
         if (owner.get("status") or {}) != status:
             self.write(owner, lambda one: {**one, "status": status}, subresource="status")
 
     def delete(self, owner: Manifest) -> None:
-        """Delete a workload, and in the background what it owns."""
+        """Delete a workload, and its dependents in the background."""
         metadata = owner["metadata"]
         options = {
             "preconditions": {"uid": metadata["uid"]},
@@ -191,14 +191,14 @@ class NamespaceControl:
         return True
 
     def create(self, owner: Manifest, pods: Sequence[Manifest]) -> CreatedPods:
-        """Create pods of an owner, as many of them as are admitted."""
+        """Create as many of an owner's pods as are admitted."""
         if not pods or self.waits(owner):
             return NOTHING_MADE
         uid = owner["metadata"]["uid"]
         names: list[str] = []
         error: StatusError | None = None
-        # An owner whose pods were refused before asks for one, and for the others only if that one
-        # was created.
+        # An owner whose pods were refused before tries one, and the others only if that was
+        # created.
         probes = [pods[:1], pods[1:]] if uid in _refused else [pods]
         for some in probes:
             if not some or error is not None:
@@ -220,7 +220,7 @@ class NamespaceControl:
         metadata = owner["metadata"]
         causes = error.details.get("causes") or ()
         if any(one.get("reason") == _TERMINATING for one in causes):
-            return CreatedPods(names)  # the namespace ends: no pod is missing in it
+            return CreatedPods(names)  # the namespace is being deleted: its owners need no pods
         refusal = _refused.get(metadata["uid"])
         times = 1 if refusal is None else refusal.times + 1
         until = self.now + timedelta(seconds=min(_LONGEST_WAIT, 2.0 ** (times - 1)))
@@ -232,7 +232,7 @@ class NamespaceControl:
         return CreatedPods(names, error.message, until)
 
     def remove(self, owner: Manifest, pods: Sequence[OwnedPod]) -> str:
-        """Delete pods of an owner; return why one could not be, empty if all went."""
+        """Delete pods of an owner; return why one could not be deleted, empty if all were."""
         if not pods:
             return ""
         deletions = [
@@ -255,7 +255,7 @@ class NamespaceControl:
     ) -> list[OwnedPod]:
         """Return an owner's pods, after releasing those it no longer selects and adopting orphans.
 
-        ``is_named``: whether a pod's name is one that the owner gives; other pods are not its own.
+        ``is_named``: whether a pod's name is one that the owner gives; other pods are not adopted.
         """
         selector = selector_of(owner)
 
@@ -282,9 +282,9 @@ class NamespaceControl:
     def may_adopt(self, owner: Manifest) -> bool:
         """Return whether an owner exists and is not being deleted, read from the database now.
 
-        It may have been deleted since its namespace was read, and what depended on it left behind
-        (``--cascade=orphan``): who is adopted then goes with the owner. Rule:
-        ``RecheckDeletionTimestamp``, pkg/controller/controller_ref_manager.go, v1.36.
+        It may have been deleted, and its pods orphaned (``--cascade=orphan``), after its namespace
+        was read: an adopted pod would then be deleted with it. Rule: ``RecheckDeletionTimestamp``,
+        pkg/controller/controller_ref_manager.go, v1.36.
         """
         metadata = owner["metadata"]
         text = find_object(owner["kind"], metadata["namespace"], metadata["name"])
@@ -304,7 +304,7 @@ class NamespaceControl:
             if metadata["uid"] != pod.uid or metadata.get("deletionTimestamp"):
                 return manifest
             if not pod.owner and any(one.get("controller") for one in others):
-                return manifest  # another client was quicker
+                return manifest  # another client changed it first
             new = {**metadata, "ownerReferences": [*others, *references]}
             if not new["ownerReferences"]:
                 del new["ownerReferences"]
@@ -313,7 +313,7 @@ class NamespaceControl:
         return self.change_pod(pod, changed)
 
     def change_pod(self, pod: OwnedPod, change: Callable[[Manifest], Manifest]) -> bool:
-        """Change a pod's manifest; return whether it is another one now."""
+        """Change a pod's manifest; return whether it changed."""
         try:
             done = objects.update("Pod", self.world.namespace, pod.name, change, now=self.now)
         except (NotFound, Conflict):
@@ -323,7 +323,7 @@ class NamespaceControl:
 
 
 def _is_harmless(error: StatusError) -> bool:
-    """Return whether a pod of this name is there already, made by an earlier attempt."""
+    """Return whether a pod of this name exists already, from an earlier attempt."""
     return isinstance(error, AlreadyExists)
 
 

@@ -1,4 +1,4 @@
-"""Which Job a CronJob starts now, which it ends or forgets, and its status.
+"""Which Job a CronJob starts now, which Jobs it removes from its history, and its status.
 
 Pure. Rules: pkg/controller/cronjob (``cronjob_controllerv2.go``, ``utils.go``), v1.36.
 """
@@ -21,10 +21,10 @@ _MANY: Final = 100
 
 
 class CronJobActions(msgspec.Struct, kw_only=True):
-    """Actions for a CronJob. ``start`` is the time for which a Job is to be started.
+    """Actions for a CronJob. ``start``: the time for which a Job must be started.
 
-    ``delete`` are Jobs; ``events`` as elsewhere. ``standing`` are events about lasting occasions,
-    by the occasion: each is to be recorded once. ``due_at`` is when to look again.
+    ``delete``: Jobs; ``events``: type, reason and message of each. ``standing``: events about
+    lasting conditions, by key; each is recorded once. ``due_at``: when to reconcile again.
     """
 
     status: Manifest
@@ -36,7 +36,7 @@ class CronJobActions(msgspec.Struct, kw_only=True):
 
 
 def job_name(cron_job: Manifest, at: datetime) -> str:
-    """Return the name of the Job of a scheduled time: always the same, so that it is made once."""
+    """Return the name of the Job of a scheduled time: a fixed one, so that it is created once."""
     return f"{cron_job['metadata']['name']}-{int(at.timestamp()) // 60}"
 
 
@@ -97,7 +97,7 @@ def reconcile(cron_job: Manifest, jobs: Sequence[Manifest], *, now: datetime) ->
 def _active(
     actions: CronJobActions, before: Sequence[Manifest], jobs: Sequence[Manifest]
 ) -> list[Manifest]:
-    """Return which of the Jobs that were active still are; record how the others ended.
+    """Return which of the active Jobs still are; record how the others ended.
 
     A Job that a client started in the CronJob's name, as ``kubectl create job --from`` does, gets
     an event but is never active, so it keeps no other Job from being started.
@@ -164,7 +164,7 @@ def _is_long_overdue(schedule: Schedule, earliest: datetime, now: datetime) -> b
 
 
 def _forget(actions: CronJobActions, cron_job: Manifest, jobs: Sequence[Manifest]) -> None:
-    """Note the oldest Jobs beyond the limits of history (``cleanupFinishedJobs``)."""
+    """Add the oldest Jobs beyond the history limits to ``delete`` (``cleanupFinishedJobs``)."""
     for outcome, field in (
         ("Complete", "successfulJobsHistoryLimit"),
         ("Failed", "failedJobsHistoryLimit"),
@@ -182,7 +182,7 @@ def _is_leaving(job: Manifest) -> bool:
 
 
 def reference_to(job: Manifest) -> Manifest:
-    """Return how a CronJob names a Job that runs."""
+    """Return the entry of a running Job in a CronJob's status."""
     metadata = job["metadata"]
     return {
         "apiVersion": "batch/v1",

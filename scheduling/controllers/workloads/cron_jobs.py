@@ -1,7 +1,7 @@
-"""CronJobs: starts the Jobs that ``cron_job_rules`` asks for, and deletes those that are too many.
+"""CronJobs: starts Jobs and deletes old ones, as ``cron_job_rules`` decides.
 
-A namespace is looked at whenever something in it changes. What goes on for a while, such as a Job
-that was started by hand, gets one event.
+A namespace is processed whenever an object in it changes. A lasting condition, such as a Job that
+was started by hand, gets one event.
 """
 
 from clusterstate.actions import objects
@@ -65,7 +65,7 @@ def sync(control: NamespaceControl, cron_job: Manifest) -> None:
 
 
 def _note_told(uid: str, occasions: frozenset[str]) -> None:
-    """Note for which lasting occasions a CronJob has events."""
+    """Note the lasting conditions for which a CronJob has events."""
     _told.pop(uid, None)
     if occasions:
         _told[uid] = occasions
@@ -76,9 +76,9 @@ def _note_told(uid: str, occasions: frozenset[str]) -> None:
 def _found_there(
     cron_job: Manifest, status: Manifest, new_job: Manifest, own: list[Manifest]
 ) -> Manifest:
-    """Return the status if the Job of this time is there already.
+    """Return the status for a time whose Job exists already.
 
-    One of the CronJob's own was started, and that was not written down. A client's Job took the
+    A Job of the CronJob itself was started, but the status not written. A client's Job has the
     name: nothing was started at this time.
     """
     name, active = new_job["metadata"]["name"], status.get("active", ())

@@ -40,7 +40,7 @@ class DaemonNode(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether a pod should be started on a node, and whether one that is there may stay."""
+    """Whether a pod should be started on a node, and whether a present one may stay."""
 
     runs: bool
     stays: bool
@@ -49,9 +49,8 @@ class Verdict(msgspec.Struct, frozen=True):
 class DaemonSetActions(msgspec.Struct, kw_only=True):
     """Actions for a DaemonSet.
 
-    ``create``: a node for each new pod. ``events``: type, reason, message.
-
-    ``failed`` names the nodes whose pods are deleted since they ended.
+    ``create``: a node for each new pod. ``events``: type, reason, message. ``failed``: the nodes
+    whose pods are deleted because they ended.
     """
 
     create: list[str]
@@ -84,14 +83,14 @@ def tolerations(spec: Manifest) -> list[Manifest]:
             and not toleration.get("value")
         ]
         if same:
-            result[same[0]] = one  # without an end, whatever the template says
+            result[same[0]] = one  # without tolerationSeconds, whatever the template has
         else:
             result.append(one)
     return result
 
 
 def pinned(spec: Manifest, node: str) -> Manifest:
-    """Return a template's spec for a pod that the scheduler can place on this node alone."""
+    """Return a template's spec for a pod that can only be scheduled to this node."""
     affinity: Manifest = spec.get("affinity") or {}
     node_affinity: Manifest = affinity.get("nodeAffinity") or {}
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
@@ -109,7 +108,7 @@ def pinned(spec: Manifest, node: str) -> Manifest:
 
 
 class Daemon:
-    """A DaemonSet's template, parsed once, as it is held against nodes."""
+    """A DaemonSet's template, parsed once for all nodes."""
 
     def __init__(self, template: Manifest) -> None:
         spec = template.get("spec") or {}
@@ -132,7 +131,7 @@ class Daemon:
 
 
 def place_of(pod: OwnedPod) -> str:
-    """Return the node that a daemon is on, or is meant for."""
+    """Return the node of a daemon pod, or the one that its affinity names."""
     return pod.node_name or pod.target
 
 
@@ -146,7 +145,7 @@ def by_node(pods: Iterable[OwnedPod]) -> dict[str, list[OwnedPod]]:
 
 
 def fenceposts(daemon_set: Manifest, desired: int) -> tuple[int, int]:
-    """Return how many extra pods an update may start, and how many nodes may lack a ready one."""
+    """Return maxSurge and maxUnavailable of an update, as numbers of nodes."""
     rolling = (daemon_set["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
     surge = scaled(rolling.get("maxSurge"), desired, round_up=True)
     unavailable = scaled(rolling.get("maxUnavailable", 1), desired, round_up=True)
@@ -173,14 +172,14 @@ def manage(
     resting: Collection[str],
     now: datetime,
 ) -> DaemonSetActions:
-    """Return which daemons are missing, and which are too many, have ended or do not belong.
+    """Return which daemon pods are missing, and which are too many, have ended or do not belong.
 
     Args:
         daemon_set: as stored.
-        verdicts: for each node that there is.
+        verdicts: for each node.
         pods: the DaemonSet's own.
         hash_: of the present template.
-        resting: nodes whose daemons ended so lately that they are not deleted yet.
+        resting: nodes whose failed daemon pods are in backoff, and not deleted yet.
         now: the time.
     """
     placed = by_node(pods)
@@ -225,7 +224,7 @@ def _without_ended(
 def _beside_surge(
     daemon_set: Manifest, running: Sequence[OwnedPod], hash_: str, now: datetime
 ) -> list[OwnedPod]:
-    """Return what to delete where an update starts new daemons before the old ones end."""
+    """Return the pods to delete on a node where updates start new pods before old ones end."""
     new = [one for one in running if one.labels.get(HASH_LABEL) == hash_]
     old = [one for one in running if one.labels.get(HASH_LABEL) != hash_]
     gone = [*new[1:], *old[1:]]
@@ -245,9 +244,9 @@ def roll(
     managed: DaemonSetActions,
     now: datetime,
 ) -> DaemonSetActions:
-    """Return which daemons of former templates to replace now.
+    """Return which daemon pods of former templates to replace now.
 
-    ``managed`` is what is done anyway: its nodes count as changing, and nothing else happens there.
+    ``managed``: the result of ``manage``: its nodes count as changing, and are left to it.
     """
     actions = DaemonSetActions(create=[], delete=[], events=[], failed=[])
     if _strategy(daemon_set) != "RollingUpdate":
@@ -285,14 +284,14 @@ def _pair(there: Sequence[OwnedPod], hash_: str) -> _Pair:
 def _replace(
     actions: DaemonSetActions, placed: Mapping[str, _Pair], most: int, is_available: Any
 ) -> None:
-    """Delete old daemons where that leaves no more than this many nodes without one."""
+    """Delete old daemon pods while at most ``most`` nodes lack one."""
     lacking = 0
     ailing: list[OwnedPod] = []
     healthy: list[OwnedPod] = []
     for pair in placed.values():
         new, old = pair or (None, None)
         if (new is None) == (old is None):
-            lacking += 1  # ``manage`` is about to change this node
+            lacking += 1  # ``manage`` changes this node
         elif old is None:
             lacking += not is_available(new)
         elif is_available(old):
@@ -311,10 +310,10 @@ def _surge(
     most: int,
     is_available: Any,
 ) -> None:
-    """Start new daemons before old ones end, and end the old ones whose successor is available.
+    """Start new daemon pods before old ones end, and delete old ones whose successor is available.
 
-    A node where no daemon is to run any more gets no successor. Its old daemon is deleted at once
-    if it is not available, else when the other nodes have as many available daemons as are desired.
+    A node where no daemon pod should run any more gets no successor. Its old one is deleted at once
+    if it is not available, else when the other nodes have as many available ones as desired.
     """
     started = available = 0
     ailing: list[str] = []
@@ -330,7 +329,7 @@ def _surge(
         if old is None:
             continue
         if new is not None and not new.node_name and not verdicts[node].runs:
-            actions.delete.append(new)  # started before the node refused it: it would wait for ever
+            actions.delete.append(new)  # started before the node excluded it: it would stay pending
             new = None
         if new is not None:
             if is_available(new):
@@ -386,7 +385,7 @@ def status(
         "numberAvailable": available,
         "numberUnavailable": desired - available,
         "collisionCount": (daemon_set.get("status") or {}).get("collisionCount") or 0,
-        "conditions": (daemon_set.get("status") or {}).get("conditions"),  # clients' alone
+        "conditions": (daemon_set.get("status") or {}).get("conditions"),  # written by clients only
     }
     result = counts | {key: value for key, value in optional.items() if value}
     return result, next_available(ready, patience, now) if patience else None

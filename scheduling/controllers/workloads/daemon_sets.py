@@ -22,8 +22,8 @@ _LONGEST_REST: Final = 900.0
 class _Rest(msgspec.Struct, frozen=True):
     """The backoff of a DaemonSet on a node.
 
-    ``times``: how many of its pods failed there in a row; the last one is kept until ``until``,
-    so that it is not replaced at once.
+    ``times``: how many of its pods failed there in a row; the last one is kept until ``until``, so
+    that it is not replaced at once.
     """
 
     times: int
@@ -36,7 +36,7 @@ memory.when_replaced(_rests.clear)
 
 
 def sync(control: NamespaceControl, daemon_set: Manifest) -> None:
-    """Bring a DaemonSet's pods to the nodes where they belong, update them, and count."""
+    """Create, delete and update a DaemonSet's pods on their nodes, and write its status."""
     if daemon_set["metadata"].get("deletionTimestamp"):
         return
     pods = control.claim(daemon_set)
@@ -80,7 +80,7 @@ def _carry_out(
     pods: list[OwnedPod],
     hash_: str,
 ) -> list[OwnedPod]:
-    """Create and delete what ``actions`` has; return the pods without those that were deleted."""
+    """Create and delete the pods in ``actions``; return the pods without the deleted ones."""
     template = daemon_set["spec"]["template"]
     spec = template.get("spec") or {}
     base = {**template, "spec": {**spec, "tolerations": rules.tolerations(spec)}}
@@ -107,10 +107,10 @@ def _carry_out(
 def _relabelled(
     control: NamespaceControl, pods: list[OwnedPod], same: set[str], hash_: str
 ) -> list[OwnedPod]:
-    """Give pods of revisions that hold the same template the hash of the one that is kept.
+    """Set the hash label of pods of equal revisions to that of the one that is kept.
 
     They are up to date, and would be replaced otherwise (daemon/update.go ``dedupCurHistories``).
-    Those that could not be changed have the hash that they had.
+    Pods that could not be changed keep their hash.
     """
 
     def relabelled(pod: OwnedPod, manifest: Manifest) -> Manifest:
@@ -144,7 +144,7 @@ def _note_ended(daemon_set: Manifest, nodes: list[str], now: datetime) -> None:
     uid = daemon_set["metadata"]["uid"]
     for node in nodes:
         before = _rests.get((uid, node))
-        # As client-go's back-off: who behaved for twice the longest rest begins anew.
+        # As client-go's back-off: after twice the longest rest without failure it starts anew.
         fresh = before is None or now - before.until > timedelta(seconds=2 * _LONGEST_REST)
         times = 1 if before is None or fresh else before.times + 1
         rest = min(_LONGEST_REST, 2.0 ** (times - 1))

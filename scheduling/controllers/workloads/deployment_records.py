@@ -21,10 +21,10 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class ReplicaSet(msgspec.Struct, kw_only=True):
-    """A ReplicaSet as ``deployment_rules`` sees it; the rules change copies of their own.
+    """A ReplicaSet as ``deployment_rules`` sees it; the rules change their own copies.
 
-    ``replicas`` is what it is asked for; ``present``, ``ready``, ``available`` and ``terminating``
-    count its pods, as its status says.
+    ``replicas``: of its spec; ``present``, ``ready``, ``available`` and ``terminating``: pod counts
+    of its status.
     """
 
     name: str
@@ -80,7 +80,7 @@ def fenceposts(deployment: Manifest) -> tuple[int, int]:
     surge = scaled(rolling.get("maxSurge"), total, round_up=True)
     unavailable = scaled(rolling.get("maxUnavailable"), total, round_up=False)
     if surge == 0 and unavailable == 0:
-        unavailable = 1  # rounding down to nothing would end every rollout
+        unavailable = 1  # maxUnavailable 0 with maxSurge 0 would stall every rollout
     return surge, (min(unavailable, total) if total else 0)
 
 
@@ -91,7 +91,7 @@ def wanted_replicas(owner: Manifest) -> int:
 
 
 def template_hash(template: Manifest, collisions: int) -> str:
-    """Return the label's value for a template, another one after each collision of names."""
+    """Return the hash label's value for a template, another one after each name collision."""
     digest = hashlib.sha256(_encode(template))
     if collisions:
         digest.update(str(collisions).encode())
@@ -100,7 +100,7 @@ def template_hash(template: Manifest, collisions: int) -> str:
 
 
 def same_template(one: Manifest, other: Manifest) -> bool:
-    """Return whether two templates are equal but for the hash label and how amounts are written.
+    """Return whether two templates are equal except for the hash label and the form of amounts.
 
     Rule: ``EqualIgnoreHash``, pkg/controller/deployment/util/deployment_util.go, v1.36.
     """

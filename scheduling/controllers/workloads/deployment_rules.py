@@ -1,10 +1,9 @@
 """Rules of Deployments: rolling out, scaling and pruning their ReplicaSets.
 
-Pure: ``reconcile`` gets a Deployment, its ReplicaSets and the time, and returns what is to be
-written. The ReplicaSets' own statuses say how many pods there are and how many are available, so
-that one call makes one step, and the next step follows from what that brought about. Rules:
-pkg/controller/deployment (``sync.go``, ``rolling.go``, ``recreate.go``,
-``util/deployment_util.go``), v1.36.
+Pure: ``reconcile`` takes a Deployment, its ReplicaSets and the time, and returns the writes. The
+ReplicaSets' own statuses have the numbers of present and available pods, so one call makes one
+step, and the next step follows from its effect. Rules: pkg/controller/deployment (``sync.go``,
+``rolling.go``, ``recreate.go``, ``util/deployment_util.go``), v1.36.
 """
 
 import math
@@ -54,10 +53,10 @@ _LONGEST_HISTORY: Final = 2000
 class DeploymentWrites(msgspec.Struct, kw_only=True):
     """The writes for a Deployment.
 
-    ``created`` is a new ReplicaSet's manifest without its owner; ``changed`` are those whose
-    replicas, annotations or ``minReadySeconds`` differ from what is stored; ``deleted`` are old
-    ones beyond the history's limit. ``revision`` is the Deployment's own annotation. ``events`` are
-    type, reason and message each. ``due_at``: when to reconcile again though nothing changed.
+    ``created``: a new ReplicaSet's manifest without its owner; ``changed``: those whose replicas,
+    annotations or ``minReadySeconds`` differ from the stored ones; ``deleted``: old ones beyond the
+    history limit. ``revision``: the Deployment's own annotation. ``events``: type, reason and
+    message of each. ``due_at``: when to reconcile again without a change.
     """
 
     status: Manifest
@@ -92,9 +91,9 @@ def reconcile(
     Args:
         deployment: as stored.
         sets: the ReplicaSets that it owns.
-        busy: uids of those ReplicaSets that have pods which have not ended, also terminating ones.
+        busy: uids of those ReplicaSets with pods that have not ended, including terminating ones.
         now: the time, for conditions and the progress deadline.
-        note: what a person should know of the pods; it stands behind the message of *Available*.
+        note: text about the pods for users; appended to the message of *Available*.
     """
     return _Reconciler(deployment, sets, busy, now, note).reconcile()
 
@@ -238,7 +237,7 @@ class _Reconciler:
             one.annotations[REVISION_HISTORY] = ",".join(history)
 
     def _create_new(self) -> None:
-        """Plan the ReplicaSet of the current template, unless there is one."""
+        """Plan to create the ReplicaSet of the current template, if there is none."""
         if self._new is not None:
             return
         template, metadata = self._spec["template"], self._deployment["metadata"]
@@ -291,7 +290,7 @@ class _Reconciler:
     # Scaling --------------------------------------------------------------------------------------
 
     def _size(self, one: ReplicaSet) -> bool:
-        """Note for how many replicas of the Deployment a ReplicaSet has its size."""
+        """Annotate a ReplicaSet with the Deployment's replicas; return whether that changed."""
         sizes = {DESIRED: str(self._replicas), MAXIMUM: str(self._replicas + self._surge)}
         if all(one.annotations.get(key) == value for key, value in sizes.items()):
             return False
@@ -304,7 +303,7 @@ class _Reconciler:
         self._events.append(("Normal", "ScalingReplicaSet", text))
 
     def _resize(self, one: ReplicaSet, replicas: int) -> bool:
-        """Ask a ReplicaSet for this many replicas; return whether that is another number."""
+        """Set a ReplicaSet's replicas; return whether the number changed."""
         before, one.replicas = one.replicas, replicas
         self._size(one)
         if before == replicas:
@@ -314,7 +313,7 @@ class _Reconciler:
         return True
 
     def _is_scaled(self) -> bool:
-        """Return whether the Deployment's own replicas were changed since its sets were sized."""
+        """Return whether the Deployment's own replicas changed since its sets were sized."""
         return any(
             DESIRED in one.annotations and _number(one.annotations[DESIRED]) != self._replicas
             for one in self._active
@@ -339,7 +338,7 @@ class _Reconciler:
             return
         allowed = self._replicas + self._surge if self._replicas else 0
         missing = allowed - sum(one.replicas for one in active)
-        # Of equal sizes, the newer grow first and the older shrink first. Sorting keeps the order.
+        # Among equal sizes, newer sets grow first and older ones shrink first. Sorting is stable.
         ordered = sorted(
             sorted(active, key=lambda one: (one.created, one.name), reverse=missing > 0),
             key=lambda one: -one.replicas,
@@ -407,9 +406,9 @@ class _Reconciler:
         return self._resize(new, size) if size != new.replicas else False
 
     def _shrink_old(self, new: ReplicaSet) -> bool:
-        """Take pods from old ReplicaSets as far as availability bears it; return whether any.
+        """Reduce old ReplicaSets as far as availability allows; return whether any was.
 
-        Unhealthy ones go first, since a rollout that waited for them might never end.
+        Unhealthy pods go first, since a rollout that waited for them might never end.
         """
         old = [one for one in self._old if one.replicas > 0]
         if not old:
@@ -420,7 +419,7 @@ class _Reconciler:
         if most <= 0:
             return False
         unhealthy = self._take(old, most, lambda one: one.replicas - one.available)
-        # Not more than it is asked for: the others are on their way out.
+        # At most the replicas of its spec: the others are about to terminate.
         available = sum(min(one.available, one.replicas) for one in self._sets)
         healthy = self._take(old, max(0, available - least), lambda one: one.replicas)
         return unhealthy + healthy > 0
@@ -452,7 +451,7 @@ class _Reconciler:
         return any(one.present > 0 or one.uid in self._busy for one in self._old)
 
     def _clean_up(self) -> None:
-        """Let the oldest revisions go that exceed the history's limit and have no pods."""
+        """Delete the oldest revisions that exceed the history limit and have no pods."""
         limit = self._spec.get("revisionHistoryLimit")
         if limit is None or limit == NO_LIMIT:
             return

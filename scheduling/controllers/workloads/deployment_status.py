@@ -1,7 +1,7 @@
-"""The status of a Deployment: counts, conditions, and whether a rollout gets on.
+"""The status of a Deployment: counts, conditions, and whether a rollout makes progress.
 
-Pure. Rules: pkg/controller/deployment (``sync.go``, ``progress.go``,
-``util/deployment_util.go``), v1.36.
+Pure. Rules: pkg/controller/deployment (``sync.go``, ``progress.go``, ``util/deployment_util.go``),
+v1.36.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ TIMED_OUT: Final = "ProgressDeadlineExceeded"
 
 
 def condition(status: Manifest, type_: str) -> Manifest | None:
-    """Return the condition of a type, ``None`` without one."""
+    """Return the condition of a type, ``None`` if there is none."""
     for one in status.get("conditions") or ():
         if one.get("type") == type_:
             found: Manifest = one
@@ -39,7 +39,7 @@ def condition(status: Manifest, type_: str) -> Manifest | None:
 def set_condition(
     status: Manifest, type_: str, value: str, reason: str, message: str, now: datetime
 ) -> None:
-    """Put a condition into a status, in place, unless one with this value and reason is there."""
+    """Set a condition of a status, in place, unless one has this value and reason already."""
     present = condition(status, type_)
     if present and present.get("status") == value and present.get("reason") == reason:
         return
@@ -72,12 +72,12 @@ def _drop(status: Manifest, type_: str) -> None:
 
 
 def has_deadline(deployment: Manifest) -> bool:
-    """Return whether the Deployment says how long it may go without progress."""
+    """Return whether the Deployment has a progress deadline."""
     return deployment["spec"].get("progressDeadlineSeconds") not in (None, NO_LIMIT)
 
 
 def collided(status: Manifest) -> Manifest:
-    """Return the status once the new ReplicaSet's name turned out to be taken by another."""
+    """Return the status after the new ReplicaSet's name turned out to be taken."""
     return {**status, "collisionCount": (status.get("collisionCount") or 0) + 1}
 
 
@@ -94,11 +94,10 @@ _ALWAYS: Final = "observedGeneration"
 
 
 class DeploymentStatus:
-    """Writes a Deployment's status from its ReplicaSets as one step leaves them.
+    """Computes a Deployment's status from its ReplicaSets after a step.
 
-    ``before`` is the stored status with the conditions that the step set. ``due_at`` is set by
-    ``of_rollout``: when the rollout will have gone without progress for too long, ``None`` if it
-    cannot.
+    ``before``: the stored status with the conditions that the step set. ``due_at``, set by
+    ``of_rollout``: when the progress deadline will pass, ``None`` if it cannot.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class DeploymentStatus:
         self.due_at: datetime | None = None
 
     def is_complete(self, status: Manifest) -> bool:
-        """Return whether a status shows as many available pods of this template as wanted."""
+        """Return whether a status has as many available pods of this template as desired."""
         generation = self._deployment["metadata"].get("generation") or 0
         return (
             (status.get("updatedReplicas") or 0) == self._replicas
@@ -134,7 +133,7 @@ class DeploymentStatus:
         )
 
     def current(self) -> Manifest:
-        """Return the status as the ReplicaSets are, with the conditions of this step."""
+        """Return the status from the ReplicaSets, with the conditions of this step."""
         available = sum(one.available for one in self._sets)
         status: Manifest = {
             "observedGeneration": self._deployment["metadata"].get("generation") or 0,
@@ -166,7 +165,7 @@ class DeploymentStatus:
         set_condition(status, AVAILABLE, value, reason, message, self._now)
         present = condition(status, AVAILABLE)
         assert present is not None
-        if present["message"] != message:  # the same fact, and another explanation of it
+        if present["message"] != message:  # the same fact with another explanation
             status["conditions"] = [
                 {**one, "message": message} if one is present else one
                 for one in status["conditions"]

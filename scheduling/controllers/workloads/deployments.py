@@ -14,7 +14,7 @@ from scheduling.controllers.workloads.pods import FINISHED, explanation
 
 
 def sync(control: NamespaceControl, deployment: Manifest) -> None:
-    """Make a Deployment's next step, and bring its status up to date."""
+    """Make a Deployment's next step, and update its status."""
     sets = claim(control, deployment, "ReplicaSet")
     pods = [pod for one in sets for pod in control.world.pods_of(one)]
     busy = {pod.owner for pod in pods if pod.phase not in FINISHED}
@@ -42,7 +42,7 @@ def sync(control: NamespaceControl, deployment: Manifest) -> None:
 
 
 def _create(control: NamespaceControl, deployment: Manifest, replica_set: Manifest) -> bool:
-    """Create the ReplicaSet of the current template; False, and why in the status, if refused."""
+    """Create the ReplicaSet of the current template; if refused, write the reason, return False."""
     namespace, name = deployment["metadata"]["namespace"], replica_set["metadata"]["name"]
     metadata = {**replica_set["metadata"], "ownerReferences": [reference(deployment)]}
     try:
@@ -52,7 +52,7 @@ def _create(control: NamespaceControl, deployment: Manifest, replica_set: Manife
     except AlreadyExists:
         if _is_made(deployment, replica_set):
             return True
-        # Another template has this hash, or the name is taken: the next hash is another.
+        # Another template has this hash, or the name is taken: use the next hash.
         control.write_status(deployment, status_rules.collided(deployment.get("status") or {}))
         control.look_again(control.now)
         return False
@@ -69,11 +69,11 @@ def _create(control: NamespaceControl, deployment: Manifest, replica_set: Manife
 
 
 def _is_made(deployment: Manifest, new_set: Manifest) -> bool:
-    """Return whether the ReplicaSet of this name is this Deployment's, by the same template."""
+    """Return whether the ReplicaSet of this name is this Deployment's, with the same template."""
     metadata = new_set["metadata"]
     text = find_object("ReplicaSet", deployment["metadata"]["namespace"], metadata["name"])
     if text is None:
-        return True  # gone meanwhile, and created by the next step
+        return True  # deleted since; the next step creates it
     found = decode_object(text)
     mine = is_controlled_by(found, deployment["metadata"]["uid"])
     return mine and records.same_template(found["spec"]["template"], new_set["spec"]["template"])
@@ -99,5 +99,5 @@ def _note_revision(control: NamespaceControl, deployment: Manifest, revision: st
         }
         return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
 
-    # An annotation that is written with the spec would be another generation to observe.
+    # An annotation written with the spec would be another generation to observe.
     control.write(deployment, noted, subresource="status")

@@ -1,4 +1,4 @@
-"""Which namespaces the workload controllers look at, in which order, and when again."""
+"""Which namespaces the workload controllers process, in which order, and when again."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -39,9 +39,9 @@ _Sync = Callable[[NamespaceControl, Manifest], object]
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """A controller: its name in the settings and in the log, its kind, what it does for one of it.
+    """A controller: its name in the settings and in the log, its kind, its work on one object.
 
-    ``reads`` are the kinds that it looks at besides.
+    ``reads``: the other kinds that it reads.
     """
 
     name: str
@@ -100,7 +100,7 @@ _NODES: Final = by_namespace.Around(daemon_nodes, lambda: set(namespaces_with([_
 
 
 def must_look_again(pending: PendingWork, now: datetime) -> bool:
-    """Return whether a workload is due because of the time alone."""
+    """Return whether a workload is due without a change."""
     return by_namespace.is_due(NAME, pending, now)
 
 
@@ -109,9 +109,9 @@ def _at_work() -> list[_Step]:
 
 
 def follow(now: datetime) -> int:
-    """Bring workloads to what they ask for where something changed; return how many namespaces.
+    """Reconcile workloads where something changed; return in how many namespaces.
 
-    Does nothing while another pass runs, whose pods would be made twice.
+    Does nothing while another pass runs, which would create the same pods twice.
     """
     if not settings.CONTROLLERS:
         return 0
@@ -124,7 +124,7 @@ def _pass(now: datetime) -> int:
 
     def present(cursor: int | None, mark: int) -> set[str]:
         found = set(namespaces_with(kinds))
-        if "Job" in kinds:  # its pods have to be let go after it, too
+        if "Job" in kinds:  # pods must be released after their Job is deleted, too
             found |= namespaces_of_pods_of("Job", cursor, mark)
         return found
 
@@ -139,9 +139,9 @@ def _pass(now: datetime) -> int:
 
 
 def sync(namespace: str, now: datetime) -> datetime | None:
-    """Bring the workloads of a namespace to what they ask for.
+    """Reconcile the workloads of a namespace.
 
-    Returns when to look again though nothing changed, ``None`` for never.
+    Returns when to do so again without a change, ``None`` for never.
     """
     due_at: datetime | None = None
     for _ in range(_ROUNDS):
@@ -160,7 +160,7 @@ def sync(namespace: str, now: datetime) -> datetime | None:
 
 
 def _alone(control: NamespaceControl, owner: Manifest, work: _Sync) -> None:
-    """Work on one workload; one that fails is set aside for a while, and the others go on."""
+    """Work on one workload; if it fails it is set aside for a while, and the others continue."""
     metadata = owner["metadata"]
     which = ObjectRef(owner["kind"], namespace=metadata["namespace"], name=metadata["name"])
     aside.one(

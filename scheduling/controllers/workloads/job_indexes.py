@@ -1,8 +1,7 @@
 """Sets of completion indexes, as a Job's status writes them: ``0,3-5``.
 
-Pure. They are kept as intervals, because a status that a client wrote may name a billion indexes.
-Rules: pkg/controller/job/indexed_job_utils.go (``parseIndexesFromString``, ``orderedIntervals``),
-v1.36.
+Pure. Stored as intervals, because a status that a client wrote may name a billion indexes. Rules:
+pkg/controller/job/indexed_job_utils.go (``parseIndexesFromString``, ``orderedIntervals``), v1.36.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +31,7 @@ class Indexes:
 
     @classmethod
     def parse(cls, text: str, completions: int) -> "Indexes":
-        """Return the indexes below ``completions`` in a text; malformed parts are passed over.
+        """Return the indexes below ``completions`` in a text; malformed parts are ignored.
 
         A client may have written the text into the status. No error is raised, as in Kubernetes.
         """

@@ -21,8 +21,8 @@ IGNORED: Final = "batch.kubernetes.io/job-index-ignored-failure-count"
 class Judgement(msgspec.Struct, frozen=True):
     """The effect of a failed pod on its Job.
 
-    ``counts``: it is one of the failures that the limits speak of. ``fails_index``: its index is
-    not tried again. ``fails_job`` is why the whole Job fails, empty if it does not.
+    ``counts``: it counts as a failure for the limits. ``fails_index``: its index is not tried
+    again. ``fails_job``: why the whole Job fails, empty if it does not.
     """
 
     counts: bool = True
@@ -31,15 +31,15 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def only_replaces_failed(spec: Manifest) -> bool:
-    """Return whether a pod that is leaving is neither failed nor replaced until it has ended."""
+    """Return whether a terminating pod is neither failed nor replaced until it has ended."""
     return spec.get("podReplacementPolicy") == "Failed" or spec.get("podFailurePolicy") is not None
 
 
 def is_failed(spec: Manifest, pod: OwnedPod) -> bool:
     """Return whether a pod counts as failed (``isPodFailed``).
 
-    A pod that is deleted may never get so far as to fail, so it counts, too, unless the Job wants
-    to know how its pods ended.
+    A deleted pod may never reach a failed phase, so it counts as failed, too, unless the Job waits
+    for how its pods end.
     """
     if pod.phase == "Failed":
         return True
@@ -47,7 +47,7 @@ def is_failed(spec: Manifest, pod: OwnedPod) -> bool:
 
 
 def judge(spec: Manifest, pod: OwnedPod, namespace: str) -> Judgement:
-    """Return what the first rule that matches makes of a failed pod (``matchPodFailurePolicy``)."""
+    """Return the effect of a failed pod by the first matching rule (``matchPodFailurePolicy``)."""
     policy: Manifest = spec.get("podFailurePolicy") or {}
     for number, rule in enumerate(policy.get("rules") or ()):
         action = rule.get("action")
@@ -74,7 +74,7 @@ def _plain(patterns: list[Manifest]) -> list[Manifest]:
 
 
 def _ended_as(rule: Manifest, pod: OwnedPod, namespace: str) -> str:
-    """Return which container ended with an exit code that a rule names, empty if none did."""
+    """Return the container that ended with an exit code of a rule, empty if none did."""
     values, within = rule.get("values") or (), rule.get("operator") == "In"
     for name, code in pod.exit_codes:
         if rule.get("containerName") not in (None, name) or code == 0:
@@ -88,7 +88,7 @@ def _ended_as(rule: Manifest, pod: OwnedPod, namespace: str) -> str:
 
 
 def index_of(pod: OwnedPod) -> int | None:
-    """Return the completion index of a pod, ``None`` without one."""
+    """Return the completion index of a pod, ``None`` if it has none."""
     return natural(pod.annotations.get(INDEX, ""))
 
 
@@ -98,7 +98,7 @@ def failures_of(pod: OwnedPod) -> tuple[int, int]:
 
 
 def failures_after(spec: Manifest, pod: OwnedPod, namespace: str) -> tuple[int, int]:
-    """Return how often an index has failed with this pod (``getNewIndexFailureCounts``)."""
+    """Return how often an index has failed, including this pod (``getNewIndexFailureCounts``)."""
     counted, ignored = failures_of(pod)
     if judge(spec, pod, namespace).counts:
         return counted + 1, ignored
@@ -106,7 +106,7 @@ def failures_after(spec: Manifest, pod: OwnedPod, namespace: str) -> tuple[int, 
 
 
 def fails_index(spec: Manifest, pod: OwnedPod, namespace: str) -> bool:
-    """Return whether a failed pod is the last that is tried for its index (``isIndexFailed``)."""
+    """Return whether a failed pod is the last attempt for its index (``isIndexFailed``)."""
     found = judge(spec, pod, namespace)
     if found.fails_index:
         return True
@@ -115,7 +115,7 @@ def fails_index(spec: Manifest, pod: OwnedPod, namespace: str) -> bool:
 
 
 def success(spec: Manifest, succeeded: Indexes) -> str:
-    """Return which rule says that enough succeeded, empty if none (``matchSuccessPolicy``)."""
+    """Return the success rule that is met, empty if none (``matchSuccessPolicy``)."""
     policy: Manifest = spec.get("successPolicy") or {}
     completions = spec.get("completions") or 0
     for number, rule in enumerate(policy.get("rules") or ()):

@@ -1,15 +1,14 @@
 """Rules of Jobs: pods to create or delete, whether the Job is over, and its status.
 
-Pure. A pod that ended is *counted* once, when its finalizer is taken away in the transaction that
-raises the Job's numbers, so a deleted pod is neither lost nor counted twice. Pods that the Job no
-longer wants, as when it is suspended or made smaller, lose the finalizer before they are deleted:
-they have not failed. Rules: pkg/controller/job (``job_controller.go``, ``indexed_job_utils.go``,
-``backoff_utils.go``), v1.36. What a failed pod means, and when enough indexes succeeded, is in
-`job_policy_rules`.
+Pure. An ended pod is *counted* once, when the transaction that raises the Job's numbers removes its
+finalizer, so a deleted pod is neither lost nor counted twice. Pods that the Job no longer needs, as
+when it is suspended or made smaller, lose the finalizer before they are deleted: they have not
+failed. Rules: pkg/controller/job (``job_controller.go``, ``indexed_job_utils.go``,
+``backoff_utils.go``), v1.36. `job_policy_rules` has the effect of a failed pod, and when enough
+indexes succeeded.
 
-Where each index has a limit of its own, the last failed pod of an index is let go only when its
-successor is there, which carries on the count of failures: else a deleted pod would take the count
-with it.
+With a limit per index, the last failed pod of an index is released only when its successor exists,
+which continues the count of failures: else a deleted pod would take the count with it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,11 +37,10 @@ _BACKOFF, _LONGEST_BACKOFF = 10.0, 600.0
 class JobActions(msgspec.Struct, kw_only=True):
     """Actions for a Job. ``create`` has an index for each pod, ``None`` where it needs none.
 
-    ``failures`` says of those indexes how often they failed before, counted and ignored, where each
-    index has a limit.
-    ``count`` are pods to let go in the transaction that writes the status, before those of
-    ``delete`` are deleted. ``expired``: the Job itself is to be deleted. ``events`` are type,
-    reason and message each.
+    ``failures``: how often those indexes failed before, counted and ignored, with a limit per
+    index. ``count``: pods to release in the transaction that writes the status, before the pods in
+    ``delete`` are deleted. ``expired``: the Job itself must be deleted. ``events``: type, reason
+    and message.
     """
 
     status: Manifest
@@ -61,7 +59,7 @@ def is_mine(job: Manifest) -> bool:
 
 
 def finished(job: Manifest) -> str:
-    """Return ``Complete`` or ``Failed`` for a Job that is over, else nothing."""
+    """Return ``Complete`` or ``Failed`` for a Job that is over, else an empty string."""
     for one in (job.get("status") or {}).get("conditions") or ():
         if one.get("type") in (_COMPLETE, _FAILED) and one.get("status") == "True":
             return str(one["type"])
@@ -159,14 +157,14 @@ class _Reconciler:
         return index is not None and index < self._completions
 
     def _keep_last_failures(self) -> None:
-        """Hold the pods whose number of failures no following pod has recorded yet."""
+        """Keep the pods whose number of failures no later pod has recorded yet."""
         following = {index_of(one) for one in self._active}
         ids = {one.id for index, one in self._last_failures.items() if index not in following}
         ended = [one for one in self._ended if one.id not in ids]
         self._choose(ended, [one for one in ended if self._fails(one)])
 
     def _let_go_of_all(self, *, failed: bool) -> None:
-        """Release the pods that have not ended, too, as failed ones if the Job failed.
+        """Release also the pods that have not ended, as failed ones if the Job failed.
 
         If the Job succeeded, they count neither as succeeded nor as failed.
         """
@@ -333,7 +331,7 @@ class _Reconciler:
             self._actions.failures = {index: self._failures_before(index) for index in chosen}
 
     def _unwanted(self, excess: int) -> list[OwnedPod]:
-        """Return ``excess`` or more pods to delete, with all without an index of their own."""
+        """Return ``excess`` or more pods to delete, with all that lack an index of their own."""
         chosen: list[OwnedPod] = []
         others = self._active
         if self._indexed:
@@ -351,7 +349,7 @@ class _Reconciler:
         return [*chosen, *surplus(others, more, related=self._active, now=self._now)]
 
     def _give_up(self, pods: Sequence[OwnedPod]) -> None:
-        """Delete running pods that are too many, without counting them."""
+        """Delete surplus running pods, without counting them."""
         self._actions.delete = list(pods[:BURST])
         self._actions.count = [one for one in self._actions.delete if one.is_tracked]
 

@@ -1,11 +1,11 @@
-"""The Workload and the PodGroup of a Job that states ``spec.scheduling``.
+"""The Workload and the PodGroup of a Job with ``spec.scheduling``.
 
-Both are made before the Job's first pod, which names the group; a Job that has begun without them
-stays without. A changed size of the gang is passed on. Rule:
-pkg/controller/job/job_scheduling_manager.go, v1.37 (``ensureWorkloadAndPodGroup``). What differs:
-a Job that states nothing gets neither, where Kubernetes makes a basic group for each; a group that
-another controller delegates to the Job is not made; a Workload or PodGroup of the user's own that
-refers to the Job (``controllerRef``, ``workloadRef``) is not adopted, a second one is made.
+Both are created before the Job's first pod, which names the group; a Job that has begun without
+them stays without. A changed size of the gang is passed on. Rule:
+pkg/controller/job/job_scheduling_manager.go, v1.37 (``ensureWorkloadAndPodGroup``). Differences: a
+Job without ``spec.scheduling`` gets neither, where Kubernetes creates a basic group for each; a
+group that another controller delegates to the Job is not created; a user's own Workload or PodGroup
+that refers to the Job (``controllerRef``, ``workloadRef``) is not adopted, a second one is created.
 """
 
 from functools import reduce
@@ -26,14 +26,14 @@ _COPIED: Final = ("schedulingConstraints", "disruptionMode", "resourceClaims")
 
 
 class GroupRefused(Exception):
-    """The Workload or the PodGroup could not be made; the Job's pods wait for it."""
+    """The Workload or the PodGroup could not be created; the Job's pods wait for it."""
 
 
 def group_of(control: NamespaceControl, job: Manifest, *, has_pods: bool) -> str:
-    """Return the name of the PodGroup of a Job's pods, made if need be; empty for none.
+    """Return the name of the PodGroup of a Job's pods, created if needed; empty for none.
 
     Raises:
-        GroupRefused: it could not be made now; an event says why.
+        GroupRefused: it could not be created now; an event says why.
     """
     metadata = job["metadata"]
     if job["spec"].get("scheduling") is None or why_no_group(job, control.compatibility):
@@ -80,7 +80,7 @@ def _template(job: Manifest) -> Manifest:
         size = gang.get("minCount")
         size = spec.get("parallelism", 1) if size is None else size
         policy["gang"] = {"minCount": max(size, 1)}
-    name = job["metadata"]["name"][: _LONGEST_LABEL - 6].replace(".", "-")  # it has to be a label
+    name = job["metadata"]["name"][: _LONGEST_LABEL - 6].replace(".", "-")  # a label value
     template: Manifest = {
         "name": f"{name}-pgt-0",
         "schedulingPolicy": policy or {"basic": {}},
@@ -101,7 +101,7 @@ def _metadata(job: Manifest, name: str, *owners: Manifest) -> Manifest:
 def _ensured(
     control: NamespaceControl, job: Manifest, desired: Manifest, *, is_new: bool
 ) -> Manifest | None:
-    """Return the stored object, of the size that is wanted; ``None`` if it is not the Job's."""
+    """Return the stored object, resized if needed; ``None`` if it is not the Job's."""
     kind, metadata = desired["kind"], desired["metadata"]
     place = metadata["namespace"], metadata["name"]
     text = find_object(kind, *place)
@@ -143,7 +143,7 @@ def _size(manifest: Manifest) -> int | None:
 
 
 def _sized(manifest: Manifest, size: int) -> Manifest:
-    """Return a Workload or a PodGroup whose gang is of this size."""
+    """Return a Workload or a PodGroup with this gang size."""
     spec = manifest["spec"]
     policy = {"schedulingPolicy": {"gang": {"minCount": size}}}
     if manifest["kind"] == "PodGroup":

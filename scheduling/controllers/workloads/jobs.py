@@ -16,7 +16,7 @@ KIND = "Job"
 
 
 def sync(control: NamespaceControl, job: Manifest) -> None:
-    """Start and end a Job's pods, count those that ended, and say how it goes."""
+    """Start and end a Job's pods, count those that ended, and write the status."""
     if not rules.is_mine(job):
         return
     pods = control.claim(job)
@@ -118,7 +118,7 @@ def _pod(
 
 
 def _with_index_variable(container: Manifest) -> Manifest:
-    """Return a container that learns its completion index from its environment."""
+    """Return a container with its completion index in its environment."""
     env = container.get("env") or []
     if any(one.get("name") == "JOB_COMPLETION_INDEX" for one in env):
         return container

@@ -20,13 +20,13 @@ DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 
 class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod and what its document says that controllers ask for.
+    """The parts of a pod that controllers read.
 
-    ``owner`` is the uid of the managing owner, empty without one. ``ready_at`` is since when it is
-    ready, ``None`` while it is not. ``is_assumed``: no agent reports for it, because its node has
-    no agent, so it counts as ready since it was bound. ``is_tracked``: a Job has not counted its
-    end yet. ``target`` is the node that its affinity names. ``exit_codes`` are names of containers
-    that ended, and how; ``conditions`` are types and statuses. Only a Job's pods have both.
+    ``owner``: the uid of the managing owner, empty without one. ``ready_at``: since when it is
+    ready, ``None`` while it is not. ``is_assumed``: its node has no agent that reports on it, so it
+    counts as ready since it was bound. ``is_tracked``: no Job has counted its end yet. ``target``:
+    the node that its affinity names. ``exit_codes``: ended containers with their codes;
+    ``conditions``: types and statuses. Only a Job's pods have both.
     """
 
     id: int
@@ -66,13 +66,13 @@ class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
         return self.ready_at is not None
 
     def available_at(self, min_ready_seconds: int) -> datetime | None:
-        """Return when the pod will have been ready that long, ``None`` while it is not ready."""
+        """Return when the pod becomes available, ``None`` while it is not ready."""
         if self.ready_at is None:
             return None
         return moments.after(self.ready_at, min_ready_seconds)
 
     def is_available(self, min_ready_seconds: int, now: datetime) -> bool:
-        """Return whether the pod has been ready for this many seconds."""
+        """Return whether the pod has been ready for ``min_ready_seconds``."""
         at = self.available_at(min_ready_seconds)
         return at is not None and (min_ready_seconds == 0 or at <= now)
 
@@ -80,7 +80,7 @@ class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
 def next_available(
     pods: Iterable[OwnedPod], min_ready_seconds: int, now: datetime
 ) -> datetime | None:
-    """Return when the next of these pods becomes available by the time alone."""
+    """Return when the next of these pods becomes available without a change."""
     upcoming = (one.available_at(min_ready_seconds) for one in pods)
     return min((at for at in upcoming if at is not None and at > now), default=None)
 
@@ -88,11 +88,11 @@ def next_available(
 def surplus(
     pods: Sequence[OwnedPod], count: int, *, related: Iterable[OwnedPod], now: datetime
 ) -> list[OwnedPod]:
-    """Return the pods that their owner can best do without.
+    """Return the pods that their owner should delete first.
 
-    First those without a node, that do not run or are not ready, are cheaper to delete
-    (``pod-deletion-cost``), share their node with more ``related`` pods, are ready for less time
-    (by powers of two), restarted more often, or are newer.
+    In this order: without a node, not running, not ready, cheaper to delete
+    (``pod-deletion-cost``), sharing their node with more ``related`` pods, ready for less time (by
+    powers of two), restarted more often, newer.
     """
     if count >= len(pods):
         return list(pods)

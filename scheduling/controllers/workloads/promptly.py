@@ -1,9 +1,9 @@
-"""The revision of a changed template, made before the client that changed it has its answer.
+"""The revision of a changed template, created before the client that changed it has its answer.
 
-``kubectl rollout undo`` takes the revision before the newest one: if the controllers' next pass
-came after it, it would find none, or the wrong one. So the ReplicaSet (without replicas) or the
-ControllerRevision of the present template is made, or becomes the newest, in a transaction behind
-the one of the change. The controllers' pass finds it there, or makes it if this failed.
+``kubectl rollout undo`` uses the revision before the newest one: if the controllers' next pass came
+after it, it would find none, or the wrong one. So the ReplicaSet (without replicas) or the
+ControllerRevision of the present template is created, or becomes the newest, in a transaction after
+that of the change. The controllers' pass creates it if this failed.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def make_revision(kind: str, namespace: str, name: str, now: datetime) -> None:
 
     Queries a few times, and writes only if a newer revision is needed. Does nothing if another
     program is the controller. Leaves refusals (a quota, a taken name) to the controllers, which
-    say why.
+    report them.
     """
     if kind.lower() not in settings.CONTROLLERS:
         return

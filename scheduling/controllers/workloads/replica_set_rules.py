@@ -37,9 +37,9 @@ def missing(owner: Manifest, active: int) -> int:
 def count(
     owner: Manifest, pods: Sequence[OwnedPod], *, created: int, now: datetime
 ) -> tuple[Counts, datetime | None]:
-    """Return the counts of an owner's pods, and when they change by the time alone.
+    """Return the counts of an owner's pods, and when they change without a change of objects.
 
-    ``created``: pods that were made a moment ago and are not among ``pods``.
+    ``created``: pods that were just created and are not among ``pods``.
     """
     spec = owner["spec"]
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
@@ -59,7 +59,7 @@ def count(
 def status(owner: Manifest, counts: Counts, *, short: int, error: str, now: datetime) -> Manifest:
     """Return the status of an owner.
 
-    ``error`` is why pods could not be created (``short`` is positive) or deleted; empty for none.
+    ``error``: why pods could not be created (``short`` is positive) or deleted; empty for none.
     """
     before = owner.get("status") or {}
     fields: Manifest = {

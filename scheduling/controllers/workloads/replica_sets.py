@@ -1,4 +1,4 @@
-"""ReplicaSets and ReplicationControllers: their pods are as many as asked for, and counted."""
+"""ReplicaSets and ReplicationControllers: keeps the number of their pods, and counts them."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from scheduling.controllers.workloads.world import NamespaceState
 
 
 def sync(control: NamespaceControl, owner: Manifest) -> int:
-    """Bring an owner's pods to what it asks for; return how many came or went."""
+    """Create or delete an owner's pods; return how many."""
     pods = control.claim(owner)
     active = [one for one in pods if one.is_active]
     template: Manifest = (owner.get("spec") or {}).get("template") or {}
@@ -38,7 +38,7 @@ def sync(control: NamespaceControl, owner: Manifest) -> int:
 
 
 def _standing_error(owner: Manifest) -> str:
-    """Return why pods were refused lately, while it is not tried again."""
+    """Return why pods were refused lately, during the backoff after that."""
     for one in (owner.get("status") or {}).get("conditions") or ():
         if one.get("type") == rules.REPLICA_FAILURE:
             return str(one.get("message") or "refused")

@@ -1,8 +1,8 @@
-"""Which revision of a template a DaemonSet or StatefulSet is at, and which former ones are kept.
+"""Which revision of a template a DaemonSet or StatefulSet has, and which former ones are kept.
 
-Pure. A ControllerRevision holds a template as the patch that brings it back, so that
-``kubectl rollout undo`` can apply it. Rules: pkg/controller/history/controller_history.go,
-daemon/update.go (``constructHistory``), statefulset/stateful_set_control.go, v1.36.
+Pure. A ControllerRevision holds a template as a patch that restores it, so that ``kubectl rollout
+undo`` can apply it. Rules: pkg/controller/history/controller_history.go, daemon/update.go
+(``constructHistory``), statefulset/stateful_set_control.go, v1.36.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,8 +20,8 @@ HASH_LABEL: Final = "controller-revision-hash"
 class History(msgspec.Struct, frozen=True):
     """The revision of the present template, and the others from the oldest on.
 
-    ``created``: the present one is new. ``raised``: it is an old one that counts as the newest now.
-    ``equal`` are those of the others that hold the same template.
+    ``created``: the present one is new. ``raised``: it is an old one that becomes the newest now.
+    ``equal``: those of the others that hold the same template.
     """
 
     current: Manifest
@@ -32,7 +32,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 def data_of(owner: Manifest) -> Manifest:
-    """Return the patch that brings an owner's present template back."""
+    """Return the patch that restores an owner's present template."""
     return {"spec": {"template": {**owner["spec"]["template"], "$patch": "replace"}}}
 
 
@@ -43,7 +43,7 @@ def template_of(revision: Manifest) -> Manifest:
 
 
 def trace(owner: Manifest, revisions: Sequence[Manifest]) -> History:
-    """Return an owner's history: a new revision is made for a template that has none."""
+    """Return an owner's history, with a new revision for a template that has none."""
     data = data_of(owner)
     ordered = sorted(revisions, key=_order)
     template = owner["spec"]["template"]
@@ -89,14 +89,14 @@ def _snapshot(owner: Manifest, data: Manifest, number: int) -> Manifest:
 
 
 def hash_of(revision: Manifest) -> str:
-    """Return the value of the label that pods of a DaemonSet's revision have."""
+    """Return the hash label's value of the pods of a DaemonSet's revision."""
     metadata = revision["metadata"]
     found = (metadata.get("labels") or {}).get(HASH_LABEL)
     return str(found or metadata["name"].rpartition("-")[2])
 
 
 def beyond(owner: Manifest, old: Sequence[Manifest], live: Collection[str]) -> list[Manifest]:
-    """Return the old revisions that exceed the limit and that no pod (by hash or name) is of."""
+    """Return the old revisions above the limit that no pod has (``live``: hashes or names)."""
     limit = owner["spec"].get("revisionHistoryLimit")
     excess = len(old) - (10 if limit is None else limit)
     if excess <= 0:

@@ -1,4 +1,4 @@
-"""ControllerRevisions: carries out what ``revision_rules`` says of an owner's history."""
+"""ControllerRevisions: writes what ``revision_rules`` decides about an owner's history."""
 
 from collections.abc import Collection
 
@@ -17,8 +17,7 @@ KIND = "ControllerRevision"
 def trace(control: NamespaceControl, owner: Manifest) -> rules.History | None:
     """Return an owner's ControllerRevisions, with one of its present template.
 
-    ``None`` when the name of the new revision is taken by another template; the next hash is
-    another.
+    ``None`` when another template has the name of the new revision; the next hash differs.
     """
     history = rules.trace(owner, claim(control, owner, KIND))
     if history.raised:
@@ -33,7 +32,7 @@ def trace(control: NamespaceControl, owner: Manifest) -> rules.History | None:
             KIND, control.world.namespace, {**new, "metadata": metadata}, now=control.now
         )
     except AlreadyExists:
-        # Perhaps by who changed the template, since this pass began (``promptly``).
+        # ``promptly`` may have created it since this pass began.
         text = find_object(KIND, control.world.namespace, metadata["name"])
         present = None if text is None else decode_object(text)
         if present is not None and present.get("data") == new["data"]:
@@ -53,7 +52,7 @@ def merge(
     """Delete the other revisions that hold the present template; return the history without them.
 
     The pods have the current one's hash by then; a revision whose hash is among the ``live`` ones,
-    since a pod could not be changed, waits for the next look.
+    since a pod could not be changed, waits for the next pass.
     """
     done = [one for one in history.equal if rules.hash_of(one) not in live]
     for one in done:
@@ -64,6 +63,6 @@ def merge(
 def truncate(
     control: NamespaceControl, owner: Manifest, history: rules.History, live: Collection[str]
 ) -> None:
-    """Delete the old revisions beyond the owner's limit, but none that a pod is of."""
+    """Delete the old revisions above the owner's limit, except those that pods have."""
     for one in rules.beyond(owner, history.old, live):
         control.delete(one)

@@ -1,13 +1,12 @@
 """Rules of StatefulSets: pods to create or delete, by ordinal, and the status.
 
 Pure. Rules: pkg/controller/statefulset (``stateful_set_control.go``, ``stateful_set_utils.go``),
-v1.36, and what later versions do otherwise: ``maxUnavailable`` counts (1.37, kubernetes#139466),
-``currentRevision`` follows the pods of a set that is updated OnDelete, too (1.37, #136833), and a
-Parallel set shrinks although some of its pods cannot be created (1.38, #141057).
+v1.36, with later changes: ``maxUnavailable`` counts (1.37, kubernetes#139466), ``currentRevision``
+follows the pods of a set that is updated OnDelete, too (1.37, #136833), and a Parallel set shrinks
+although some of its pods cannot be created (1.38, #141057).
 
-Claims are created by their templates. ``persistentVolumeClaimRetentionPolicy`` decides their owner,
-with which the garbage collector deletes them: the set, a pod that is scaled away, or
-nobody.
+Claims are created from templates. ``persistentVolumeClaimRetentionPolicy`` decides their owner,
+with which the garbage collector deletes them: the set, a pod that is scaled away, or none.
 """
 
 from collections.abc import Sequence
@@ -39,7 +38,7 @@ class StatefulSetActions(msgspec.Struct, kw_only=True):
 
 
 def ordinal_of(owner: Manifest, pod: OwnedPod) -> int | None:
-    """Return the ordinal of a pod by its name, ``None`` if that is not one of the owner's."""
+    """Return the ordinal in a pod's name, ``None`` if the name is not one of the owner's."""
     base, _, number = pod.name.rpartition("-")
     if base != owner["metadata"]["name"] or not number.isdecimal():
         return None
@@ -65,7 +64,7 @@ def reconcile(
     Args:
         owner: as stored.
         pods: those that it owns.
-        current: the name of the revision that it came from.
+        current: the name of the revision before the update.
         update: the name of the revision of the present template.
         now: the time, for ``minReadySeconds``.
         version: of Kubernetes.
@@ -118,7 +117,7 @@ class _Reconciler:
         return pod.is_active and pod.is_ready and pod.is_available(self._patience, self._now)
 
     def _fill(self) -> bool:
-        """Create what is missing, replace what ended; False: the others have to wait."""
+        """Create missing pods and replace ended ones; False: the later steps must wait."""
         for ordinal, pod in self._slots:
             if pod is None:
                 self._actions.create.append((ordinal, self._revision_for(ordinal)))
@@ -135,7 +134,7 @@ class _Reconciler:
         return not self._actions.create and not self._actions.delete
 
     def _revision_for(self, ordinal: int) -> str:
-        """Return the revision of a new pod: below the partition that is the former one."""
+        """Return the revision of a new pod: below the partition the former one."""
         rolling = self._strategy.get("rollingUpdate")
         if self._strategy.get("type") == "RollingUpdate" and rolling is not None:
             below = ordinal < self._start + int(rolling.get("partition") or 0)
@@ -143,7 +142,7 @@ class _Reconciler:
         return self._update
 
     def _shrink(self) -> bool:
-        """Delete what is beyond the replicas, the highest ordinal first; False: that goes on."""
+        """Delete pods beyond the replicas, the highest ordinal first; False: that continues."""
         everybody = [pod for _, pod in self._slots if pod is not None] + self._condemned[::-1]
         unfit = next((one for one in everybody if not self._is_fit(one)), None)
         for pod in self._condemned:
@@ -159,7 +158,7 @@ class _Reconciler:
         return not self._actions.delete
 
     def _roll(self) -> None:
-        """Delete pods of other revisions from the highest ordinal on, this many at a time."""
+        """Delete pods of other revisions from the highest ordinal on, up to maxUnavailable."""
         rolling = self._strategy.get("rollingUpdate") or {}
         partition = int(rolling.get("partition") or 0)
         most = 1
@@ -170,7 +169,7 @@ class _Reconciler:
         for ordinal, pod in reversed(self._slots):
             if ordinal < self._start + partition or lacking >= most:
                 return
-            assert pod is not None  # ``_fill`` goes first
+            assert pod is not None  # ``_fill`` ran before
             if pod.labels.get(HASH_LABEL) != self._update and not pod.is_leaving:
                 self._actions.delete.append(pod)
                 lacking += 1
@@ -200,7 +199,7 @@ class _Reconciler:
             "updatedReplicas": updated,
             "currentRevision": current,
             "updateRevision": self._update,
-            "conditions": (self._owner.get("status") or {}).get("conditions"),  # clients' alone
+            "conditions": (self._owner.get("status") or {}).get("conditions"),  # by clients only
         }
         self._actions.status = {
             "replicas": len(there),
@@ -213,7 +212,7 @@ class _Reconciler:
 
 
 def template_for(owner: Manifest, revision: Manifest, ordinal: int) -> Manifest:
-    """Return the template of the pod of an ordinal: its name, its host's name, its claims."""
+    """Return the template of the pod of an ordinal: with its name, host name and claims."""
     template = template_of(revision)
     name = f"{owner['metadata']['name']}-{ordinal}"
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
@@ -248,17 +247,17 @@ def template_for(owner: Manifest, revision: Manifest, ordinal: int) -> Manifest:
 
 
 def claim_name(owner: Manifest, claim: Manifest, ordinal: int) -> str:
-    """Return the name of the claim that the pod of an ordinal has by a template."""
+    """Return the name of the claim of an ordinal's pod from a template."""
     return f"{_name_of(claim)}-{owner['metadata']['name']}-{ordinal}"
 
 
 def _name_of(claim: Manifest) -> str:
-    """Return the name of a claim's template; without one, its claims are refused for their name."""
+    """Return the name of a claim template; without one, its claims are refused for their name."""
     return str((claim.get("metadata") or {}).get("name") or "")
 
 
 def keeper_of_claims(owner: Manifest, pod: OwnedPod) -> str:
-    """Return with what a pod's claims go: ``set``, ``pod``, or empty if they stay for ever.
+    """Return what a pod's claims are deleted with: ``set``, ``pod``, or empty if they stay.
 
     Rule: ``updateClaimOwnerRefForSetAndPod`` of stateful_set_utils.go.
     """
@@ -274,7 +273,7 @@ def keeper_of_claims(owner: Manifest, pod: OwnedPod) -> str:
 def owners_of_claim(
     claim: Manifest, owner: Manifest, pod: OwnedPod, new_owner: Manifest | None
 ) -> list[Manifest]:
-    """Return the owners of a claim with ``new_owner`` for what the set and the pod said before.
+    """Return a claim's owners, with ``new_owner`` replacing the references to the set and the pod.
 
     A claim that something else controls is left as it is.
     """

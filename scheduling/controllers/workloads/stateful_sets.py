@@ -16,7 +16,7 @@ _CLAIM = "PersistentVolumeClaim"
 
 
 def sync(control: NamespaceControl, owner: Manifest) -> None:
-    """Make a StatefulSet's next step, and bring its status up to date."""
+    """Make a StatefulSet's next step, and update its status."""
     pods = control.claim(owner, is_named=lambda pod: rules.ordinal_of(owner, pod) is not None)
     history = revisions.trace(control, owner)
     if history is None:
@@ -84,10 +84,10 @@ def _reference_to(pod: OwnedPod) -> Manifest:
 
 
 def _have_claims(control: NamespaceControl, owner: Manifest, ordinal: int) -> bool:
-    """Create the claims of a pod that are not there.
+    """Create the missing claims of a pod.
 
-    False if one is refused, with an event, or belongs to a former pod, with which it is about to
-    go.
+    False if one is refused, with an event, or belongs to a former pod, with which it will be
+    deleted.
     """
     present = {one["metadata"]["name"]: one for one in control.world.owners[_CLAIM]}
     for claim in rules.claims_for(owner, ordinal):

@@ -1,8 +1,7 @@
 """The workloads of one namespace and their pods, as they are now.
 
-Rows are read each time, so that a pass always sees what the pass before it did. Documents are
-remembered by their ids, since they never change: of a thousand pods of which one became ready, one
-document is read.
+Rows are read each time, so that a pass always sees the writes of the pass before. Documents are
+cached by id, since they never change: if one of a thousand pods became ready, one document is read.
 """
 
 from collections import defaultdict
@@ -125,7 +124,7 @@ memory.when_replaced(_manifests.clear)
 
 
 class NamespaceState:
-    """A namespace as a pass sees it. ``owners`` is what it holds, by kind; not to be changed."""
+    """A namespace as a pass sees it. ``owners``: its workloads, by kind; not to be changed."""
 
     def __init__(self, namespace: str, kinds: Sequence[str]) -> None:
         self.namespace = namespace
@@ -137,7 +136,7 @@ class NamespaceState:
         self._read_pods(set(kinds))
 
     def pods_of(self, owner: Manifest) -> list[OwnedPod]:
-        """Return the pods whose managing owner this is, also those that ended or are leaving."""
+        """Return the pods with this managing owner, including ended and terminating ones."""
         return self._pods.get(owner["metadata"]["uid"], [])
 
     def orphans(self) -> list[OwnedPod]:
@@ -145,7 +144,7 @@ class NamespaceState:
         return self._pods.get("", [])
 
     def without_owner(self, kind: str) -> list[OwnedPod]:
-        """Return the pods whose managing owner, of this kind, is not there."""
+        """Return the pods whose managing owner, of this kind, does not exist."""
         present = {one["metadata"]["uid"] for one in self.owners[kind]}
         return [
             pod
@@ -156,13 +155,13 @@ class NamespaceState:
         ]
 
     def nodes(self) -> list[DaemonNode]:
-        """Return all nodes, as far as it matters to daemons."""
+        """Return all nodes, as far as daemons need them."""
         if self._nodes is None:
             self._nodes = daemon_nodes()
         return self._nodes
 
     def replace(self, kind: str, name: str, new: Manifest | None) -> None:
-        """Take over an owner as it was written; ``None``: it is gone."""
+        """Replace an owner by its written version; ``None``: it is gone."""
         others = [one for one in self.owners[kind] if one["metadata"]["name"] != name]
         self.owners[kind] = others if new is None else [*others, new]
 
@@ -196,7 +195,7 @@ class NamespaceState:
             self._pods[pod.owner].append(pod)
 
     def _owned_classes(self, kinds: set[str]) -> Callable[[_Class], bool]:
-        """Return which classes are of pods that have an owner of these kinds, or may get one."""
+        """Return a predicate: whether a class's pods have, or may get, an owner of these kinds."""
         selectors = [
             selector_of(one)
             for kind, some in self.owners.items()
@@ -215,7 +214,7 @@ class NamespaceState:
 
 
 def selector_of(owner: Manifest) -> Selector:
-    """Return which labels an owner selects; nothing if it does not say or selects all."""
+    """Return the labels that an owner selects; nothing if it states none or selects all."""
     selector = (owner.get("spec") or {}).get("selector")
     if not selector:
         return selector_from_label_selector(None)
@@ -225,9 +224,9 @@ def selector_of(owner: Manifest) -> Selector:
 
 
 def manifests(rows: Sequence[ObjectRow]) -> list[Manifest]:
-    """Return the manifests of these versions, in order, without those that are gone meanwhile.
+    """Return the manifests of these versions, in order, without those deleted since.
 
-    Not to be changed. Queries once if some are not known yet.
+    Not to be changed. Queries once if some are not cached.
     """
     revisions = {row.document_id: row.revision for row in rows}
 
@@ -240,7 +239,7 @@ def manifests(rows: Sequence[ObjectRow]) -> list[Manifest]:
 
 
 def daemon_nodes() -> list[DaemonNode]:
-    """Return all nodes, as far as it matters to daemons, by name. Queries once, rarely twice."""
+    """Return all nodes by name, as far as daemons need them. Queries once, rarely twice."""
     found = _remembered(_nodes, [row.document_id for row in nodes()], _read_nodes)
     return sorted(found.values(), key=lambda one: one.name)
 
@@ -258,7 +257,7 @@ def _remembered(
     ids: Collection[int],
     read: Callable[[Collection[int]], dict[int, Value]],
 ) -> dict[int, Value]:
-    """Return what is known of these ids; what is not is read, and remembered."""
+    """Return the values of these ids from the cache; missing ones are read, and cached."""
     found = {one: value for one in ids if (value := cache.get(one)) is not None}
     fresh = read([one for one in ids if one not in found])
     if len(cache) + len(fresh) > _MOST:
@@ -337,7 +336,7 @@ _LONG_AGO: Final = document.parse_time("1970-01-01T00:00:00Z")
 
 
 def _since(ready: _Condition | None) -> datetime | None:
-    """Return since when a condition holds; one without a time has held for ever."""
+    """Return since when a condition is true; one without a time counts as always true."""
     if ready is None or ready.status != "True":
         return None
     return _moment(ready.last_transition_time) or _LONG_AGO
