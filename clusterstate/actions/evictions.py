@@ -1,12 +1,12 @@
 """Eviction timers: set again from a judgement, and fired when they are due.
 
 A timer is a row, so it survives everything: restarts, a lost wake-up, an emptied Redis. It is also
-only a consequence: ``restate`` states for a set of nodes or pods which timers there are, and may be
-called again at any time. ``fire_taints`` claims pods with SKIP LOCKED, judges each once more on
-what the rows say now, and removes timer and pod's place in one transaction: a pod is evicted once,
-never early, and never from a node that it is not on any more.
+derived: ``restate`` replaces the timers of a set of nodes or pods, and may be called again at any
+time. ``fire_taints`` claims pods with SKIP LOCKED, judges each once more by the present rows, and
+removes timer and pod's place in one transaction: a pod is evicted once, never early, and never from
+a node that it is not on any more.
 
-The decision function is a parameter: the rules live in ``scheduling.controllers``.
+The decision function is a parameter: ``scheduling.controllers`` has the rules.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -66,8 +66,8 @@ LANDING_PATIENCE: Final = timedelta(seconds=15)
 class Departure(msgspec.Struct, frozen=True, kw_only=True):
     """A pod to be evicted at ``due_at``, by its timers.
 
-    For a taint that is one pod, ``pod_id``, as long as it is at the place; for labels it is every
-    pod of the place, and ``pod_id`` is 0.
+    For a taint: one pod, ``pod_id``, while it is at ``place``. For labels: every pod of the place,
+    and ``pod_id`` is 0.
     """
 
     place: ClassOnNode
@@ -80,7 +80,7 @@ class Departure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimerChanges(msgspec.Struct, frozen=True):
-    """How many timers were dropped and how many set or moved; the earliest due of the latter."""
+    """How many timers were dropped and how many set or moved; the earliest new due time."""
 
     dropped: int
     written: int
@@ -90,9 +90,8 @@ class TimerChanges(msgspec.Struct, frozen=True):
 class FiredTimers(msgspec.Struct, frozen=True):
     """The result of a batch of due timers.
 
-    ``evicted`` holds pod ids. ``changed`` counts timers that turned out to be stale, ``busy`` those
-    whose pod another transaction has locked at this moment: they stay due. ``news`` are events to
-    record.
+    ``evicted``: pod ids. ``changed`` counts stale timers, ``busy`` those whose pod another
+    transaction has locked now: they stay due. ``news``: events to record.
     """
 
     evicted: list[int]
@@ -105,7 +104,7 @@ class FiredTimers(msgspec.Struct, frozen=True):
 
 # Planning -------------------------------------------------------------------------------------
 
-# Members are sorted, and of all that may have a member of this name the spec has it last.
+# Members are sorted, and the last one of this name is the spec's.
 _GRACE: Final = '"terminationGracePeriodSeconds":'
 _GRACE_IN_TEXT = (
     f"substring(split_part(d.text, '{_GRACE}', -1) from '^-?[0-9]{{1,18}}(?=[,}}])')::bigint"
@@ -115,8 +114,8 @@ _GRACE_IN_TEXT = (
 def _restate_statement(cause: str, scope: str) -> str:
     """Return the statement for the timers of one cause on some nodes, of some pods, or all.
 
-    A timer for what a taint asks is rewritten as the departure says. One for node labels keeps its
-    start and its postponements while the pod is on that node.
+    A timer for taints is overwritten by the departure. One for node labels keeps its start and its
+    postponements while the pod is on that node.
     """
     pods_in, timers_in = {
         "nodes": ("AND p.node_name = ANY(%s)", "AND t.node_name = ANY(%s)"),
@@ -182,10 +181,11 @@ def restate(
     node_names: Sequence[str] | None = None,
     pod_ids: Sequence[int] | None = None,
 ) -> TimerChanges:
-    """Make the timers of a cause on these nodes, or of these pods, exactly what the departures say.
+    """Make the timers of a cause on these nodes, or of these pods, exactly the departures.
 
-    One statement; one of ``node_names`` and ``pod_ids`` is given. A pod in no departure has no
-    timer, nor has one that is gone, finished or terminating. One that came meanwhile is in the log.
+    One statement; one of ``node_names`` and ``pod_ids`` is given. A pod in no departure gets no
+    timer, nor does one that is gone, finished or terminating. Pods that came meanwhile are in the
+    log.
     """
     assert (node_names is None) != (pod_ids is None)
     scope: sql.Array = sql.Int8s(list(pod_ids or ()))
@@ -211,7 +211,7 @@ def restate(
 
 
 def drop_other_nodes(node_names: Sequence[str]) -> int:
-    """Drop the taint timers on all nodes but these; return how many there were."""
+    """Drop the taint timers on all nodes except these; return how many."""
     return sql.run(
         f"DELETE FROM eviction_timer WHERE cause = '{TAINT}' AND node_name <> ALL(%s)",
         (sql.Texts(list(node_names)),),
@@ -220,7 +220,7 @@ def drop_other_nodes(node_names: Sequence[str]) -> int:
 
 # Firing ---------------------------------------------------------------------------------------
 
-# The cause is part of the statement: the few timers for labels have an index of their own.
+# Each cause has its own statement, so that the few timers for labels use their own index.
 _CLAIM = f"""
     SELECT pod_id, due_at, node_name FROM eviction_timer t
     WHERE due_at <= %s::timestamptz AND cause = '{DURING_EXECUTION}' AND {{condition}}
@@ -260,12 +260,11 @@ def fire_taints(
     now: datetime,
     judge: Callable[[Sequence[Stay]], Sequence[Departure]],
 ) -> FiredTimers:
-    """Evict these pods, if taints send them away by now; one transaction of five statements.
+    """Evict these pods, if taints require it by now; one transaction of five statements.
 
-    ``due`` are their timers as they were when they were looked up. ``judge`` says from the rows as
-    they are now by when those who stay there must leave. A pod whose deadline moved gets its
-    timer moved; one that may stay loses it. A group that leaves together does so with the first of
-    its pods that is due.
+    ``due``: their timers as they were read. ``judge`` returns from the present rows by when pods
+    must leave. A pod whose deadline moved gets its timer moved; one that may stay loses it. A group
+    that leaves together does so with its first pod that is due.
     """
     if not due:
         return NOTHING
@@ -331,7 +330,7 @@ def _by_due(one: Departure) -> tuple[datetime, int]:
 def _with_groups(
     groups: Sequence[GroupToDisrupt], late: Collection[int], locked: Collection[int], now: datetime
 ) -> tuple[list[GroupToDisrupt], set[int]]:
-    """Return the groups that leave with their first pod that is late, and the pods that wait.
+    """Return the groups that leave with their first late pod, and the pods that must wait.
 
     A group waits while another transaction holds one of its pods, or a brake does.
     """
@@ -362,16 +361,16 @@ def joined(parts: Sequence[FiredTimers]) -> FiredTimers:
 
 
 def drop_timer(pod_id: int) -> None:
-    """Drop a pod's timer for taints; a change of the pod or its node's taints states it again."""
+    """Drop a pod's timer for taints; a change of the pod or its node's taints sets it again."""
     sql.run(
         f"DELETE FROM eviction_timer WHERE pod_id = %s::bigint AND cause = '{TAINT}'", (pod_id,)
     )
 
 
 def warm() -> None:
-    """Run the statements of firing for no pods, so that a connection's first batch is as quick.
+    """Run the statements of firing for no pods, so that a connection's first batch is as fast.
 
-    Queries twice: the server reads what it must know of the tables once for each connection.
+    Queries twice: the server loads its metadata of the tables once for each connection.
     """
     sql.fetch(_CONDEMNED, (sql.Int8s([]),))
     moment = datetime.fromtimestamp(0, UTC)
@@ -379,7 +378,7 @@ def warm() -> None:
 
 
 def _gone(pod_ids: Sequence[int]) -> set[int]:
-    """Return which of these do not exist."""
+    """Return which of these pods do not exist."""
     if not pod_ids:
         return set()
     present = sql.fetch("SELECT id FROM pod WHERE id = ANY(%s)", (sql.Int8s(list(pod_ids)),))
@@ -389,11 +388,11 @@ def _gone(pod_ids: Sequence[int]) -> set[int]:
 def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) -> None:
     """Evict locked pods with these grace periods; those with none are removed.
 
-    Why and by when a pod goes fills slots of its document, which is not looked at.
+    Reason and deadline fill slots of the pod's document, which is not decoded.
     """
     if None in graces:
         graces = _graces(pod_ids)
-    second = now.replace(microsecond=0)  # as the manifest has it
+    second = now.replace(microsecond=0)  # whole seconds, as in manifests
     ends = {grace: moments.after(second, _period(grace)) for grace in set(graces)}
     found = sql.fetch_one(
         _EVICT,
@@ -413,7 +412,7 @@ def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) 
 
 
 def _period(grace: int | None) -> int:
-    """Return a grace period in seconds; a negative one is the shortest there is."""
+    """Return a grace period in seconds; a negative one means 1."""
     if grace is None:
         return DEFAULT_GRACE_SECONDS
     return grace if grace >= 0 else 1
@@ -441,8 +440,8 @@ def fire_executions(
 ) -> FiredTimers:
     """Evict up to ``limit`` pods whose node no longer matches, one by one, budgets respected.
 
-    ``judge`` says which of the places still break their terms. A pod that its budget holds back
-    is tried again after ``BUDGET_RETRY``, and its timer says why it waits.
+    ``judge`` returns which of the places still break their terms. A pod that its budget holds back
+    is tried again after ``BUDGET_RETRY``, and its timer has the reason.
     """
     evicted: list[int] = []
     news: list[Occurrence] = []
@@ -460,8 +459,8 @@ def fire_executions(
                 if zone is not None and not paces.spend({zone: 1}, now=now, waits=False)[zone]:
                     held = held_back(now)
                     if zone in held.paced:
-                        continue  # on with the other zones
-                    break  # a client evicts at this moment
+                        continue  # other zones may have tokens
+                    break  # a client evicts now
             row = sql.fetch_one(
                 "SELECT uid::text, namespace, name, class_id, node_name FROM pod"
                 " WHERE id = %s::bigint AND deletion_at IS NULL"
@@ -524,7 +523,7 @@ def fire_executions(
 
 
 def await_landings(*, now: datetime) -> int:
-    """Postpone the pods whose landing node is not predicted yet; return how many."""
+    """Postpone pods whose landing node (their predicted next node) is unknown; return how many."""
     return sql.run(
         "UPDATE eviction_timer SET due_at = %s::timestamptz,"
         " blocked_by = 'where it would go is being worked out'"
@@ -535,7 +534,7 @@ def await_landings(*, now: datetime) -> int:
 
 
 def note_landings(landings: Mapping[int, Mapping[str, str]], *, now: datetime) -> int:
-    """Store where pods would land, by pod id, so that they may be evicted; return how many."""
+    """Store where pods are predicted to go next, by pod id; return how many were stored."""
     ids = sorted(landings)
     return sql.run(
         "UPDATE eviction_timer t SET landing = i.landing::jsonb, blocked_by = '',"
@@ -554,7 +553,7 @@ def note_landings(landings: Mapping[int, Mapping[str, str]], *, now: datetime) -
 def spread_executions(*, now: datetime, rate: float) -> int:
     """Give every overdue label timer its turn at ``rate`` pods a second; return how many wait.
 
-    Clients can read when each pod leaves, and no controller asks again before then.
+    So clients can read when each pod leaves, and no controller tries before then.
     """
     with transaction.atomic():
         claimed = sql.fetch(_CLAIM.format(condition="true"), (now, 1_000_000))
@@ -584,13 +583,13 @@ def _postpone(pod_ids: Sequence[int], moments: Sequence[datetime], reason: str) 
 
 
 def record(news: Sequence[Occurrence], *, now: datetime) -> None:
-    """Record the events of evictions, after these: they cost as much again."""
+    """Record the events of evictions, after the evictions: they cost as much again."""
     for first in range(0, len(news), 2000):
         events.record_many(news[first : first + 2000], now=now)
 
 
 def count_evictions(lateness: Sequence[float]) -> None:
-    """Add evictions to the figures that `/metrics` shows, by how late each was, in seconds."""
+    """Add evictions to the counters for `/metrics`, by how late each was, in seconds."""
     with transaction.atomic():
         figures = msgspec.convert(stored_state(FIGURES), Figures)
         figures.add(lateness)

@@ -1,8 +1,8 @@
-"""Writes objects when ``create``, ``save`` or ``delete`` is called for their rows in Django.
+"""Writes objects when Django's ``create``, ``save`` or ``delete`` is called for their rows.
 
 A new row describes its object by ``manifest`` or, for the kinds in ``_COMPOSED``, by its columns. A
-row that was read is changed by ``manifest`` or by the columns in ``_EDITS``; all other columns
-follow from the object or are the service's own.
+stored row is changed by ``manifest`` or by the columns in ``_EDITS``; all other columns are derived
+from the object or are the service's own.
 """
 
 import copy
@@ -32,11 +32,12 @@ class RowWriter:
     """
 
     def save(self, row: Any) -> None:
-        """Create or change the object of a row, and bring the row up to date.
+        """Create or change the object of a row, and update the row.
 
         Raises:
-            NotByRow: the row does not say the object, or says what only the object can say.
-            StatusError: what admission says.
+            NotByRow: the row does not describe the object, or sets a column that only follows from
+                it.
+            StatusError: admission refuses it.
         """
         kind = _kind_of(row)
         if row._state.adding:
@@ -77,7 +78,7 @@ class RowWriter:
         def again(current: Manifest) -> Manifest:
             version = current["metadata"]["resourceVersion"]
             new = wanted(current)
-            new["metadata"]["resourceVersion"] = version  # that of after the first change
+            new["metadata"]["resourceVersion"] = version  # the version after the first change
             return new
 
         name, namespace = before.name, getattr(before, "namespace", "")
@@ -87,7 +88,7 @@ class RowWriter:
             objects.update(kind, namespace, name, again, now=_now(), subresource=_STATUS)
 
     def delete(self, row: Any) -> None:
-        """Delete the object of a row, or begin to; another one of its name is left alone.
+        """Delete the object of a row, or mark it; another object of its name is not touched.
 
         Raises:
             NotFound: it is gone. Forbidden: it may not be deleted.
@@ -183,7 +184,7 @@ def _set_amount(name: str) -> Edit:
         status = manifest.setdefault("status", {})
         for list_ in ("capacity", "allocatable"):
             amounts = status.setdefault(list_, {})
-            if name == "extended":  # amounts that are no longer said are no longer there
+            if name == "extended":  # omitted amounts are removed
                 own = {"cpu", "memory", "ephemeral-storage", "pods"}
                 status[list_] = amounts = {key: amounts[key] for key in amounts if key in own}
             amounts.update(_WRITTEN[name](value))

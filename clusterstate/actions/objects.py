@@ -1,10 +1,10 @@
-"""Create, update and delete objects of any kind: what the REST API and the admin call.
+"""Create, update and delete objects of any kind: called by the REST API and the admin.
 
 Each kind has a writer (`actions.writing`): the common one, or one of its own. An update is a
 function from the stored manifest to the wanted one, run under the row lock, so that a patch never
 works on an old version.
 
-Locks are taken in this order, by everybody: admission, placement, rows, revision.
+All writers take locks in this order: admission, placement, rows, revision.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -65,7 +65,7 @@ def create(
     """Create an object; ``namespace`` is empty for kinds without. One transaction.
 
     Raises:
-        StatusError: what admission says; AlreadyExists; NotFound for a missing namespace.
+        StatusError: admission refuses it; AlreadyExists; NotFound for a missing namespace.
     """
     kind = kind_of(kind)
     with nullcontext() if is_batched(kind) else transaction.atomic():
@@ -80,8 +80,8 @@ def create_all(
 ) -> list[StoredObject]:
     """Create objects of any kinds in order, all or none, in one transaction.
 
-    Neighbours of one kind are inserted by one statement, which is a transaction if there are no
-    others.
+    Consecutive objects of one kind are inserted by one statement, which is the transaction if there
+    are no others.
     """
     groups = _groups(new_objects)
     if len(groups) == 1 and is_batched(groups[0][0]):
@@ -100,12 +100,12 @@ def create_all(
 def create_missing(
     kind: str, missing: Sequence[tuple[str, Manifest]], *, now: datetime
 ) -> list[str]:
-    """Create objects together, one by one where another process does the same at this moment.
+    """Create objects together, or one by one if another process does the same now.
 
-    Returns the names of those that were created here. ``missing`` has namespace and manifest each.
+    Returns the names of those created here. ``missing``: namespace and manifest of each.
 
     Raises:
-        StatusError: what admission says; NotFound for a missing namespace.
+        StatusError: admission refuses one; NotFound for a missing namespace.
     """
     if not missing:
         return []
@@ -137,7 +137,7 @@ def _groups(
 def is_batched(kind: Kind) -> bool:
     """Return whether objects of the kind are created by one statement for many (``create_each``).
 
-    Those that admission looks up are written under its lock, and events one by one.
+    Kinds that admission looks up are written under its lock, and events one by one.
     """
     return not kind.in_catalogue and _writer(kind).is_batched
 
@@ -145,11 +145,11 @@ def is_batched(kind: Kind) -> bool:
 def create_each(
     kind: Kind, items: Sequence[NewObject], *, now: datetime
 ) -> list[StoredObject | StatusError]:
-    """Create objects of a kind that ``is_batched``: namespace, manifest, and who wants it.
+    """Create objects of a kind that ``is_batched``: namespace, manifest and user of each.
 
-    Returns each one's result, in order. What fails has its error there and spoils nothing for the
+    Returns their results, in order. A failing object has its error there and does not affect the
     others, which are inserted by one statement, in the order of the list; by a second one when a
-    name turns out to be taken. Whatever else is raised, nothing was stored.
+    name turns out to be taken. If anything else is raised, nothing was stored.
     """
     return _writer(kind).create_each(kind, items, now)
 
@@ -165,17 +165,17 @@ def update(
     manager: Manager | None = None,
     subresource: str | None = "",
 ) -> StoredObject:
-    """Replace an object by what ``change`` makes of it; only its part through a subresource.
+    """Replace an object by the result of ``change``; through a subresource, only its part.
 
     ``change`` receives the stored manifest and returns the wanted one; it may be called again with
-    a newer version. A resourceVersion in its result must be the stored one. A result that
-    differs in nothing writes nothing. An object that is being deleted and loses its last finalizer
-    is removed. One transaction. ``manager`` owns what it changes from now on
-    (`objects.wire.managed_fields`); ``None``: owners stay as they are, or as ``change`` sets them.
+    a newer version. A resourceVersion in its result must be the stored one. An equal result writes
+    nothing. A terminating object that loses its last finalizer is removed. One transaction.
+    ``manager`` becomes the manager of the fields that it changes (`objects.wire.managed_fields`);
+    ``None``: managers stay as they are, or as ``change`` sets them.
 
     Raises:
         NotFound: there is none. Conflict: a precondition does not hold.
-        StatusError: what admission says, or ``change`` raises.
+        StatusError: admission refuses it, or ``change`` raises.
     """
     request = Update(
         namespace=namespace,
@@ -195,9 +195,9 @@ def carry_out(kind: Kind, request: Update, *, now: datetime) -> StoredObject:
 
 
 def are_renewed(kind: Kind, namespace: str, subresource: str) -> bool:
-    """Return whether most updates there are heartbeats, which ``renew_each`` takes together.
+    """Return whether most such updates are heartbeats, which ``renew_each`` batches.
 
-    The leases by which controllers elect a leader stand in other namespaces.
+    Leases for leader election are in other namespaces.
     """
     if kind.name == "Node":
         return subresource == "status"
@@ -209,9 +209,9 @@ def renew_each(
 ) -> list[StoredObject | Exception]:
     """Update objects that ``are_renewed``, each as ``update`` does; return the results, in order.
 
-    What fails has its error there and spoils nothing for the others; whatever is raised, nothing
-    was updated. Those that say nothing but that an agent lives are written by one statement; of
-    leases not to the disk at once, since what a crash loses comes again with the next renewal.
+    A failing update has its error there and does not affect the others; if anything is raised,
+    nothing was updated. Pure heartbeats are written by one statement; those of leases are not
+    flushed to disk, since the next renewal repeats what a crash loses.
     """
     return _writer(kind).renew_each(kind, updates, now)
 
@@ -247,11 +247,11 @@ def delete(
     now: datetime,
     user: User = NOBODY,
 ) -> DeletedObject:
-    """Delete an object, or begin to: pods gracefully, namespaces by their content, others at once.
+    """Delete an object, or mark it: pods gracefully, namespaces by their content, others at once.
 
     ``options`` may be a checked DeleteOptions manifest; the grace period is for pods only. Objects
-    with finalizers stay until these are gone; the propagation policy adds one, or takes it away,
-    for the garbage collector to answer.
+    with finalizers stay until these are gone; the propagation policy adds or removes one for the
+    garbage collector.
 
     Raises:
         NotFound: there is none. Conflict: a precondition does not hold.
@@ -269,8 +269,8 @@ def delete_each(
 ) -> list[DeletedObject | StatusError]:
     """Delete objects of one kind in one transaction, each as ``delete`` does.
 
-    Returns each one's result, in order. What fails has its error there and spoils nothing for the
-    others. Whatever else is raised, nothing was deleted.
+    Returns their results, in order. A failing deletion has its error there and does not affect the
+    others. If anything else is raised, nothing was deleted.
     """
     return _writer(kind).delete_each(kind, deletions, now)
 

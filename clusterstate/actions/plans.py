@@ -47,11 +47,11 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 def store(
     document: Manifest, outcome: Manifest, *, by: str, now: datetime, is_preview: bool = False
 ) -> StoredPlan:
-    """Store a plan that was made; return it with its name. Two statements.
+    """Store a new plan; return it with its name. Two statements.
 
-    The user's oldest plan that nobody applied goes when there are too many. A preview, which a page
-    makes when it is opened, has a name that says so: it replaces only previews, and lists leave it
-    out.
+    If there are too many, the user's oldest plan that was not applied is deleted. A preview, which
+    a page makes when it is opened, has a special name prefix: it replaces only previews, and lists
+    omit it.
     """
     prefix = PREVIEW if is_preview else "plan-"
     name = f"{prefix}{secrets.token_hex(4)}"
@@ -202,13 +202,13 @@ def _conflict(plan: StoredPlan) -> Conflict:
 
 
 def running() -> list[int]:
-    """Return the running operations, first the one that waits longest for a turn. Queries once."""
+    """Return the running operations, the longest waiting first. Queries once."""
     rows = sql.fetch(f"SELECT id FROM plan WHERE state = '{RUNNING}' ORDER BY updated_at, id")
     return [row[0] for row in rows]
 
 
 def set_aside(plan_id: int, message: str, *, now: datetime) -> None:
-    """Pause an operation that fails as a whole; it may be resumed."""
+    """Pause an operation that fails as a whole; a client may resume it."""
     with transaction.atomic():
         row = sql.fetch_one(
             f"UPDATE plan SET state = '{PAUSED}', message = %s, updated_at = %s::timestamptz"
@@ -231,7 +231,7 @@ def at_work(plan_id: int) -> StoredPlan | None:
 
 
 def steps_of(plan_id: int) -> list[msgspec.Raw]:
-    """Return the steps of a plan as JSON. They stay as they were stored. Queries once."""
+    """Return the steps of a plan as JSON; they never change. Queries once."""
     row = sql.fetch_one("SELECT steps FROM plan WHERE id = %s::bigint", (plan_id,))
     return [] if row is None else msgspec.json.decode(row[0], type=list[msgspec.Raw])
 
@@ -240,7 +240,7 @@ _LOCKED: Final = f"WHERE id = %s::bigint AND state = '{RUNNING}' FOR NO KEY UPDA
 
 
 class Step:
-    """A step of an operation in the transaction that does it; ``note`` stores its result."""
+    """A step of an operation in its transaction; ``note`` stores its result."""
 
     def __init__(self, plan_id: int, number: int, was: tuple[str, str]) -> None:
         self._plan_id, self._number, self._was = plan_id, number, was
@@ -281,11 +281,11 @@ class Step:
 
 @contextmanager
 def step(plan_id: int, number: int, *, now: datetime) -> Iterator[Step | None]:
-    """Lock an operation for one of its steps; ``None`` where the step must not be done now.
+    """Lock an operation for one of its steps; ``None`` if the step must not be done now.
 
-    The change and the result of the step are stored together or not at all. A step has a
-    transaction of its own, so it locks what one request for the same change locks, in the same
-    order, and never waits for a row while it holds one of another step.
+    The change and the result of the step are stored together or not at all. A step has its own
+    transaction, so it takes the same locks as one request for the same change, in the same order,
+    and never waits for a row while it holds one of another step.
     """
     with transaction.atomic():
         row = sql.fetch_one(
@@ -301,7 +301,7 @@ def step(plan_id: int, number: int, *, now: datetime) -> Iterator[Step | None]:
 
 
 def rest(plan_id: int, *, until: datetime) -> None:
-    """Store when all held back steps are tried again, whatever holds them."""
+    """Store when all held steps are tried again, whatever holds them."""
     sql.run(
         f"UPDATE plan SET retry_at = %s::timestamptz WHERE id = %s::bigint AND state = '{RUNNING}'",
         (until, plan_id),
@@ -328,7 +328,7 @@ def finish(plan_id: int, *, now: datetime) -> None:
 
 
 def trim(*, now: datetime) -> int:
-    """Drop plans that nobody applied, and operations that ended, after a week; return how many."""
+    """Drop plans that were not applied, and ended operations, after a week; return how many."""
     row = sql.fetch_one(
         "WITH gone AS (DELETE FROM plan WHERE updated_at < %s::timestamptz AND state <> ALL(%s)"
         " RETURNING id), undone AS (DELETE FROM plan_undo u USING gone WHERE u.plan_id = gone.id)"

@@ -1,9 +1,9 @@
 """Subscriptions to events, and the progress of their delivery.
 
-Nothing is queued for a receiver: a webhook has a cursor in the change log, which moves when the
-receiver has accepted the events before it, in the same transaction as the line of the delivery log.
-After a kill some events are delivered again, with the same ids, and none is lost. A receiver that
-is away for longer than the log is kept misses events; the webhook's status counts such gaps.
+No queue per receiver: a webhook has a cursor in the change log, which moves when the receiver has
+accepted the events before it, in the same transaction as the line of the delivery log. After a kill
+some events are delivered again, with the same ids, and none is lost. A receiver that is away for
+longer than the log is kept misses events; the webhook's status counts such gaps.
 """
 
 import uuid
@@ -92,7 +92,7 @@ def get(name: str) -> Webhook:
 
 
 def create(name: str, spec: Manifest, secret: str, *, now: datetime) -> Webhook:
-    """Store a webhook that gets the events from now on.
+    """Store a webhook; its cursor is the end of the log.
 
     Raises:
         AlreadyExists: there is one of that name.
@@ -108,7 +108,7 @@ def create(name: str, spec: Manifest, secret: str, *, now: datetime) -> Webhook:
 
 
 def update(name: str, spec: Manifest, secret: str | None, *, version: int) -> Webhook:
-    """Replace a webhook's spec, and its secret unless that is ``None``; it is tried again at once.
+    """Replace a webhook's spec, and its secret unless ``None``; it is retried at once.
 
     Raises:
         NotFound: there is none. Conflict: it has another version.
@@ -137,7 +137,7 @@ def delete(name: str) -> Webhook:
 
 
 def replay(name: str, revision: int) -> Webhook:
-    """Deliver everything after a revision, also what was delivered already.
+    """Deliver everything after a revision, including already delivered events.
 
     Raises:
         NotFound: there is none.
@@ -156,7 +156,7 @@ def replay(name: str, revision: int) -> Webhook:
 def accepted(one: Webhook, done: Try, cursor: int, *, now: datetime, refused: bool) -> bool:
     """Record that events were accepted, or refused for good, and move the cursor past them.
 
-    Return False, and change nothing, where the webhook was deleted, changed or sent back meanwhile.
+    Return False, without a change, if the webhook was deleted, changed or rewound meanwhile.
     """
     outcome = "refused" if refused else "delivered"
     counts = (0, done.events, 0) if refused else (done.events, 0, 0)
@@ -168,9 +168,9 @@ def accepted(one: Webhook, done: Try, cursor: int, *, now: datetime, refused: bo
 
 
 def failed(one: Webhook, done: Try, *, now: datetime, at_least: float = 0.0) -> None:
-    """Record that a try failed; the pause before the next one grows up to five minutes.
+    """Record that an attempt failed; the pause before the next one grows up to five minutes.
 
-    ``at_least``: seconds that the receiver asked for; it gets an hour at most.
+    ``at_least``: the Retry-After seconds of the receiver, limited to an hour.
     """
     first, longest = _BACKOFF
     wait = min(first * 2 ** min(one.failures, 20), longest)
@@ -188,9 +188,9 @@ def suspend(one: Webhook, done: Try, *, now: datetime) -> None:
 
 
 def passed(one: Webhook, cursor: int, *, now: datetime, lost: int = 0) -> bool:
-    """Move the cursor past changes without notices; False: somebody else moved it meanwhile.
+    """Move the cursor past changes without notices; False: another session moved it meanwhile.
 
-    Small steps are not written each time: that would be a write for every change of the cluster.
+    Small steps are not written each time, which would be a write for every change of the cluster.
     """
     if not lost and cursor - one.cursor < 1000 and now - one.moved_at < _SMALL_STEP:
         return True
@@ -208,7 +208,7 @@ def _log(one: Webhook, done: Try, outcome: str, now: datetime) -> None:
 
 
 def trim(*, now: datetime) -> int:
-    """Drop tries that are old, or too many."""
+    """Drop attempts that are old, or too many."""
     dropped = sql.run("DELETE FROM webhook_delivery WHERE at < %s::timestamptz", (now - KEPT,))
     for one in webhooks.every():
         row = sql.fetch_one(

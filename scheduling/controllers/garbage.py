@@ -86,7 +86,7 @@ class _Graph:
         """The results of ``claim_users`` in this pass, by namespace."""
 
     def add(self, item: _Item, refs: Iterable[Reference]) -> set[Owner]:
-        """Add an item's owners to those known; return the new ones."""
+        """Add an item's owners to those known; return the owners in ``refs``."""
         found = {reference.owner for reference in refs}
         for owner in found:
             self.owned[owner].add(item)

@@ -1,4 +1,4 @@
-"""Signs of life of nodes' agents, and what their loss means for the pods: written in bulk."""
+"""Heartbeats of node agents, and the not-ready pods of lost nodes: written in bulk."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -34,10 +34,10 @@ def note(signs: Mapping[str, str], *, now: datetime) -> dict[str, datetime]:
     """Record each agent's last heartbeat; return by node name when its agent was last heard.
 
     ``signs`` maps each node's name to the last heartbeat in its status, empty if it has none;
-    leases are read here. The first heartbeat of a node counts only if it is a lease, because
-    somebody who writes a Node by hand may have copied a heartbeat into its status. Rows of
-    nodes that are not in ``signs`` are deleted. A recorded time after ``now`` is from before
-    the clock was set back; it becomes ``now``. Two statements.
+    leases are read here. The first heartbeat of a node counts only if it is a lease, because a
+    client that writes a Node by hand may have copied a heartbeat into its status. Rows of nodes
+    that are not in ``signs`` are deleted. A recorded time after ``now`` was written before the
+    clock was set back; it becomes ``now``. Two statements.
     """
     names = sorted(signs)
     sql.run(_NOTE, (sql.Texts(names), sql.Texts([signs[name] for name in names]), *[now] * 4))
@@ -46,7 +46,7 @@ def note(signs: Mapping[str, str], *, now: datetime) -> dict[str, datetime]:
 
 
 def reset(*, now: datetime) -> None:
-    """Count every agent as heard now, after a time in which this service did not run."""
+    """Count every agent as heard now, after this service did not run for a while."""
     sql.run(
         "UPDATE node_heartbeat SET heard_at = %s::timestamptz WHERE heard_at IS NOT NULL", (now,)
     )

@@ -1,10 +1,9 @@
 """Usage reports of node agents, which are not in the change log (R135, R141).
 
-A report under pressure sets the node's condition, and so its taint, in its own transaction: a
-controller that replaces a pod which fails for it must not get the replacement put there. The
-condition stays until the pressure has been away for ``PRESSURE_TRANSITION_SECONDS``, since it is
-the pods' going that ends it. Rule: evictionPressureTransitionPeriod,
-pkg/kubelet/eviction/eviction_manager.go, v1.36.
+A report under pressure sets the node's condition, and so its taint, in its own transaction:
+otherwise the replacement of a pod that fails for it could be placed on the same node. The condition
+stays until the pressure has been absent for ``PRESSURE_TRANSITION_SECONDS``, since the evictions
+end it. Rule: evictionPressureTransitionPeriod, pkg/kubelet/eviction/eviction_manager.go, v1.36.
 """
 
 from collections.abc import Mapping
@@ -44,13 +43,13 @@ _TOLD: Final[Mapping[str, Mapping[bool, tuple[str, str]]]] = {
 
 
 def report(node_name: str, manifest: Manifest, *, now: datetime) -> Report:
-    """Store the report of a node's agent, set the node's conditions by it, and return it parsed.
+    """Store the report of a node's agent, set the node's conditions from it, and return it parsed.
 
-    One transaction: one statement, and two writes more while there is pressure or when it ends.
+    One transaction: one statement, and two more writes while there is pressure or when it ends.
 
     Raises:
         NotFound: there is no such node.
-        Invalid: the report is not of the form of ``Report``.
+        Invalid: the report does not decode as ``Report``.
     """
     get_object("Node", "", node_name)
     try:
@@ -75,7 +74,7 @@ def report(node_name: str, manifest: Manifest, *, now: datetime) -> Report:
 
 
 def _declare(node_name: str, read: Report, last_seen: Mapping[str, str], now: datetime) -> None:
-    """Set the node's conditions as its report says, and remember when it was under pressure."""
+    """Set the node's conditions from its report, and store when it was last under pressure."""
     patience = timedelta(seconds=settings.PRESSURE_TRANSITION_SECONDS)
     over = {
         kind
@@ -102,7 +101,7 @@ def _declare(node_name: str, read: Report, last_seen: Mapping[str, str], now: da
 
 
 def _with(conditions: list[Manifest], kind: str, *, is_true: bool, now: datetime) -> list[Manifest]:
-    """Return the conditions with that of a pressure; unchanged if it says the same."""
+    """Return the conditions with that of a pressure; unchanged if its status is the same."""
     status = "True" if is_true else "False"
     present = next((one for one in conditions if one.get("type") == kind), None)
     if present is not None and present.get("status") == status:
@@ -123,7 +122,7 @@ def _with(conditions: list[Manifest], kind: str, *, is_true: bool, now: datetime
 
 
 def conclude(reported: NodeReport, outcome: dict[str, Any], *, now: datetime) -> None:
-    """Store the outcome of a report, unless a newer report came, which is judged next."""
+    """Store the outcome of a report, unless a newer report came."""
     sql.run(
         "UPDATE node_usage"
         " SET outcome = %s::text::jsonb"

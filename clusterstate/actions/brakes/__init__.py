@@ -1,11 +1,11 @@
-"""Brakes: set where too many pods would leave, released when they would not, approved by people.
+"""Brakes: set where too many pods would leave, released when not, approved by operators.
 
 They are set at two places. The timers' loop counts all pods that are due (``settle``). An eviction
-that a client or a plan asks for is judged at once (``admit``), and refused as a disruption budget
-refuses it, so that ``kubectl drain`` tries again until somebody approved. Such requests are kept
-for a minute and count when the loop looks, so a brake stands as long as anybody still asks.
-Evictions by timers are kept as long (``note_evicted``): otherwise pods that are gone at once would
-never count together.
+that a client or a plan requests is judged at once (``admit``), and refused as a disruption budget
+refuses it, so that ``kubectl drain`` retries until an operator has approved. Such requests are kept
+for a minute and count for the loop, so a brake stays while clients still request. Evictions by
+timers are kept as long (``note_evicted``): otherwise pods that are gone at once would never count
+together.
 
 ``paces`` limits the rate of evictions in each zone.
 """
@@ -100,10 +100,10 @@ def _event(key: str, reason: str, message: str, *, type_: str = "Normal") -> Occ
 
 
 def approve(key: str, *, by: str, now: datetime) -> Brake:
-    """Let the pods of a held zone, namespace or owner (``zone.a``) go, for an hour.
+    """Let the pods of a held zone, namespace or owner (``zone.a``) leave, for an hour.
 
     Raises:
-        NotFound: nothing of this name is held.
+        NotFound: no brake has this name.
     """
     scope, _, name = key.partition(".")
     sql.run(
@@ -129,7 +129,7 @@ def approve(key: str, *, by: str, now: datetime) -> Brake:
 def forget_asked(*, now: datetime) -> None:
     """Drop requested evictions that are too old to count for a brake. One statement, by index.
 
-    Also those from the future, after a clock was set back: they would count until then.
+    Drops those from the future as well, after a clock was set back: they would count until then.
     """
     sql.run(
         "DELETE FROM asked_eviction WHERE at <= %s::timestamptz OR at > %s::timestamptz",
@@ -155,7 +155,7 @@ _APPROVED: Final = f"""
 def approvals_of(pod_ids: Sequence[int], *, now: datetime) -> dict[int, uuid.UUID]:
     """Return for each pod that is evicted now the uid of the approval that allows it, if any.
 
-    Queries not at all where nothing is limited, once where nothing is approved, else twice.
+    No query without limits, one query without approvals, else two.
     """
     if not limits():
         return {}
@@ -174,7 +174,7 @@ def approvals_of(pod_ids: Sequence[int], *, now: datetime) -> dict[int, uuid.UUI
 
 
 class EvictionCandidate(msgspec.Struct, frozen=True):
-    """A pod that is to be evicted, and the scopes that it counts in by name; '' for none."""
+    """A pod to be evicted, and its zone, namespace and owner by name; '' for none."""
 
     uid: uuid.UUID
     zone: str
@@ -182,13 +182,13 @@ class EvictionCandidate(msgspec.Struct, frozen=True):
     owner: str
 
     def names(self) -> dict[str, str]:
-        """Return the name of the pod's part of each scope that is limited."""
+        """Return the pod's name in each scope that has a limit."""
         found = {ZONE: self.zone, NAMESPACE: self.namespace, OWNER: self.owner}
         return {scope: found[scope] for scope in limits() if found[scope]}
 
 
 class EvictionHeld(TooManyRequests):
-    """A brake does not let the pod go. ``share`` is what would leave, as it is counted."""
+    """A brake holds the pod back. ``share``: what would leave, as it is counted."""
 
     def __init__(self, candidate: EvictionCandidate, share: Share, limit: float) -> None:
         self.candidate, self.share, self.limit = candidate, share, limit
@@ -240,14 +240,13 @@ _ASK: Final = """
 
 
 def admit(namespace: str, name: str, *, now: datetime) -> None:
-    """Judge an eviction that was asked for, in its transaction, before it locks anything.
+    """Judge a requested eviction, in its transaction, before it locks anything.
 
-    An eviction that was judged counts for the next ones, which wait until this transaction ends.
-    Pods that are on no node, finished, leaving or gone are not judged. Queries not at all where
-    nothing is limited, else up to twelve times.
+    It counts for the next requests, which wait until this transaction ends. Pods that are on no
+    node, finished, terminating or gone are not judged. No query without limits, else up to twelve.
 
     Raises:
-        EvictionHeld: a brake holds the pod back, or would; `hold` it when the transaction is over.
+        EvictionHeld: a brake holds the pod back, or would; call `hold` after the transaction.
         EvictionPaced: the rate of the pod's zone allows none now.
     """
     if not limits() and not settings.ZONE_EVICTION_RATE:
@@ -284,7 +283,7 @@ def _judge(pod: EvictionCandidate, names: Mapping[str, str], now: datetime) -> N
         others, total = _others(scope, name, now, at_most=_KNOWN_SECONDS)
         share = Share(scope, name, others + mine, total)
         if share.exceeds(limit):
-            # What timers evicted since the others were counted is noted by now and counts there.
+            # Timers' evictions since the others were counted are stored by now, and count there.
             others, total = _others(scope, name, now, at_most=0.0)
             share = Share(scope, name, others + mine, total)
         if share.exceeds(limit):
@@ -328,7 +327,7 @@ _NOTE: Final = """
 def to_note(pod_ids: Sequence[int]) -> list[EvictionCandidate]:
     """Return the scopes of pods that timers evict now, for ``note_evicted``.
 
-    Queries once, not at all where nothing is limited.
+    Queries once; not at all without limits.
     """
     limited = limits()
     if not limited or not pod_ids:
@@ -340,10 +339,10 @@ def to_note(pod_ids: Sequence[int]) -> list[EvictionCandidate]:
 
 
 def note_evicted(gone: Sequence[EvictionCandidate], *, now: datetime) -> None:
-    """Let pods that timers evicted count for a minute, also when they are gone by then.
+    """Let pods that timers evicted count for a minute, even after they are gone.
 
-    Outside of the transaction that evicted them: a client that asks for one of them notes it before
-    it locks the pod, so each would wait for the other. What was noted before stays. One statement.
+    Must run outside of the transaction that evicted them: a client's request notes a pod before it
+    locks the pod, so the two could deadlock. Earlier rows stay. One statement.
     """
     if gone:
         columns = zip(*((one.uid, one.zone, one.namespace, one.owner) for one in gone), strict=True)
@@ -352,10 +351,10 @@ def note_evicted(gone: Sequence[EvictionCandidate], *, now: datetime) -> None:
 
 
 def ask_on(pod_uids: Sequence[str], *, now: datetime) -> int:
-    """Note that evictions which a brake refused are still wanted; return how many that are.
+    """Keep refused eviction requests counting for a brake; return how many still do.
 
-    So a brake stands though nobody tries what it would refuse. What counts no more is left alone:
-    ``forget_asked`` deletes these rows, in another order. One statement.
+    So a brake stays although no client repeats a request that it would refuse. Rows that no longer
+    count are not touched: ``forget_asked`` deletes them, in another lock order. One statement.
     """
     return sql.run(
         "UPDATE asked_eviction SET at = %s::timestamptz"

@@ -2,7 +2,7 @@
 
 The capacity of a bucket is max(1, rate). Its row holds the time at which the bucket was empty, if
 it has been filling at the rate since then; a zone without a row has a full bucket. The empty name
-stands for the nodes without a zone.
+means nodes without a zone.
 """
 
 import math
@@ -20,10 +20,7 @@ _SKEW: Final = timedelta(seconds=5)
 
 
 def tokens(zones: Sequence[str], *, now: datetime) -> dict[str, int]:
-    """Return how many pods of each zone may go now, by the rate. Queries once.
-
-    One bucket per zone, of capacity max(1, rate).
-    """
+    """Return how many pods of each zone may leave now, by the rate. Queries once."""
     rate = settings.ZONE_EVICTION_RATE
     most = max(1.0, rate)
     empty: dict[str, datetime] = dict(
@@ -37,10 +34,10 @@ def tokens(zones: Sequence[str], *, now: datetime) -> dict[str, int]:
 
 
 def spend(requested: Mapping[str, int], *, now: datetime, waits: bool = True) -> dict[str, int]:
-    """Take this many evictions out of the zones' buckets, or what is in them; return how many.
+    """Take this many evictions out of the zones' buckets, or all that they have; return how many.
 
-    An eviction request waits until others are done (`locks.BRAKES`), before it locks any row. The
-    timers' loop, which may hold rows, does not wait: then it is given nothing and comes again.
+    An eviction request waits for concurrent ones (`locks.BRAKES`), before it locks any row. The
+    timers' loop, which may hold rows, does not wait: it then gets nothing and tries again later.
     """
     if not requested:
         return {}
@@ -75,7 +72,7 @@ def spend(requested: Mapping[str, int], *, now: datetime, waits: bool = True) ->
 
 
 def give_back(unspent: Mapping[str, int]) -> None:
-    """Put evictions back that were taken and not made. One statement, none if there are none."""
+    """Return evictions to the buckets that were taken and not made. One statement at most."""
     back = {zone: count for zone, count in unspent.items() if count > 0}
     if back:
         sql.run(
@@ -88,8 +85,8 @@ def give_back(unspent: Mapping[str, int]) -> None:
 def forget(*, now: datetime) -> None:
     """Drop the buckets that are full again, and those from before the clock was set back.
 
-    One statement. A bucket with a time in the future is from a wrong clock: with it no pod would
-    leave until the clock reaches that time.
+    One statement. A bucket with a time in the future would block evictions until the clock reaches
+    it.
     """
     rate = settings.ZONE_EVICTION_RATE
     full = timedelta(seconds=max(1.0, rate) / rate + 60) if rate else timedelta(0)

@@ -1,4 +1,4 @@
-"""Changes of many objects at once, and what every cluster has from the start.
+"""Changes of many objects at once, and the initial objects of every cluster.
 
 ::
 

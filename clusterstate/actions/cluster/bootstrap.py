@@ -44,9 +44,9 @@ def ensure(*, now: datetime) -> list[str]:
 
 @acts_as(APISERVER)
 def ensure_access(*, now: datetime) -> list[str]:
-    """Create what is missing of the default roles, their bindings and the groups of people.
+    """Create the missing default roles, their bindings and the groups of users.
 
-    Returns the groups, and how many roles and bindings. Safe to call at any time, by several.
+    Returns the groups, and how many roles and bindings. Safe to call at any time, concurrently.
     """
     created = users.ensure_groups()
     if roles := default_roles.reconcile(now=now):
@@ -56,9 +56,9 @@ def ensure_access(*, now: datetime) -> list[str]:
 
 @acts_as(APISERVER)
 def ensure_network(*, now: datetime) -> list[str]:
-    """Store the network that Services get their addresses from, unless it is stored.
+    """Store the network of Service addresses (a ServiceCIDR), unless it is stored.
 
-    Returns what was created. Safe to call at any time, by several.
+    Returns the names of created objects. Safe to call at any time, concurrently.
     """
     if find_object("ServiceCIDR", "", SERVICE_NETWORK) is not None:
         return []

@@ -1,7 +1,7 @@
-"""Delete every object of a collection that selectors match.
+"""Deletes every object of a collection that selectors match.
 
-A transaction deletes ``CHUNK`` objects: a statement for each of its steps instead of for each
-object, yet short, because followers of the log wait for every transaction that holds numbers of it.
+A transaction deletes ``CHUNK`` objects: one statement for each step instead of one for each object,
+yet short, because followers of the log wait for every transaction that holds numbers of it.
 """
 
 from collections.abc import Callable
@@ -36,12 +36,11 @@ def delete_collection(
     enough: Callable[[], bool] | None = None,
     most: int | None = None,
 ) -> int:
-    """Delete what the selectors match; return how many objects were deleted or begin to go.
+    """Delete what the selectors match; return how many objects were deleted or became terminating.
 
-    Each object is deleted as if alone. Objects that are created meanwhile stay, and those that
-    vanish are passed over. ``enough`` is called between transactions; if it returns true, the rest
-    stays. In a dry run each transaction is rolled back. ``most``: delete only so many of the
-    objects that match, the first of their list.
+    Each object is deleted as if alone. Objects created meanwhile stay, and vanished ones are
+    ignored. ``enough`` is called between transactions; if it returns true, the rest stays. In a dry
+    run each transaction is rolled back. ``most``: delete at most this many, the first of the list.
 
     Raises:
         StatusError: an object may not be deleted; some others are gone.
@@ -61,7 +60,7 @@ def delete_collection(
                 {"retryAfterSeconds": 1},
             )
         deletions = [
-            # Another object of that name, made since, is not meant.
+            # Not an object of that name that was created since.
             msgspec.structs.replace(chosen, uid=chosen.uid or uid).about(space, name, user)
             for space, name, uid in keys[first : first + CHUNK]
         ]
@@ -76,7 +75,7 @@ def delete_collection(
 
 
 def _has_vanished(error: StatusError, chosen: DeleteOptions) -> bool:
-    """Return whether an object is gone, or another one has its name by now."""
+    """Return whether an object is gone, or another one has its name now."""
     if isinstance(error, NotFound):
         return True
     return isinstance(error, Conflict) and not (chosen.uid or chosen.resource_version)

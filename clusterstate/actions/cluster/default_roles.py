@@ -1,9 +1,9 @@
-"""Bring the default roles and bindings into the database, and back to what they have to be.
+"""Creates the default roles and bindings, and restores missing parts of them.
 
-What is missing is created. In those that are there, missing rules, subjects and labels are added;
-what administrators added stays, and an object whose annotation ``autoupdate`` is ``false`` is left
-alone. A binding to another role than it has to be is made anew, since its role cannot change. Rule:
-pkg/registry/rbac/reconciliation, v1.36.
+In existing ones, missing rules, subjects and labels are added; what administrators added stays, and
+an object whose annotation ``autoupdate`` is ``false`` is not touched. A binding to another role
+than the default is replaced, since its role cannot change. Rule: pkg/registry/rbac/reconciliation,
+v1.36.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from clusterstate.queries.objects.lists import list_page
 
 
 def reconcile(*, now: datetime) -> list[str]:
-    """Create what is missing, complete what is there; return the names of what was created."""
+    """Create missing objects and complete existing ones; return the names of the created ones."""
     created: list[str] = []
     for kind, defaults in (
         ("ClusterRole", default_roles.cluster_roles()),
@@ -51,7 +51,7 @@ def _reconcile(kind: str, defaults: list[Manifest], now: datetime) -> list[str]:
 
 
 def _complete(kind: str, key: tuple[str, str], default: Manifest, now: datetime) -> None:
-    """Add to a stored object what the default has and it lacks."""
+    """Add to a stored object the parts of the default that it lacks."""
     namespace, name = key
     try:
         with transaction.atomic():
@@ -82,7 +82,7 @@ def _lacks(found: Manifest, default: Manifest) -> bool:
 
 
 def _completed(found: Manifest, default: Manifest) -> Manifest:
-    """Return the stored object with what it lacks.
+    """Return the stored object with the missing parts of the default.
 
     Raises:
         _OtherRole: it is a binding to another role.

@@ -1,4 +1,4 @@
-"""Counts the pods of a Job that ended, each once."""
+"""Counts the ended pods of a Job, each once."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ def count_pods(
     finalizer: str,
     now: datetime,
 ) -> None:
-    """Write a Job's status and let the pods (name, uid) go that it counts, in one transaction.
+    """Write a Job's status and release the pods (name, uid) that it counts, in one transaction.
 
     The finalizer marks a pod as not counted yet, so that a crash in between counts none twice.
     """
@@ -39,7 +39,7 @@ def count_pods(
 
 
 def release_pod(namespace: str, name: str, uid: str, *, finalizer: str, now: datetime) -> None:
-    """Remove a finalizer from a pod; a pod that is gone or lacks it is left alone."""
+    """Remove a finalizer from a pod, if the pod exists and has it."""
 
     def released(manifest: Manifest) -> Manifest:
         metadata = dict(manifest["metadata"])

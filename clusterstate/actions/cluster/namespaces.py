@@ -1,14 +1,13 @@
 """Deleting a namespace: mark it, delete its pods, then all other content, remove it.
 
-``objects.delete`` marks it Terminating, from which moment nothing can be created in it (see
-`clusterstate.catalogue` for why nothing slips in). ``finish_deletion`` does the rest and may be
+``objects.delete`` marks it Terminating, after which nothing can be created in it (see
+`clusterstate.catalogue` for how this is ensured). ``finish_deletion`` does the rest and may be
 called again at any time; a follower of the change log calls it, and a periodic task as backstop.
 
-Pods go first, since what they use (secrets, network policies, claims) must outlive them. What is
-left, and which finalizers hold it, is shown in the conditions of the namespace, all five of them at
+Pods are deleted first, since what they use (secrets, network policies, claims) must outlive them.
+The conditions of the namespace list what is left, and which finalizers hold it, all five of them at
 each pass, since clients wait for a condition to appear. A namespace that is removed at the first
-pass has none. Rule:
-``pkg/controller/namespace/deletion/namespaced_resources_deleter.go``, v1.36.
+pass has none. Rule: ``pkg/controller/namespace/deletion/namespaced_resources_deleter.go``, v1.36.
 """
 
 from collections import Counter
@@ -75,7 +74,7 @@ _REMAINING: Final = f"""
 
 
 def _has_conditions(name: str) -> bool:
-    """Return whether conditions of a namespace name remaining content and have to be cleared."""
+    """Return whether a namespace has conditions about remaining content, which must be cleared."""
     found = find_object("Namespace", "", name)
     return found is not None and bool((decode_object(found).get("status") or {}).get("conditions"))
 

@@ -1,10 +1,10 @@
-"""Writing requests for certificates: who approves or signs needs the right to, for that signer.
+"""Writing CertificateSigningRequests: to approve or sign needs a right for that signer.
 
-Whoever changes the conditions by /approval needs the verb ``approve`` on the signer that the
-request names, or on its whole domain (``signers``, ``example.com/*``); whoever writes a certificate
-or a failure by /status, the verb ``sign``. A request to the signer of clients of the API cannot be
-for ``system:masters``. Rules: plugin/pkg/admission/certificates (approval, signing,
-subjectrestriction) and pkg/apis/certificates/authorization, v1.36.
+A user who changes the conditions by /approval needs the verb ``approve`` on the signer that the
+request names, or on its whole domain (``signers``, ``example.com/*``); one who writes a certificate
+or a failure by /status, the verb ``sign``. A request to the signer of API clients cannot be for
+``system:masters``. Rules: plugin/pkg/admission/certificates (approval, signing, subjectrestriction)
+and pkg/apis/certificates/authorization, v1.36.
 """
 
 import base64
@@ -57,7 +57,7 @@ class CertificateWriter(Writer):
             raise _forbidden(kind, new, reason)
 
     def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
-        """Return the request with the times of conditions that were set or changed."""
+        """Return the request with times set on new or changed conditions."""
         conditions = (new.get("status") or {}).get("conditions") or []
         old_conditions = {
             one.get("type"): one
@@ -76,13 +76,13 @@ class CertificateWriter(Writer):
 
 
 def _signed(status: Manifest) -> tuple[object, list[Manifest]]:
-    """Return what only a signer writes."""
+    """Return the parts that only a signer writes: certificate and failures."""
     failures = [one for one in status.get("conditions") or () if one.get("type") == _FAILED]
     return status.get("certificate"), failures
 
 
 def _may(user: User, verb: str, signer: str) -> bool:
-    """Return whether a user may do that for a signer, or for all signers of its domain."""
+    """Return whether a user has a verb on a signer, or on all signers of its domain."""
     names = (signer, f"{signer.partition('/')[0]}/*")
     return any(
         authorizer.decide(
@@ -93,7 +93,7 @@ def _may(user: User, verb: str, signer: str) -> bool:
 
 
 def _organizations(spec: Manifest) -> list[str]:
-    """Return the groups that a certificate would be for; none where the request cannot be read."""
+    """Return the groups of a requested certificate; none if the request does not decode."""
     try:
         found = x509.load_pem_x509_csr(base64.b64decode(spec.get("request") or ""))
         return [

@@ -1,8 +1,8 @@
 """Events: recorded in bulk by the service, created by clients.
 
-The service's own events are rows without a document; the same event again counts up. As in
-Kubernetes' correlator, "the same" means same object, type, reason and reporter; the last message
-stays. What clients POST is kept as they sent it.
+The service's own events are rows without a document; a repeated event raises a count. As in
+Kubernetes' correlator, repeated means same object, type, reason and reporter; the last message is
+kept. Events of clients are kept as they were sent.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ _LONGEST_MESSAGE = 1024  # as client-go truncates it
 
 
 class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened to an object. ``uid`` and ``namespace`` are the object's."""
+    """An event about an object. ``uid`` and ``namespace`` are the object's."""
 
     kind: str
     namespace: str
@@ -115,7 +115,7 @@ def record_many(occurrences: Sequence[Occurrence], *, now: datetime) -> int:
     for one in occurrences:
         key = _fingerprint(one)
         merged[key] = (one, merged[key][1] + 1 if key in merged else 1)
-    # Sorted, so that two batches that count up the same events do not wait for each other.
+    # Sorted, so that two batches with the same events do not deadlock.
     items = sorted(merged.items())
     found = [one for _, (one, _) in items]
     uids = [object_meta.new_uid() for _ in items]
@@ -147,7 +147,7 @@ def record_many(occurrences: Sequence[Occurrence], *, now: datetime) -> int:
 
 
 def _fingerprint(one: Occurrence) -> int:
-    """Return a signed 64-bit hash of what makes two events the same."""
+    """Return a signed 64-bit hash of the fields by which events count as equal."""
     text = "\0".join(
         (one.kind, one.namespace, one.name, one.uid, one.type, one.reason, one.component)
     )
@@ -230,7 +230,7 @@ def create_event(namespace: str, manifest: Manifest, *, now: datetime, user: Use
     """Store an event as the client sent it.
 
     Raises:
-        StatusError: what admission says; AlreadyExists.
+        StatusError: admission refuses it; AlreadyExists.
     """
     context = catalogue.reload()
     new, _ = object_meta.prepare(EVENT, namespace, manifest, now=now, uid=object_meta.new_uid())
@@ -263,7 +263,7 @@ def create_event(namespace: str, manifest: Manifest, *, now: datetime, user: Use
 
 
 def _lock(keys: Sequence[tuple[str, str]]) -> list[LockedRow]:
-    """Lock the events that there are; ``document_id`` is 0 for those without a document."""
+    """Lock the existing events of these keys; ``document_id`` is 0 without a document."""
     rows = []
     for namespace, name in sorted(keys):
         found = sql.fetch_one(
@@ -323,7 +323,7 @@ def update_event(
     now: datetime,
     user: User,
 ) -> StoredObject:
-    """Change an event under its row lock; the service's own then keeps a document, too.
+    """Change an event under its row lock; the service's own then get a document, too.
 
     Raises:
         NotFound: there is none. Conflict: a precondition does not hold.
@@ -366,7 +366,7 @@ def _write(row: LockedRow, new: Manifest, text: str, now: datetime) -> int:
 
 
 def _delete_each(deletions: Sequence[Deletion], now: datetime) -> list[DeletedObject | StatusError]:
-    """Remove events, or begin to where finalizers keep them; return the results, in order.
+    """Remove events, or mark those with finalizers; return the results, in order.
 
     The log keeps the last state of each as a document.
     """
@@ -409,7 +409,7 @@ _DELETE = f"""
 
 
 def _remove(row: LockedRow, now: datetime) -> int:
-    """Remove a locked event; return the revision. The service's own gets its document now."""
+    """Remove a locked event; return the revision. The service's own get a document for the log."""
     document_id = row.document_id
     if not document_id:
         document_row = sql.fetch_one(
@@ -430,7 +430,7 @@ def _remove(row: LockedRow, now: datetime) -> int:
 
 
 class EventWriter(Writer):
-    """Events are typed rows; a client's keep a document, too."""
+    """Writes events, which are typed rows; those of clients have a document, too."""
 
     is_batched = False
 
@@ -444,7 +444,7 @@ class EventWriter(Writer):
         ]
 
     def update(self, kind: Kind, request: Update, now: datetime) -> StoredObject:
-        """See ``update_event``: fields of an event have no owners."""
+        """See ``update_event``: fields of an event have no managers."""
         with transaction.atomic():
             return update_event(
                 request.namespace, request.name, request.change, now=now, user=request.user
@@ -453,6 +453,6 @@ class EventWriter(Writer):
     def delete_each(
         self, kind: Kind, deletions: Sequence[Deletion], now: datetime
     ) -> list[DeletedObject | StatusError]:
-        """Delete events, or begin to, in one transaction; see ``Writer.delete_each``."""
+        """Delete events in one transaction; see ``Writer.delete_each``."""
         with transaction.atomic():
             return _delete_each(deletions, now)

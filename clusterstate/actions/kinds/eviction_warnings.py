@@ -1,4 +1,4 @@
-"""Warnings of a dry run: which of its pods a node would lose if the change were made."""
+"""Warnings of a dry run: which of its pods a node would lose by the change."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,9 +20,9 @@ _decode = msgspec.json.Decoder(Pod).decode
 def for_node(old: Manifest, new: Manifest, now: datetime) -> list[str]:
     """Return warnings that count the pods which leave the node if it changes from old to new.
 
-    Counted are pods whose terms hold during execution and match no longer, and pods that NoExecute
-    taints send away, unless they would leave as early without the change. Queries twice if labels
-    or such taints differ, else not at all.
+    Pods whose terms during execution no longer match, and pods that NoExecute taints evict, unless
+    they would leave as early without the change. Queries twice if labels or such taints differ,
+    else not at all.
     """
     before, after = msgspec.convert(old, Node), msgspec.convert(new, Node)
     old_taints, taints = _evicting(before), _evicting(after)
@@ -76,7 +76,7 @@ def _hastened(
     taints: Sequence[Taint],
     now: datetime,
 ) -> tuple[int, int]:
-    """Return how many pods the new taints send away earlier: at once, and after a while."""
+    """Return how many pods the new taints evict earlier: at once, and after a while."""
     counted = {
         id_: tuple(
             eviction.countdowns(one.tolerations, some, added_at=now) for some in (old, taints)

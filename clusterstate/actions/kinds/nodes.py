@@ -1,8 +1,8 @@
-"""What a write does to nodes: the taints that come along (`rules.node_taints`), and their rows.
+"""Writes of nodes: the taints that follow from other fields (`rules.node_taints`), and their rows.
 
-Taints that speak for ``spec.unschedulable`` and for conditions come and go in the write that
-changes these, so that no reader sees a cordoned node without its taint, and a bind that was decided
-before meets a node that has changed.
+Taints for ``spec.unschedulable`` and for conditions change in the same write as these, so that no
+reader sees a cordoned node without its taint, and a bind that was decided before finds a changed
+node.
 """
 
 from collections.abc import Iterable
@@ -62,7 +62,7 @@ class NodeWriter(Writer):
         sql.run(f"SELECT pg_advisory_xact_lock_shared({locks.PLACEMENT})")
 
     def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
-        """Return the node with the taints that the write brings."""
+        """Return the node with the taints that follow from the write."""
         return settle_taints(new, old, now, is_cloud=settings.EXTERNAL_CLOUD_PROVIDER)
 
     def foretell(self, new: Manifest, old: Manifest, now: datetime) -> list[str]:

@@ -1,4 +1,4 @@
-"""Conditions of PodGroups, as the scheduler writes them: those of many groups at once."""
+"""Conditions of many PodGroups at once, for the scheduler."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -20,7 +20,7 @@ _KIND: Final = KINDS["PodGroup"]
 def set_conditions(new_conditions: Mapping[GroupKey, tuple[Manifest, datetime]]) -> int:
     """Write a condition of each group, with its time, in one transaction; return how many changed.
 
-    A group that is gone is left out. It goes past admission, since it changes the status alone.
+    Missing groups are left out. Admission is skipped, since only the status changes.
     """
 
     def work() -> int:

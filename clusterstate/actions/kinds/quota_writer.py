@@ -1,8 +1,8 @@
-"""ResourceQuotas as any other objects are written, and counted whenever they ask for other things.
+"""ResourceQuotas: written as other objects, and recounted whenever their spec changes.
 
-A quota holds from the transaction that stores it: nothing is created in its namespace between then
-and the count (`actions.writing.quotas`). Device classes say by what resource claims for their
-devices count, so everything is counted again where that changes.
+A quota is enforced from the transaction that stores it: nothing is created in its namespace between
+that and the count (`actions.writing.quotas`). Device classes name the resource for which claims for
+their devices count, so everything is recounted when that changes.
 """
 
 from collections.abc import Sequence
@@ -65,14 +65,14 @@ class QuotaWriter(Writer):
 
 
 class DeviceClassWriter(Writer):
-    """Writes DeviceClasses; counts claims again when ``extendedResourceName`` changes."""
+    """Writes DeviceClasses; recounts claims when ``extendedResourceName`` changes."""
 
     is_batched = False
 
     def create_each(
         self, kind: Kind, items: Sequence[NewObject], now: datetime, *, all_or_nothing: bool = False
     ) -> list[StoredObject | StatusError]:
-        """Create classes, and recount claims: some that name the classes may exist already."""
+        """Create classes, and recount claims: claims that name the classes may exist already."""
         results = super().create_each(kind, items, now, all_or_nothing=all_or_nothing)
         if any(_resource(manifest) for _, manifest, _ in items):
             quotas.count_all_again()
@@ -99,11 +99,11 @@ def _resource(device_class: Manifest) -> str:
 def _as_counted(
     kind: Kind, key: tuple[str, str], stored: StoredObject | StatusError
 ) -> StoredObject:
-    """Return a quota's stored object with the status that the recount gave it."""
+    """Return a quota's stored object with the status after the recount."""
     assert isinstance(stored, StoredObject)
     rows = stored_rows.lock_rows(kind, [key])
     if not rows:
-        return stored  # it was being deleted, and nothing keeps it any more
+        return stored  # it was terminating, and has no finalizers any more
     row = rows[0]
     old_revision = decode_object(stored.manifest)["metadata"].get("resourceVersion", "0")
     body = transactions.written_json(row.text, row.revision, row.overlay, before=int(old_revision))

@@ -1,7 +1,7 @@
 """Writing roles and bindings: users cannot give away rights that they do not have.
 
-The writer of a role must hold what its rules give, or have the verb ``escalate`` on it; the one who
-writes a binding must hold what the role gives, or have the verb ``bind`` on the role. Rules:
+The writer of a role must hold its rules, or have the verb ``escalate`` on it; the writer of a
+binding must hold the rules of the role, or have the verb ``bind`` on the role. Rules:
 pkg/registry/rbac/{role,clusterrole,rolebinding,clusterrolebinding}/policybased/storage.go,
 pkg/registry/rbac/escalation_check.go, v1.36.
 """
@@ -34,7 +34,7 @@ class RoleWriter(Writer):
     def permit(
         self, kind: Kind, new: Manifest, old: Manifest | None, user: User, subresource: str = ""
     ) -> None:
-        """Raise Forbidden where a user would give rights that they do not have."""
+        """Raise Forbidden where a user would grant rights that they do not have."""
         if _is_open(new, old, user):
             return
         metadata = new["metadata"]
@@ -56,7 +56,7 @@ class BindingWriter(Writer):
     def permit(
         self, kind: Kind, new: Manifest, old: Manifest | None, user: User, subresource: str = ""
     ) -> None:
-        """Raise Forbidden where a user would give rights that they do not have."""
+        """Raise Forbidden where a user would grant rights that they do not have."""
         if _is_open(new, old, user):
             return
         metadata, role = new["metadata"], new["roleRef"]
@@ -74,7 +74,7 @@ class BindingWriter(Writer):
 
 
 def _is_open(new: Manifest, old: Manifest | None, user: User) -> bool:
-    """Return whether a write needs no check: the service's own, or one that gives nothing new."""
+    """Return whether a write needs no check: the service's own, or one that grants nothing new."""
     authorizer.note_write()
     if user == NOBODY or authorizer.MASTERS in user.groups:
         return True

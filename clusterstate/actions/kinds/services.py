@@ -1,8 +1,8 @@
-"""Services get a cluster IP, and node ports where their type has them, which no other Service has.
+"""Allocates cluster IPs, and node ports for types that have them, unique among Services.
 
-What is taken is read from the Services there are, under a lock that only writers of Services take:
-a stored Service is the one record of what it got. A process remembers what it has read, so that it
-reads a Service once and not again for every other that is created.
+What is taken is read from the stored Services, under a lock that only writers of Services take: the
+stored Service is the only record of its allocation. Each process caches what it has read, so that
+creating many Services reads each one once.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class _Service(msgspec.Struct, frozen=True):
     spec: _Spec = _Spec()
 
 
-# A label or an annotation may be called clusterIP, too: texts are read, not searched.
+# A label or an annotation may be named clusterIP, too: texts are decoded, not searched.
 _decode: Final = msgspec.json.Decoder(_Service).decode
 
 
@@ -69,7 +69,7 @@ def _pool() -> addresses.Pool:
             node_ports = (*(one.node_port for one in spec.ports or ()), spec.health_check)
             ports = tuple(port for port in node_ports if port)
             found[id_] = _Allocations(spec.cluster_ip or "", ports)
-    _known.clear()  # what is gone is forgotten
+    _known.clear()  # deleted Services must be dropped
     _known.update(found)
     return addresses.Pool(
         (one.address for one in found.values() if one.address),
@@ -106,7 +106,7 @@ class ServiceWriter(Writer):
         return [one for one in results if one is not None]
 
     def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
-        """Return a changed Service with what its type has now."""
+        """Return a changed Service with the addresses and ports that its type needs."""
         if old is None:
             return new
         before, after = old.get("spec") or {}, new.get("spec") or {}

@@ -1,17 +1,17 @@
-"""Set aside objects that make a follower of the log fail, so that it goes on with the others.
+"""Sets aside objects that make a follower of the log fail, so that it continues with the others.
 
-A follower works in batches, or on ``one`` object at a time. ``each`` does a batch at once; when
+A follower works in batches, or on ``one`` object at a time. ``each`` processes a batch at once; if
 that fails, it halves the batch until it has the items that fail alone. Their objects are *set
-aside*: logged, reported by an Event, kept in a row that ``/metrics`` and ``/readyz`` count
-(``clusterstate.health.aside``). The others are done, and the follower's cursor may advance. A
-change of the object is news in the log, so the follower meets it again by itself; who goes through
-rows instead of the log passes over what is set aside at the revision that it has.
+aside*: logged, reported by an Event, and stored in a row that ``/metrics`` and ``/readyz`` count
+(``clusterstate.health.aside``). The others are processed, and the follower's cursor may advance. A
+change of the object is in the log, so the follower tries it again; followers that read rows instead
+of the log skip an object that is set aside at its present revision.
 
     work(batch) -> raises -> work(half), work(half) -> ... -> work([one]) -> raises -> set aside
 
-What is done halfway when it fails is done again, so the work has to be such that doing it twice
-does no harm; each statement or transaction of it is whole. A database that is away, slow or full is
-not the fault of any object: such an error passes through, and the follower tries again later.
+Work that fails halfway is done again, so it must be idempotent; each statement or transaction of it
+is atomic. A database that is away, slow or full is not the fault of any object: such an error is
+raised, and the follower tries again later.
 """
 
 import time
@@ -43,12 +43,12 @@ REASON: Final = "SetAside"
 _LONGEST_ERROR: Final = 500
 
 
-# What fails on any object: the means of work, not what was worked on.
+# Errors that any object causes: the fault of the code or the database, not of the object.
 _MEANS = (ProgrammingError, NotSupportedError, MemoryError)
 
 
 class ObjectRef(msgspec.Struct, frozen=True):
-    """An object: its kind, and its id or else its name."""
+    """A reference to an object: its kind, and its id or else its name."""
 
     kind: str
     id: int = 0
@@ -57,12 +57,12 @@ class ObjectRef(msgspec.Struct, frozen=True):
 
 
 def pod(pod_id: int) -> ObjectRef:
-    """Return the pod with this id."""
+    """Return a reference to a pod by id."""
     return ObjectRef("Pod", pod_id)
 
 
 def node(name: str) -> ObjectRef:
-    """Return the node of this name."""
+    """Return a reference to a node by name."""
     return ObjectRef("Node", name=name)
 
 
@@ -75,9 +75,9 @@ memory.when_replaced(_with_rows.clear)
 
 
 def is_an_objects_fault(error: BaseException) -> bool:
-    """Return whether an error may be due to what was worked on, not to the means of work.
+    """Return whether an object may have caused an error, rather than the code or the database.
 
-    A database that is away, or of another version than the code, fails on any object; so do a
+    A database that is away, or of another version than the code, fails for any object; so do a
     replica, and a session that the server ended, because its process was stopped in the midst of a
     transaction (Django's InternalError).
     """
@@ -94,12 +94,12 @@ def each(
     finer: Callable[[Item], bool] = lambda item: False,
     instead: Callable[[Item], object] = lambda item: None,
 ) -> list[Result]:
-    """Do the work on all items but those that fail alone; return what each part of it returned.
+    """Do the work on all items except those that fail alone; return the result of each part.
 
-    ``work`` gets all items at first, and parts of them if that fails. ``which`` names the object
-    of an item, ``instead`` is called for one that was set aside. ``finer`` looks for the culprit
-    among the parts of one that fails alone, and returns whether it has parts: then it is not set
-    aside itself. Without a failure this costs nothing but the call.
+    ``work`` gets all items at first, and parts of them if that fails. ``which`` returns the object
+    of an item; ``instead`` is called for one that was set aside. ``finer`` splits an item that
+    fails alone into parts and processes these; it returns whether there were parts: then the item
+    itself is not set aside. Without a failure this costs only the call.
 
     Raises:
         django.db.Error: the database fails, not the objects (``is_an_objects_fault``).
@@ -136,7 +136,7 @@ def one(
     now: datetime,
     instead: Callable[[], Result],
 ) -> Result:
-    """Do the work on one object; return what it returns, or ``instead`` if it was set aside.
+    """Do the work on one object; return its result, or ``instead`` if it was set aside.
 
     Raises:
         django.db.Error: the database fails, not the object (``is_an_objects_fault``).
@@ -146,7 +146,7 @@ def one(
 
 
 def _attempt(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) -> Result:
-    """Do the work; inside a transaction so that a failure leaves the transaction usable."""
+    """Do the work; within a transaction in a savepoint, so that a failure does not spoil it."""
     if not connection.in_atomic_block:
         return work(items)
     with transaction.atomic():
@@ -154,9 +154,9 @@ def _attempt(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) ->
 
 
 def put(follower: str, which: ObjectRef, error: BaseException, *, now: datetime) -> bool:
-    """Set an object aside; False if it is gone, or was set aside like this at this revision.
+    """Set an object aside; False if it is gone, or already set aside at this revision.
 
-    Logged and reported by an Event when it is new.
+    Logged and reported by an Event if it is new.
     """
     text = f"{type(error).__name__}: {error}".replace("\0", "\ufffd")
     text = text.encode(errors="replace").decode()[:_LONGEST_ERROR]
@@ -238,7 +238,7 @@ def _ask(follower: str) -> bool:
 
 
 def release(follower: str, which: Sequence[ObjectRef]) -> None:
-    """Forget that these objects were set aside: the follower has processed them."""
+    """Delete the rows of set-aside objects that the follower has processed."""
     sql.run(
         "DELETE FROM set_aside s USING unnest(%s, %s, %s, %s) AS i(kind, id, namespace, name)"
         " WHERE s.follower = %s AND s.kind = i.kind AND (s.object_id = i.id"
@@ -255,7 +255,7 @@ def release(follower: str, which: Sequence[ObjectRef]) -> None:
 
 
 def sweep(now: datetime) -> int:
-    """Forget what changed since it was set aside, or is gone; return how many rows that were."""
+    """Delete the rows of set-aside objects that changed or are gone; return how many."""
     kinds = [row[0] for row in sql.fetch("SELECT DISTINCT kind FROM set_aside")]
     return sum(
         sql.run(

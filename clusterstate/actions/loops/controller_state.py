@@ -1,7 +1,7 @@
 """A controller's state between passes: its cursor in the change log, and a small document.
 
-One row for each controller, by its name. It is not written in the transaction of what the
-controller did (`models.evictions.ControllerCursor`), so that doing a piece twice must do no harm.
+One row for each controller, by its name. It is not written in the transaction of the controller's
+work (`models.evictions.ControllerCursor`), so that work must be idempotent.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from clusterstate.database import sql
 
 
 def cursor(name: str) -> int | None:
-    """Return up to which revision a controller has acted, ``None`` if never. Queries once."""
+    """Return the revision up to which a controller has acted, ``None`` if never. Queries once."""
     row = sql.fetch_one("SELECT revision FROM controller_cursor WHERE name = %s", (name,))
     return None if row is None else row[0]
 
@@ -28,7 +28,7 @@ def set_cursor(name: str, revision: int) -> None:
 
 
 def set_state(name: str, state: dict[str, Any]) -> None:
-    """Remember what a controller keeps between passes."""
+    """Store a controller's state between passes."""
     sql.run(
         "INSERT INTO controller_cursor (name, revision, state)"
         " VALUES (%s::text, 0, %s::text::jsonb)"

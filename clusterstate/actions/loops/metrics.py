@@ -1,4 +1,4 @@
-"""Adds what this process counted to the totals (``telemetry.metrics``), and its gauges."""
+"""Adds this process's counts to the totals (``telemetry.metrics``), and writes its gauges."""
 
 import os
 import socket
@@ -24,8 +24,8 @@ GAUGES_EVERY: Final = 5
 _LAST_SECONDS: Final = 2.0
 """How long a process that ends waits for its last figures to be added."""
 
-# Rows are taken in one order by everybody, so that processes never wait for each other in a circle.
-# Bounds that a newer version changed begin anew: what was counted in other buckets cannot be added.
+# All processes take rows in one order, so that they never deadlock. If a newer version changed the
+# bounds of buckets, the counts restart: counts of other buckets cannot be added.
 _ADD = """
     INSERT INTO metric_total AS t (name, labels, figures)
     SELECT n, l, f::float8[] FROM unnest(%s::text[], %s::text[], %s::text[]) AS i (n, l, f)
@@ -45,10 +45,10 @@ _process: Final = ProcessCollector(registry=None)
 
 
 def add(*, gauges: bool = True) -> None:
-    """Add what this process counted to the totals, and tell its gauges, in one transaction.
+    """Add this process's counts to the totals, and write its gauges, in one transaction.
 
     Raises:
-        django.db.Error: nothing was added; what was counted is added the next time.
+        django.db.Error: nothing was added; the counts are added the next time.
     """
     totals = families.take_all()
     try:
@@ -91,14 +91,14 @@ def _gauges() -> list[tuple[str, str, float]]:
 
 
 class Adder:
-    """A thread that adds what this process counted every two seconds, until the process ends."""
+    """A thread that adds this process's counts every two seconds, until the process ends."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, also again after ``close``."""
+        """Start the thread; possible again after ``close``."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()

@@ -1,9 +1,8 @@
 """Writes the progress of a loop, for all processes to read (``health.progress``).
 
-A loop has a ``Reporter`` and tells by it what it has done, also from inside work that takes long,
-and from threads that do a part of it. The row is written every two seconds at most; what was told
-meanwhile is written by the process's keeper (``clusterstate.database.sessions``), so that a row is
-never old while work is done.
+A loop has a ``Reporter`` and reports finished work to it, also from inside long work, and from
+threads that do a part of it. The row is written every two seconds at most; the process's keeper
+(``clusterstate.database.sessions``) writes later reports, so a row is never old while work is done.
 """
 
 import math
@@ -35,7 +34,7 @@ def _holder() -> str:
 
 
 def holder(loop: str) -> int:
-    """Return the pid of the process that wrote the loop's row; 0 if it is this one, or not here.
+    """Return the pid of the process that wrote the loop's row; 0 for this one or another host.
 
     Queries once.
     """
@@ -45,11 +44,11 @@ def holder(loop: str) -> int:
 
 
 class Reporter:
-    """Writes one loop's row, seldom; its caller holds the lock that the loop works under.
+    """Writes one loop's row at intervals; its caller holds the lock that the loop works under.
 
-    The loop calls ``note`` when it has done its work, never while it only waits for its turn. That
-    the row was written shows that the database takes writes, too. The connection that writes it
-    stays open for the life of the process.
+    The loop calls ``note`` when it has done its work, never while it only waits for its turn. A
+    written row also shows that the database accepts writes. The connection stays open for the life
+    of the process.
     """
 
     def __init__(self, loop: str) -> None:
@@ -58,7 +57,7 @@ class Reporter:
         _steps.begin(loop)
 
     def note(self, revision: int = 0) -> None:
-        """Write that the loop works, and what revision it has followed the log to."""
+        """Write that the loop works, and the revision up to which it has followed the log."""
         now = time.monotonic()
         if now - self._told_at < _EVERY_SECONDS:
             return
@@ -82,7 +81,7 @@ class _Steps:
             self._told_at.pop(loop, None)
 
     def step(self, loop: str) -> None:
-        self._untold.add(loop)  # one operation: no lock, since each plugin's call comes by
+        self._untold.add(loop)  # one operation, without a lock: each call of a plugin passes here
 
     def mark_written(self, loop: str) -> None:
         with self._lock:
@@ -96,7 +95,7 @@ class _Steps:
             due = [
                 loop
                 for loop in tuple(self._untold)
-                # Before the first report another process may hold what the loop works under.
+                # Before the first report another process may hold the loop's lock.
                 if now - self._told_at.get(loop, math.inf) >= _EVERY_SECONDS
             ]
             self._untold.difference_update(due)
@@ -108,14 +107,14 @@ _steps: Final = _Steps()
 
 
 def step(loop: str) -> None:
-    """Note that a loop of this process has done a part of its work; writes nothing by itself."""
+    """Note that a loop of this process has done a part of its work; writes nothing itself."""
     _steps.step(loop)
 
 
 def tell_steps() -> None:
     """Write the progress of loops that worked since their rows were written.
 
-    Queries once, or not at all where there is nothing to tell or it was told within a second.
+    Queries once; not at all if there is nothing to write or it was written within a second.
     """
     if due := _steps.due():
         sql.run(_STEP, (sql.Texts(due), _holder()))
@@ -139,13 +138,13 @@ class Memory:
         self._stored = 0.0
 
     def recall(self) -> float:
-        """Return the factor that a process with this loop asked for; 0 if none did."""
+        """Return the factor that a process with this loop requested; 0 if none did."""
         row = sql.fetch_one(_RECALL, (self._loop,))
         self._stored = 0.0 if row is None else float(row[0])
         return self._stored
 
     def keep(self) -> None:
-        """Store the factor that this process asks for, if it has changed, and its progress."""
+        """Store the factor that this process requests, if it has changed, and its progress."""
         factor = slowness.own.requested_factor()
         if factor > 1 and factor != self._stored:
             sql.run(_REMEMBER, (self._loop, factor))

@@ -1,22 +1,20 @@
-"""Keeping the past: the change log, packed stretch by stretch before it is trimmed.
+"""Keeping the past: the change log, packed in chunks before it is trimmed.
 
-Nothing is written for the past when an object is: its versions lie in the log anyway, as long as
-the log is kept. Some time later, and before they are trimmed, ``pack`` reads a *chunk* of the log,
-changes and the versions that they ended, and writes it as compressed blocks
-(`clusterstate.change_log.blocks`) in one transaction with the row that says how far the past is
-packed. So a kill at any moment leaves a chunk packed or not, and another process that packs the
-same chunk at the same time writes nothing. The log is never trimmed beyond what is packed
-(`actions.past.history`).
+Writing an object costs nothing extra: its versions are in the log, while the log is kept. Later,
+and before they are trimmed, ``pack`` reads a *chunk* of the log, changes and the versions that they
+ended, and writes it as compressed blocks (`clusterstate.change_log.blocks`) in one transaction with
+the row that has the revision up to which the past is packed. So a kill at any moment leaves a chunk
+packed or not, and another process that packs the same chunk writes nothing. The log is never
+trimmed beyond what is packed (`actions.past.history`).
 
 A block has the changes of one kind whose ended versions had lasted about equally long. The state at
-a revision is found by looking for versions that began before it and ended after it, so a later
-block is of no interest if all of its versions began later still; those that lasted long must not
-hide among the many that did not.
+a revision consists of versions that began before it and ended after it, so a later block can be
+skipped if all its versions began later still; therefore long-lived versions are not mixed with
+short-lived ones.
 
 The past ends at a partition's border: `trim` drops whole partitions, and then nothing before the
-last chunk of the last one is known. Where keeping the past is switched off, all of it is dropped
-before the log is trimmed (`forget`): a version that ended in a gap would be missing before it, too.
-
+last chunk of the last one is known. If keeping the past is switched off, all of it is dropped
+before the log is trimmed (`forget`), since versions that ended in a gap would be missing before it.
 
 ::
 
@@ -116,9 +114,9 @@ def is_kept() -> bool:
 def pack(*, now: datetime, until: int | None = None, patience: timedelta = PATIENCE) -> PackResult:
     """Pack the next chunk of the log, if it is full or its first change is old.
 
-    ``until``: pack up to that revision at most, and whatever there is. Reads about a thousand
-    changes at a time; writes in one transaction. May be called by several processes at once, and be
-    killed at any time.
+    ``until``: pack up to that revision at most, even a chunk that is not full. Reads about a
+    thousand changes at a time; writes in one transaction. Several processes may call it
+    concurrently, and it may be killed at any time.
     """
     mark = changes.watermark()
     if until is not None:
@@ -142,7 +140,7 @@ def pack(*, now: datetime, until: int | None = None, patience: timedelta = PATIE
 
 
 def pack_up_to(revision: int, *, now: datetime, seconds: float = 10.0) -> int:
-    """Pack everything up to a revision, as far as time allows; return up to which it is packed."""
+    """Pack everything up to a revision within the time; return the revision that was reached."""
     enough = time.monotonic() + seconds
     while True:
         done = pack(now=now, until=revision)
@@ -151,7 +149,7 @@ def pack_up_to(revision: int, *, now: datetime, seconds: float = 10.0) -> int:
 
 
 def packed() -> int:
-    """Return up to which revision the past is packed, 0 where there is none. Queries once."""
+    """Return the revision up to which the past is packed, 0 without one. Queries once."""
     row = sql.fetch_one(_HEAD)
     return 0 if row is None else int(row[0])
 
@@ -173,7 +171,7 @@ _Read = tuple[int, int, Entry]
 
 
 def _read_chunk(start: int, mark: int) -> tuple[list[_Read], int]:
-    """Return the changes of a chunk, and the revision up to which that is all there are."""
+    """Return the changes of a chunk, and the revision up to which they are complete."""
     found: list[_Read] = []
     glances = Glances()
     size = 0
@@ -205,13 +203,13 @@ def _entry(row: sql.Row, glances: Glances) -> Entry:
                 text, previous, pod_overlay(was_on, scheduled_at, unschedulable, eviction)
             )
         except Exception:
-            # The version is told to be unknown; everybody else's past goes on.
+            # The version is packed as unknown; other objects' past continues.
             logger.exception("version_not_packed", kind=NAMES.get(kind), name=name)
     if body is not None and kind == KINDS["Pod"].code:
         try:
             glance = glances.at(body)
         except Exception:
-            # Without a glance, who asks reads the version itself; packing goes on.
+            # Without a glance, readers decode the version itself; packing continues.
             logger.exception("glance_not_packed", namespace=namespace, name=name)
     return Entry(
         revision=revision,
@@ -359,8 +357,8 @@ def _partitions() -> list[str]:
 def trim(*, now: datetime, keep_hours: int | None = None) -> int:
     """Drop the partitions that are older than ``keep_hours`` (setting PAST_HOURS).
 
-    Return how many. A partition stays until all of it is old, and while somebody reads the past for
-    long. From which revision on the past is known moves in the same transaction.
+    Return how many. A partition stays until all of it is old, and while a long read of the past
+    runs. The same transaction advances the revision from which on the past is known.
     """
     keep = settings.PAST_HOURS if keep_hours is None else keep_hours
     oldest = _name(_partition(now - timedelta(hours=keep)))

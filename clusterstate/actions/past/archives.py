@@ -1,11 +1,10 @@
-"""Saving everything that the database holds to a file, and putting it back.
+"""Backup of the whole database to a file, and restore.
 
-A backup is one snapshot: rows of all tables as of one moment, while the service goes on. To put it
-back is one transaction that holds all tables, so no reader sees half of it, and a failure leaves
-what was there. The history that goes on then is a new one (`clusterstate.change_log.lineage`),
-above all that either side ever gave out: each follower, in a process or over the network, gets
-Expired and reads anew, and what was decided on the old state comes back. Catalogues that processes
-remember are outdated by the admission epoch.
+A backup is one snapshot: rows of all tables as of one moment, while the service runs. A restore is
+one transaction that holds all tables, so no reader sees half of it, and a failure changes nothing.
+It begins a new history (`clusterstate.change_log.lineage`), above all revisions that either side
+ever gave out: each follower, in a process or over the network, gets Expired and reads anew, and
+decisions on the old state are refused. The admission epoch invalidates the catalogues in processes.
 """
 
 import contextlib
@@ -35,13 +34,13 @@ _LOCK_SECONDS = 2
 
 
 class CannotRestore(Exception):
-    """The backup does not fit here, or another session keeps the tables locked; a sentence."""
+    """The backup does not fit, or another session locks the tables; a sentence."""
 
 
 def shape() -> dict[str, list[str]]:
-    """Return the columns of all tables of ours, by name. Queries twice.
+    """Return the columns of the service's tables, by table name. Queries twice.
 
-    Others may have tables in the same database; theirs are neither saved nor touched.
+    Other tables in the same database are neither saved nor touched.
     """
     names = connection.introspection.django_table_names(only_existing=True, include_views=False)
     names += _PARTITIONED
@@ -66,7 +65,7 @@ def migrations() -> list[str]:
 
 
 def _sequences(tables: Iterable[str]) -> dict[str, int]:
-    """Return what the sequences of ids have given out; those of revisions are `lineage`'s."""
+    """Return the values of the id sequences; `lineage` handles those of revisions."""
     rows = sql.fetch(
         """
         WITH ours AS MATERIALIZED (
@@ -106,7 +105,7 @@ def write(file: IO[bytes], *, version: str, now: datetime, progress: Progress) -
         for name, columns in tables.items():
             writer.begin(name)
             writer.end(_save_table(writer, name, columns, progress))
-        # Read last: whatever a row of the snapshot has, its sequence has given out.
+        # Read last, so that no row of the snapshot has an id above its sequence.
         writer.close(_sequences(tables))
     return head
 
@@ -141,7 +140,7 @@ def check(file: IO[bytes], *, progress: Progress) -> archive.Head:
     """Read the whole file and return its head; changes nothing.
 
     Raises:
-        archive.Damaged: it is not a whole backup.
+        archive.Damaged: it is not a complete backup.
     """
     reader = archive.Reader(file)
     for name, pieces in reader.tables():
@@ -153,7 +152,7 @@ def check(file: IO[bytes], *, progress: Progress) -> archive.Head:
 
 
 def require_fit(head: archive.Head) -> None:
-    """Check that a backup goes into the tables that there are. Queries twice.
+    """Check that a backup matches the present tables. Queries twice.
 
     Raises:
         CannotRestore: it was made by another version, with other tables.
@@ -176,13 +175,13 @@ def require_fit(head: archive.Head) -> None:
 
 
 def restore(file: IO[bytes], *, progress: Progress) -> int:
-    """Replace everything by what the backup holds; return the first revision of the new history.
+    """Replace all rows by those of the backup; return the first revision of the new history.
 
-    All or nothing. Writers and readers wait meanwhile, or are answered that they should try again.
+    All or nothing. Writers and readers wait meanwhile, or get an error that asks them to retry.
 
     Raises:
-        archive.Damaged: the file is not a whole backup.
-        CannotRestore: it does not fit, or the tables could not be had.
+        archive.Damaged: the file is not a complete backup.
+        CannotRestore: it does not fit, or the tables could not be locked.
     """
     with _all_tables_held():
         reader = archive.Reader(file)
@@ -230,10 +229,10 @@ def _run(statement: composed.Composed) -> None:
 
 @contextlib.contextmanager
 def _all_tables_held() -> Iterator[None]:
-    """Run in a transaction that has all tables for itself.
+    """Run in a transaction that has all tables locked exclusively.
 
     It requests the locks again and again, each time for a moment: other sessions wait behind such a
-    request, and two sessions that lock in different orders would wait for each other.
+    request, and two sessions that lock in different orders would deadlock.
 
     Raises:
         CannotRestore: another session did not release them in time.

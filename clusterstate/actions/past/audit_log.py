@@ -1,8 +1,8 @@
 """The audit log's table: lines are appended to a chain of digests, and dropped at its old end.
 
-Whoever changes, removes or inserts a line has to compute every later digest again, and the newest
-digest may be known elsewhere: `manage.py auditlog` prints it. Writers of several processes take
-turns by the row of the chain's ends; they write many lines at once.
+To change, remove or insert a line, every later digest must be recomputed, and the newest one may be
+known elsewhere: `manage.py auditlog` prints it. Writers of several processes take turns by locking
+the row of the chain's ends; they write many lines at once.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ _TRIM: Final = """
 
 
 class AuditLine(msgspec.Struct, frozen=True, gc=False):
-    """A line, as an Event of audit.k8s.io/v1, and what is searched for."""
+    """A line, as an Event of audit.k8s.io/v1, and its columns for searching."""
 
     at: datetime
     audit_id: uuid.UUID

@@ -39,11 +39,11 @@ _BOUNDARY = """
 def trim(*, now: datetime, keep_seconds: int | None = None) -> Trimmed:
     """Drop changes older than ``keep_seconds`` (setting HISTORY_SECONDS), and what only they used.
 
-    The boundary is the first change that is young enough, below the low watermark: a transaction
-    that commits late cannot put a change where followers no longer look. ``history`` moves in the
-    same transaction as the rows go, so a reader sees both or neither and answers Expired rightly.
-    What is dropped is packed before, where the past is kept (`actions.past`).
-    Works in batches; may be stopped and called again at any time.
+    The boundary is the first younger change, below the low watermark: a transaction that commits
+    late cannot add a change where followers no longer read. The same transaction updates
+    ``history`` and deletes the rows, so a reader sees both or neither and answers Expired rightly.
+    If the past is kept, dropped changes are packed before (`actions.past`). Works in batches; may
+    be stopped and called again at any time.
     """
     keep = settings.HISTORY_SECONDS if keep_seconds is None else keep_seconds
     mark = changes.watermark()
@@ -91,10 +91,10 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> Trimmed:
 
 
 def _packed(boundary: int, *, now: datetime, retention: timedelta) -> int:
-    """Pack what is to be trimmed, and return up to where that was possible.
+    """Pack the changes to be trimmed; return the revision up to which that was possible.
 
-    A log that cannot be packed must not fill the disk: when it is a day longer than it should be,
-    the past is given up.
+    A log that cannot be packed must not fill the disk: when it is a day longer than configured, the
+    past is dropped.
     """
     try:
         packed = past.pack_up_to(boundary, now=now)
@@ -114,9 +114,9 @@ def _packed(boundary: int, *, now: datetime, retention: timedelta) -> int:
 
 
 def _trim_events(now: datetime) -> int:
-    """Drop old events, without changes: no follower needs to know that an event is gone.
+    """Drop old events, without log entries: no follower needs to know that an event is gone.
 
-    The document of a client's event is handed to the next trimming, since changes may refer to it.
+    The document of a client's event is left to the next trimming, since changes may refer to it.
     """
     total = 0
     while True:

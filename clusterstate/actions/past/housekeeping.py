@@ -40,12 +40,11 @@ _TOLD_OF_SINCE = """
 def drop_unused_classes() -> int:
     """Delete scheduling classes that no pod has, and that no change and no decision names.
 
-    Processes remember the ids of classes. Those that create pods compare the admission epoch while
+    Processes cache the ids of classes. Those that create pods compare the admission epoch while
     they hold the admission lock; the deletion advances the epoch under the exclusive lock, so they
-    forget the ids before they use one again. A writer that inserts a class, or finds it there,
-    locks its row until the pod that has it is committed: classes are locked first, and looked at
-    again by a statement that began later. Decisions and changes are added for pods, which are there
-    then.
+    drop the ids before they use one again. A writer that inserts or finds a class locks its row
+    until its pod is committed: so classes are locked first, and checked again by a later statement.
+    Decisions and changes are only added for existing pods.
     """
     dropped = last = 0
     mark = changes.watermark()
@@ -79,7 +78,7 @@ def drop_unused_classes() -> int:
 
 
 def drop_old_access(*, now: datetime) -> None:
-    """Delete sessions that ended, old log-ins and old failures, and tokens that expired long ago.
+    """Delete ended sessions, old log-ins and failures, and tokens that expired long ago.
 
     The tables of sessions and log-ins belong to applications that only web processes load.
     """
@@ -91,7 +90,7 @@ def drop_old_access(*, now: datetime) -> None:
     )
     for table in ("axes_accesslog", "axes_accessfailurelog"):
         sql.run(
-            f"DELETE FROM {table} WHERE attempt_time < %s::timestamptz",  # ours
+            f"DELETE FROM {table} WHERE attempt_time < %s::timestamptz",  # a constant
             (now - LOG_INS_KEPT,),
         )
     sql.run(
@@ -101,22 +100,22 @@ def drop_old_access(*, now: datetime) -> None:
 
 
 def drop_old_actors(*, now: datetime) -> int:
-    """Delete the numbers of users whom no process looked up while their changes are kept.
+    """Delete actor rows that no process used while their changes are kept.
 
-    A process caches the number of a user (`change_log.actors`) for half a day and looks it up again
-    then, so the row of a user who still acts stays.
+    A process caches the number of a user (`change_log.actors`) for half a day and then looks it up
+    again, so the row of an active user stays.
     """
     retention = timedelta(days=actors.KEPT_DAYS, seconds=settings.HISTORY_SECONDS)
     return sql.run("DELETE FROM actor WHERE used_at < %s::timestamptz", (now - retention,))
 
 
 def drop_leftovers(*, now: datetime) -> None:
-    """Delete reports of nodes and processes that are gone, and rows that no question can reach.
+    """Delete reports of deleted nodes and ended processes, and rows that no query can reach.
 
-    That is: spans of atomic changes before all that is kept, and earlier configurations.
+    The latter are spans of atomic changes before the log begins, and earlier configurations.
 
-    A configuration is kept while it is among the last ones, while a decision that is kept may have
-    been made under it, and while a reserved pod was decided under it.
+    A configuration is kept while it is among the last ones, while a kept decision may have been
+    made under it, and while a reserved pod was decided under it.
     """
     sql.run(
         "DELETE FROM node_usage u WHERE NOT EXISTS (SELECT FROM node n WHERE n.name = u.node_name)"

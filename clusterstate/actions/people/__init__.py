@@ -1,10 +1,10 @@
-"""People from an identity provider: their rows, and the groups that the provider puts them in.
+"""Users from an identity provider: their rows, and the groups that the provider assigns.
 
 ::
 
     users, codes                   people who sign in; one-time codes as a second factor
     tokens                         bearer tokens of the API
-    account_tokens, agent_tokens   tokens of service accounts; those that a node's agent may make
+    account_tokens, agent_tokens   tokens of service accounts; those that a node's agent may request
     signing_keys                   the keys that sign them
 """
 
@@ -26,19 +26,19 @@ _RESERVED: Final = "system:"
 """
 
 
-class NotAPerson(Exception):  # a refusal with a sentence for the person
-    """The name is another person's, or of a person who may not sign in."""
+class NotAPerson(Exception):  # a refusal with a sentence for the user
+    """The name belongs to another user, or to one who may not sign in."""
 
 
 def from_provider(name: str, groups: Iterable[str]) -> User:
-    """Return the person of that name, in exactly these groups; created if there is none.
+    """Return the user of that name, in exactly these groups; created if there is none.
 
-    Such a person has no password. Groups that have no row yet get one. Names of groups that are
-    too long or cannot be printed, and those after the first ``MOST_GROUPS``, are left out.
+    Such a user has no password. Missing groups are created. Group names that are too long or not
+    printable, and those after the first ``MOST_GROUPS``, are left out.
 
     Raises:
-        NotAPerson: the name is empty, too long or the cluster's own; or the person was made here,
-            with a password or without one (for tokens), or is not active.
+        NotAPerson: the name is empty, too long or reserved for the cluster; or the user was created
+            locally, with a password or only for tokens, or is not active.
     """
     if not name.strip() or len(name) > _LONGEST or not name.isprintable():
         raise NotAPerson("the name claim of the identity provider is empty or too long")
@@ -67,7 +67,7 @@ def from_provider(name: str, groups: Iterable[str]) -> User:
 
 
 def for_tokens(name: str) -> None:
-    """Create a person with tokens and no password, unless one of that name exists."""
+    """Create a user without a password, for tokens, unless one of that name exists."""
     with transaction.atomic():
         person, is_new = User.objects.get_or_create(username=name)
         if is_new:

@@ -1,4 +1,4 @@
-"""Issue tokens of service accounts. What they say, and when they are good: `access.accounts`.
+"""Issues tokens of service accounts. `access.accounts` has their content and validity.
 
 Rule: pkg/registry/core/serviceaccount/storage/token.go, v1.36.
 """
@@ -44,8 +44,8 @@ def issue(
 
     Raises:
         NotFound: there is no such account, or no such object to bind the token to.
-        Conflict: that object is another one of the same name; it, or the account, is being deleted.
-        BadRequest: tokens are not bound to such objects, or the pod is another account's.
+        Conflict: that object has another uid; or it, or the account, is being deleted.
+        BadRequest: tokens cannot be bound to such objects, or the pod has another account.
     """
     account = get_manifest("ServiceAccount", namespace, name)
     _require_staying(account)
@@ -76,7 +76,7 @@ def issue(
 
 
 def _bound(reference: Manifest, namespace: str, account: str) -> tuple[str, Manifest]:
-    """Return the kind of the object that a token is to be bound to, and its name and uid."""
+    """Return kind, name and uid of the object to which a token is bound."""
     kind, name = reference.get("kind") or "", reference.get("name") or ""
     if kind not in accounts.BINDABLE or reference.get("apiVersion") != "v1":
         supported = ", ".join(accounts.BINDABLE)
@@ -104,7 +104,7 @@ def _bound(reference: Manifest, namespace: str, account: str) -> tuple[str, Mani
 
 
 def _require_staying(found: Manifest) -> None:
-    """Refuse an object that is being deleted: it gets no more tokens."""
+    """Refuse a terminating object, which gets no more tokens."""
     if found["metadata"].get("deletionTimestamp") is None:
         return
     resource, name = KINDS[found["kind"]].plural, found["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""Which tokens of service accounts the agent of a node may make: those its pods are mounted with.
+"""Which tokens of service accounts a node's agent may request: those that its pods mount.
 
 Rule: plugin/pkg/admission/noderestriction/admission.go, ``admitServiceAccount`` and
 ``validateNodeServiceAccountAudience``, v1.36.
@@ -19,13 +19,14 @@ _VERB: Final = "request-serviceaccounts-token-audience"
 
 
 def require(user: User, namespace: str, name: str, spec: Manifest) -> None:
-    """Check that a node's agent may ask for a token; other users pass. ``spec``: a TokenRequest's.
+    """Check that a node's agent may request a token; other users pass. ``spec``: a TokenRequest's.
 
-    Queries for agents of nodes alone.
+    Queries only for agents of nodes.
 
     Raises:
-        Forbidden: the token is not bound to a pod of the node, or names audiences that
-            the pod does not.
+        Forbidden: the token is not bound to a pod of the node, or has audiences that the pod's
+            tokens
+            lack.
         NotFound: there is no such pod.
     """
     context = catalogue.current()
@@ -58,7 +59,7 @@ def require(user: User, namespace: str, name: str, spec: Manifest) -> None:
 
 
 def _audiences(pod: Manifest) -> Iterator[Any]:
-    """Yield the audiences of the tokens that a pod mounts. Queries for volumes of drivers."""
+    """Yield the audiences of the tokens that a pod mounts. Queries for CSI volumes."""
     meta = pod["metadata"]
     for volume in (pod.get("spec") or {}).get("volumes") or ():
         for source in (volume.get("projected") or {}).get("sources") or ():

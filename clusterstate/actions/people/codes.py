@@ -1,9 +1,10 @@
-"""One-time codes as a second factor: by time, as RFC 6238 has them, and a few for emergencies.
+"""One-time codes as a second factor: by time (RFC 6238), and a few recovery codes.
 
-An app and the server share a secret; the code of a step of 30 seconds is made of both. A code of
-the step before or after is taken as well, since clocks differ, and each is taken once. After five
-wrong codes in a row each next try has to wait, twice as long as the one before and a quarter of an
-hour at most, from whatever address it comes: who knows the password shall not try all codes.
+An app and the server share a secret, from which the code of each step of 30 seconds is computed.
+The codes of the steps before and after are accepted as well, since clocks differ, and each code
+once. After five wrong codes in a row each next try must wait, twice as long as the one before and
+at most a quarter of an hour, from any address: so knowing the password does not allow trying all
+codes.
 """
 
 import base64
@@ -32,7 +33,7 @@ _FREE_TRIES: Final = 5
 _LONGEST_WAIT: Final = 900
 
 
-class TooManyTries(Exception):  # a refusal, with until when
+class TooManyTries(Exception):  # a refusal with its end
     """Too many codes were wrong; none is checked before ``until``."""
 
     def __init__(self, until: datetime) -> None:
@@ -46,7 +47,7 @@ def new_secret() -> str:
 
 
 def sealed(secret: str) -> str:
-    """Return a secret encrypted, as it is stored: a dump of the rows alone yields no codes."""
+    """Return a secret encrypted for storage: a dump of the rows alone yields no codes."""
     return _box().encrypt(secret.encode()).decode()
 
 
@@ -89,7 +90,7 @@ def _matching(secret: str, code: str, now: datetime, *, after: int) -> int | Non
 
 
 def since(person: User) -> datetime | None:
-    """Return since when a person signs in with codes, ``None`` for never. Queries once."""
+    """Return since when a user signs in with codes, ``None`` for never. Queries once."""
     return OneTimeCodes.objects.filter(person=person).values_list("since", flat=True).first()
 
 
@@ -100,10 +101,10 @@ def recovery_left(person: User) -> int:
 
 
 def begin(person: User, secret: str, code: str, *, now: datetime) -> list[str]:
-    """Require codes of a person at sign-in from now on; return the recovery codes.
+    """Require codes of a user at sign-in from now on; return the recovery codes.
 
-    Returns nothing, and changes nothing, where the code is not one of the secret, or the person has
-    a secret already.
+    Returns nothing, and changes nothing, if the code is not one of the secret, or the user has a
+    secret already.
     """
     step = _matching(secret, _plain(code), now, after=0)
     if step is None:
@@ -124,10 +125,10 @@ def begin(person: User, secret: str, code: str, *, now: datetime) -> list[str]:
 
 
 def check(person: User, code: str, *, now: datetime) -> bool:
-    """Return whether a person's code is right; a right code cannot be used again.
+    """Return whether a user's code is right; a right code cannot be used again.
 
     Raises:
-        TooManyTries: it was not looked at.
+        TooManyTries: the code was not checked.
     """
     with transaction.atomic():
         row = OneTimeCodes.objects.select_for_update().filter(person=person).first()
@@ -153,7 +154,7 @@ def _use(row: OneTimeCodes, code: str, now: datetime) -> bool:
         row.recovery = [one for one in row.recovery if one != digest]
         return True
     secret = unsealed(row.secret)
-    if not secret:  # the signing key is another one now: only codes for emergencies are left
+    if not secret:  # the signing key has changed: only recovery codes remain
         return False
     step = _matching(secret, code, now, after=row.last_step)
     if step is None:
@@ -163,12 +164,12 @@ def _use(row: OneTimeCodes, code: str, now: datetime) -> bool:
 
 
 def remove(person: User) -> None:
-    """Stop requiring codes of a person; the password alone is enough."""
+    """Stop requiring codes of a user; the password alone is enough."""
     OneTimeCodes.objects.filter(person=person).delete()
 
 
 def _plain(code: str) -> str:
-    """Return a code without the blanks and dashes that people may type."""
+    """Return a code without blanks and dashes."""
     return "".join(code.split()).replace("-", "").upper()
 
 

@@ -1,7 +1,7 @@
-"""The keys that sign tokens of service accounts: made, followed by newer ones, withdrawn.
+"""The keys that sign tokens of service accounts: created, rotated, withdrawn.
 
-The newest key signs. Tokens of earlier keys stay good until they expire or their key is withdrawn,
-so that a key can be changed while programs hold tokens of the one before.
+The newest key signs. Tokens of earlier keys stay valid until they expire or their key is withdrawn,
+so a key can be rotated while programs hold tokens of the one before.
 """
 
 import uuid
@@ -19,7 +19,7 @@ MOST: Final = 16
 
 
 class TooManyKeys(Exception):
-    """``MOST`` keys are good already; one of them has to be withdrawn first."""
+    """There are ``MOST`` valid keys already; one of them must be withdrawn first."""
 
 
 class UnknownKey(Exception):
@@ -30,14 +30,14 @@ def current(now: datetime) -> SigningKey:
     """Return the key that signs, created with the first token. Queries."""
     found = signing_keys()
     if not found:
-        # Of several processes that do this at once one wins, and all use its key.
+        # If several processes do this at once one wins, and all use its key.
         _add(1, now)
         found = signing_keys()
     return found[-1]
 
 
 def rotate(now: datetime) -> SigningKey:
-    """Make a new key, which signs from now on, and return it.
+    """Create a new key, which signs from now on, and return it.
 
     Raises:
         TooManyKeys: there are ``MOST`` already.
@@ -45,13 +45,13 @@ def rotate(now: datetime) -> SigningKey:
     found = signing_keys()
     if len(found) >= MOST:
         raise TooManyKeys(f"there are {MOST} keys already: withdraw one of them first")
-    # Of two that rotate at once one wins; its key is new for both.
+    # If two rotate at once one wins; its key is new for both.
     _add(found[-1].number + 1 if found else 1, now)
     return signing_keys()[-1]
 
 
 def withdraw(identity: str) -> None:
-    """Refuse all tokens of a key from now on; processes learn of it within seconds.
+    """Refuse all tokens of a key from now on; processes notice within seconds.
 
     Raises:
         UnknownKey: there is no such key.

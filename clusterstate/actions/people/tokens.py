@@ -1,8 +1,8 @@
-"""Bearer tokens of the API: make one, take some back.
+"""Bearer tokens of the API: create and revoke.
 
-The database holds only a token's SHA-256; the one who makes a token sees it once. A token stands
-for a person who may log in to the admin, or for a node, ``system:node:NAME``, which is no person:
-such a token belongs to the group of nodes, and what it may do is for the API to say.
+The database holds only a token's SHA-256; its creator sees the token once. A token authenticates a
+user who may log in to the admin, or a node, ``system:node:NAME``, which is no user row: such a
+token has the group of nodes, and the API decides its rights.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ def create_token(
 ) -> bool:
     """Store a token for the user and the groups. Return False when it was stored already.
 
-    ``system:node:NAME`` needs no user, and belongs to the group of nodes and to no other.
+    ``system:node:NAME`` needs no user row, and has only the group of nodes.
 
     Raises:
         UnknownUser: no user has that name, or it is not the name of a node.
@@ -93,14 +93,14 @@ def _node(user: str, groups: Collection[str]) -> str:
 
 
 def digest(secret: str) -> bytes:
-    """Return what the database holds of a token."""
+    """Return a token's SHA-256, as stored."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 def delete_token(*, secret: str) -> bool:
     """Revoke a token. Return False when it is unknown.
 
-    Web processes remember it for a few seconds more.
+    Web processes cache it for a few seconds more.
     """
     deleted, _ = ApiToken.objects.filter(digest=digest(secret)).delete()
     return bool(deleted)
@@ -114,7 +114,7 @@ def everything() -> QuerySet[ApiToken]:
 def revoke(ids: Collection[int]) -> list[int]:
     """Revoke tokens by id; return those that existed.
 
-    Web processes remember them for a few seconds more.
+    Web processes cache them for a few seconds more.
     """
     with transaction.atomic():
         found = list(

@@ -1,4 +1,4 @@
-"""People who log in to the admin, and the groups that the default roles are bound to."""
+"""Users who log in to the admin, and the groups to which the default roles are bound."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ def ensure_administrator(*, name: str, password: str) -> bool:
     """
     model = get_user_model()
     if model.objects.filter(**{model.USERNAME_FIELD: name}).exists():
-        return False  # before a password is hashed: that takes half a second, on purpose
+        return False  # before hashing a password, which takes half a second
     with transaction.atomic():
         _, created = model.objects.get_or_create(
             **{model.USERNAME_FIELD: name},

@@ -1,43 +1,43 @@
 """Bind pods to nodes: the scheduler's batches, and a client's Binding.
 
-The contract between who decides and who writes
------------------------------------------------
-A ``Binding`` says which pod goes to which node, what it takes there and what the decision relied on
-(its ``Footprint``, one for each scheduling class), and with which others it stands or falls. The
-answer says why a pod was not bound (``BindRefusal``), so that its scheduler knows whether to follow
-the log, to decide again or to give the pod up.
+The contract between scheduler and database ------------------------------------------- A
+``Binding`` has the pod and its node, what the pod takes there and what the decision relied on (its
+``Footprint``, one for each scheduling class), and the bindings without which it is not valid. The
+answer says why a pod was not bound (``BindRefusal``), so that its scheduler can follow the log,
+decide again or give the pod up.
 
-``bind_pods`` checks what one scheduler needs while clients place pods, too: that the pod still is
-what it was decided as (its class, and with it the amounts, ports and labels), that its node's rules
-have not changed (``placement_revision``), and that no other process bound pods meanwhile (the row
-of ``binder``; see the package). No caller knows how any of this is locked.
+``bind_pods`` checks what one scheduler needs while clients place pods, too: that the pod is still
+of the class that was decided (and so has its amounts, ports and labels), that its node's rules have
+not changed (``placement_revision``), and that no other process bound pods meanwhile (the row of
+``binder``; see the package). The caller takes no locks.
 
 *Several schedulers at work* (``OtherSchedulers``). Then the row of ``binder`` says so, and three
-things take its place, so that a bind by one spoils no decision of another that it does not touch:
+rows take its place, so that a bind by one scheduler invalidates only decisions of another that it
+affects:
 
-    node_binder    who last bound pods to a node, and when. A decision for the node has to
-                   know that bind, or be by the same scheduler: amounts, ports and all else that a
+    node_binder    the last binder of a node, and its revision. A decision for the node must include
+                   that bind, or be by the same scheduler: amounts, ports and everything else that a
                    rule reads of the node are as decided. Where a node is *overtaken*, because the
                    scheduler does not know the last bind there, a pod that takes nothing but
-                   ``_COLUMNS`` is bound all the same, if the node has room for it beside all
-                   pods that are there now, that are nominated for it, and that are bound with
-                   it. Nobody knows all binds there then, so the node has no holder.
+                   ``_COLUMNS`` is still bound, if the node has room for it beside all pods that are
+                   there now, that are nominated for it, and that are bound with it. No scheduler
+                   knows all binds there then, so the node has no holder.
     common_binder  the same for all pods that are ``common``: those with a hard rule about other
-                   pods, and those that such a rule means (``scheduling.worker.division``). Their
-                   decisions read counters over many nodes, which are raised by such pods alone.
+                   pods, and those that such a rule selects (``scheduling.worker.division``). Their
+                   decisions read counters over many nodes, which only such pods raise.
     reach_seq      counts the classes with such rules. A pod that is not common is bound only by a
                    scheduler that knows all of them, so that none selects it. Storing a class takes
-                   the placement lock shared (a trigger), so that it is known from the next bind on.
+                   the placement lock shared (a trigger), so that the next bind sees it.
 
-A scheduler alone writes none of the three; the row of ``binder`` lets neither kind bind on what it
-does not know of the other's binds. The first of several keeps in another row when a scheduler was
-alone last, which all of them have to know.
+A single scheduler writes none of the three; the row of ``binder`` keeps both kinds from binding
+without the other's binds. The first of several stores in another row when a scheduler was last
+alone, which all of them must know.
 
 *Groups.* A batch is decided in sequence, each pod assuming the ones before it. A binding that
-``leans`` may hold only because of others of its group: it is bound together with all of the group
-or not at all (``BindResult.held``). The members it leans on need not lean themselves. A group in
-which all lean is bound whole or not at all, as a gang is. A batch with a gang is seen as one change
-(`change_log.changes`, atomic spans).
+``leans`` may be valid only because of others of its group: it is bound together with all of the
+group or not at all (``BindResult.held``). The members it leans on need not lean themselves. A group
+in which all lean is bound whole or not at all, as a gang is. A batch with a gang appears as one
+change (`change_log.changes`, atomic spans).
 """
 
 from collections import Counter
@@ -90,12 +90,12 @@ class BindRefusal(StrEnum):
 class Binding(msgspec.Struct, frozen=True):
     """A decision: this pod to that node.
 
-    ``footprint``: what it takes and relied on; ``None`` where this is unknown, as for a client's
-    bind. ``group`` and ``leans``: see the module. ``gang``: pods with one number other than 0 are
-    bound together or come back together, whatever group they are in, since a group may be judged
-    again without those that could not be bound. ``claims``: the claims of devices as the pod gets
-    them, to be written with the binding (``actions.scheduler.claiming``). ``common``: see the
-    module; it means nothing where one scheduler works.
+    ``footprint``: what it takes and relied on; ``None`` if unknown, as for a client's bind.
+    ``group`` and ``leans``: see the module. ``gang``: pods with one number other than 0 are bound
+    together or returned together, whatever group they are in, since a group may be judged again
+    without those that could not be bound. ``claims``: the claims of devices with their allocations,
+    to be written with the binding (``actions.scheduler.claiming``). ``common``: see the module;
+    unused with one scheduler.
     """
 
     pod_id: int
@@ -109,7 +109,7 @@ class Binding(msgspec.Struct, frozen=True):
 
 
 class OtherSchedulers(msgspec.Struct, frozen=True):
-    """What a scheduler knows that works beside others.
+    """The knowledge of a scheduler that works beside others.
 
     ``reach``: how many classes with hard rules about other pods there were (``reach_seq``) when
     this scheduler read them (``queries.scheduler.reaching``).
@@ -122,8 +122,8 @@ class BindResult(msgspec.Struct, frozen=True):
     """The result of a batch of bindings.
 
     ``bound`` pairs pod ids with the revision of their binding, in the order of the decisions.
-    ``refused`` are the pods that could not be bound. ``held`` could have been, but lean, and others
-    of their groups could not be.
+    ``refused``: pods that could not be bound. ``held``: pods that could be, but lean on members of
+    their groups that could not.
     """
 
     bound: list[tuple[int, int]]
@@ -138,25 +138,25 @@ _LOCK_PLACEMENT_SHARED = f"SELECT pg_advisory_xact_lock_shared({locks.PLACEMENT}
 
 _AS_DECIDED = "(i.class_id = p.class_id OR i.class_id = 0)"
 
-# A pod that is bound is nominated no longer (registry/core/pod/storage ``setPodNodeAndMetadata``,
+# A bound pod is no longer nominated (registry/core/pod/storage ``setPodNodeAndMetadata``,
 # ClearingNominatedNodeNameAfterBinding, v1.36). The nomination is in the document, so a nominated
-# pod gets a new one; of all others the document stays.
+# pod gets a new one; all others keep theirs.
 _DOCUMENT = (
     "document_id = CASE WHEN p.nominated_node_name = '' THEN p.document_id"
     " ELSE nextval('document_id_seq') END, nominated_node_name = ''"
 )
 
-# A statement that waited for another writer of the pod does not see the document that was written
-# meanwhile: a nominated pod is decided again then. In the one CASE for the reason at ``PENDING``;
-# not EXISTS, for which the planner might read all documents.
+# A statement that waited for another writer of the pod does not see that writer's document: a
+# nominated pod is then decided again. In one CASE for the reason at ``PENDING``; not EXISTS, for
+# which the planner might read all documents.
 _BINDABLE = (
     "CASE WHEN p.node_name = '' AND p.phase = 'Pending' AND (p.nominated_node_name = ''"
     " OR (SELECT d.id FROM document d WHERE d.id = p.document_id) IS NOT NULL)"
     " THEN true ELSE false END"
 )
 
-# The member is in the text behind the last slot, which holds members of the status alone; a
-# node's name needs no escapes, and inside a string its quotes would have them.
+# The member is in the text after the last slot, which only has members of the status; a node's name
+# needs no escapes, and quotes inside a string would have them.
 _UNNOMINATED = """
     unnominated AS (
         INSERT INTO document (id, text)
@@ -189,14 +189,13 @@ _COLUMNS: Final = {
 
 
 def _room_statement() -> str:
-    """Return CTEs: what is ``wanted``, and which pods fit on nodes that others bound to meanwhile.
+    """Return CTEs: the ``wanted`` pods, and which of them fit on nodes with others' binds.
 
-    Exact since the placement lock is held: what is not bound by a scheduler and takes room raises
-    ``placement_revision`` under the same lock, and everything else only makes room. What is
-    nominated counts whatever its priority, because the decision may have kept that room free.
-    Subqueries for each node and pod, since the planner might else read all pods. Rule:
-    noderesources/fit.go ``fitsRequest``, v1.36: of what a pod does not ask for there may be less
-    than nothing.
+    Exact because the placement lock is held: what takes room without a scheduler raises
+    ``placement_revision`` under the same lock, and everything else only frees room. Nominated pods
+    count whatever their priority, because the decision may have kept that room free. Subqueries for
+    each node and pod, since the planner might else read all pods. Rule: noderesources/fit.go
+    ``fitsRequest``, v1.36: resources that a pod does not request may be overcommitted.
     """
     names = _COLUMNS.values()
     of_class = f"SELECT {', '.join(names)} FROM scheduling_class"
@@ -239,13 +238,12 @@ def _room_statement() -> str:
 
 
 def _bind_statement(*, leaning: bool, beside: bool) -> str:
-    """Return the statement that binds a batch; it answers pod ids and the revisions of bindings.
+    """Return the statement that binds a batch; it returns pod ids and the revisions of bindings.
 
     ``beside``: several schedulers work. ``leaning``: some pods are bound only if all of their group
-    can be. Whether all can must not change any more once it was asked, so the rows are locked
-    first, in the order of their ids. Revisions are then taken in the order of the decisions, so
-    that the log has no pod before one it leans on; the answer also has the pods that were locked
-    and not bound.
+    can be. That must not change after the check, so the rows are locked first, in the order of
+    their ids. Revisions are then taken in the order of the decisions, so that the log has no pod
+    before one it leans on; the answer also has the pods that were locked and not bound.
     """
     gate = f"""
     gate AS MATERIALIZED (
@@ -373,21 +371,21 @@ def bind_pods(
     binder: str = "scheduler",
     beside: OtherSchedulers | None = None,
 ) -> BindResult:
-    """Bind what still can be bound as decided; one change for each pod.
+    """Bind the pods whose decisions are still valid; one change for each pod.
 
-    No document is written, but for pods that were nominated: they are so no longer.
-    ``bindings`` are in the order of the decisions. ``snapshot_revision`` is the revision up to
-    which the deciding snapshot had followed the log; binds by the same ``binder`` need not be in
-    it, since it made them itself. A pod is bound if it is unbound, pending, not terminating and of
-    the class that it was decided as, and its node exists and had no foreign placement after the
-    snapshot (see the package); one that leans is bound if that holds for all of its group.
-    ``beside``: other schedulers work, too (see the module); ``binder`` then is one of their names.
+    No document is written, except for nominated pods, whose nomination ends. ``bindings`` are in
+    the order of the decisions. ``snapshot_revision`` is the revision up to which the deciding
+    snapshot had followed the log; binds by the same ``binder`` need not be in it. A pod is bound if
+    it is unbound, pending, not terminating and of the class that was decided, and its node exists
+    and had no foreign placement after the snapshot (see the package); one that leans is bound if
+    that is true for all of its group. ``beside``: other schedulers work, too (see the module);
+    ``binder`` then is one of their names.
     """
     if not bindings:
         return BindResult([])
     leaning = len(bindings) > 1 and any(binding.leans for binding in bindings)
-    # Sorted, so that two writers of many pods do not wait for each other crosswise; beside others
-    # the statement does that, as who was decided first gets the room of an overtaken node.
+    # Sorted, so that two writers of many pods do not deadlock; beside others the statement does
+    # that, as the pod that was decided first gets the room of an overtaken node.
     in_turn = leaning or beside is not None
     ordered = bindings if in_turn else sorted(bindings, key=lambda one: one.pod_id)
     what: list[Any] = [
@@ -430,7 +428,7 @@ def bind_pods(
 
 
 def _is_plain(one: Binding) -> bool:
-    """Return whether a pod takes nothing of its node but ``_COLUMNS`` and a place for a pod."""
+    """Return whether a pod takes nothing of its node except ``_COLUMNS`` and a pod's place."""
     footprint = one.footprint
     return (
         footprint is not None
@@ -441,9 +439,9 @@ def _is_plain(one: Binding) -> bool:
 
 
 def _why(what: Sequence[Any], snapshot_revision: int) -> dict[int, BindRefusal]:
-    """Return why pods cannot be bound, as it stands a moment later. Queries once.
+    """Return why pods cannot be bound, as of a moment later. Queries once.
 
-    Where nothing speaks against a pod, another scheduler's binds did.
+    If no reason is left, another scheduler's binds were it.
     """
     rows = sql.fetch(_WHY, (snapshot_revision, *what))
     return {
@@ -469,16 +467,16 @@ def bind_pod(
 ) -> int:
     """Bind one pod as a client's Binding says, whatever room the node has; return the revision.
 
-    ``annotations`` and ``labels`` are the Binding's: the pod has them from now on, in place of its
-    own (registry/core/pod/storage ``setPodNodeAndMetadata``, v1.36), and where the node is in the
-    topology, unless the Binding says something else of it (admission plugin PodTopologyLabels).
-    Our own scheduler's binds write no document, and so no labels. The placement lock comes
-    before the row lock: a batch that holds the first waits for the second.
+    ``annotations`` and ``labels`` are the Binding's, which replace the pod's own
+    (registry/core/pod/storage ``setPodNodeAndMetadata``, v1.36); the node's topology labels are
+    added, unless the Binding sets them (admission plugin PodTopologyLabels). The scheduler's own
+    binds write no document, and so no labels. The placement lock is taken before the row lock: a
+    batch that holds the first waits for the second.
 
     Raises:
         NotFound: there is no such pod.
-        Conflict: it is bound already, is being deleted, is gated, or is another one than meant.
-        Invalid: the labels or annotations that it would have then.
+        Conflict: it is bound already, is being deleted, is gated, or has another uid or version.
+        Invalid: the resulting labels or annotations are invalid.
     """
     what = f'pods/binding "{name}"'
 
@@ -534,6 +532,6 @@ _TOPOLOGY: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/regio
 
 
 def _topology_of(node_name: str) -> dict[str, str]:
-    """Return a node's labels that tell zone and region. Queries once."""
+    """Return a node's zone and region labels. Queries once."""
     labels = node_labels([node_name]).get(node_name, {})
     return {key: labels[key] for key in _TOPOLOGY if key in labels}

@@ -1,6 +1,6 @@
-"""Scheduling classes of pods: found by digest, inserted when new, remembered by each process.
+"""Scheduling classes of pods: found by digest, inserted when new, cached by each process.
 
-A pod's class holds everything of the pod that influences scheduling
+A pod's class has everything of the pod that influences scheduling
 (`objects.rules.scheduling_class`).
 """
 
@@ -58,7 +58,7 @@ def as_json(value: Any) -> str:
 
 
 def remember_classes(found: Iterable[tuple[bytes, int, str]]) -> None:
-    """Remember class ids once they are durable: a rolled back class must leave no trace."""
+    """Cache class ids after the commit: a rolled back class must not be cached."""
 
     def remember() -> None:
         if len(known_classes) > _CLASS_CACHE:
@@ -75,9 +75,9 @@ def remember_classes(found: Iterable[tuple[bytes, int, str]]) -> None:
 def class_ids_of(classes: Sequence[tuple[bytes, str, int]]) -> list[int]:
     """Return the ids of scheduling classes, inserted if they are new, by one statement.
 
-    ``classes``: digest and spec of each, and the id of the class that its pod has, which is not
-    deleted while the pod has it. The remembered id of any other class is not used, since that may
-    have been deleted meanwhile: its row is read, and locked until the pod is written.
+    ``classes``: digest and spec of each, and the present class id of its pod, which is not deleted
+    while the pod has it. The cached id of any other class is not used, since that may have been
+    deleted meanwhile: its row is read, and locked until the pod is written.
     """
     specs = {}
     for digest, spec, present in classes:

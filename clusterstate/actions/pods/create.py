@@ -34,7 +34,7 @@ _MAX_EPOCH_TRIES = 20
 def _create_statement(*, new_classes: bool, placed: bool) -> str:
     """Return the insert statement for one or many pods.
 
-    ``new_classes``: some classes are not known to this process and come along. Another process may
+    ``new_classes``: some classes are new to this process and are inserted too. Another process may
     insert the same class at the same time; DO UPDATE waits for it and returns the surviving id.
     ``placed``: some pods name their node, which makes this a foreign placement.
     """
@@ -132,12 +132,12 @@ def create_pods(
 ) -> list[StoredObject | StatusError]:
     """Create pods in one statement; return one result each, in order.
 
-    With ``all_or_nothing`` the first error is raised and nothing is stored. Without, each pod that
-    fails has its error in the result and the others are stored (in a second statement when a name
+    With ``all_or_nothing`` the first error is raised and nothing is stored. Without, each failing
+    pod has its error in the result and the others are stored (in a second statement when a name
     turns out to be taken). One statement is one transaction, unless the caller has opened one.
 
     Raises:
-        StatusError: whatever admission says; AlreadyExists for a name that is taken, also twice
+        StatusError: admission refuses one; AlreadyExists for a name that is taken, or occurs twice
             in the list.
     """
     items = [(namespace, manifest, user) for manifest in manifests]
@@ -147,7 +147,7 @@ def create_pods(
 def create_pods_each(
     items: Sequence[NewObject], *, now: datetime
 ) -> list[StoredObject | StatusError]:
-    """Create pods (namespace, manifest, who wants it) as `objects.create_each` says."""
+    """Create pods (namespace, manifest, user) as `objects.create_each` does."""
     return _create(items, now, all_or_nothing=False)
 
 
@@ -158,7 +158,7 @@ def _create(
     *,
     all_or_nothing: bool,
 ) -> list[StoredObject | StatusError]:
-    """Create pods; those in the namespaces of the books, if there are any, are charged.
+    """Create pods; those in namespaces with ``books`` (quotas) are charged.
 
     With books the catalogue is current, and stays so until the transaction ends.
     """
@@ -185,7 +185,7 @@ def _create(
                 prepared.append(one)
                 places.append(place)
             except StatusError as error:
-                # A rule that is out of date may refuse what the current one admits.
+                # An outdated rule may refuse what the current one admits.
                 if tries == 0 and books is None and not catalogue.is_current(context):
                     break
                 if all_or_nothing:
@@ -259,7 +259,7 @@ def _insert(
     *,
     all_or_nothing: bool,
 ) -> list[StoredObject | AlreadyExists] | None:
-    """Insert the pods; ``None`` when the epoch is not the current one. Nothing is written then."""
+    """Insert the pods; ``None``, without a write, when the epoch is not the current one."""
     if not prepared:
         return []
     try:
@@ -328,7 +328,7 @@ def _run_insert(
     prepared: list[PreparedPod], now: datetime, epoch: int, books: quotas.Books | None
 ) -> list[sql.Row]:
     placed = any(one.overlay.node_name for one in prepared)
-    # Sorted, so that two statements that bring the same new classes do not wait for each other.
+    # Sorted, so that two statements with the same new classes do not deadlock.
     unknown = sorted({(one.digest, one.spec) for one in prepared if one.class_id is None})
     parameters: list[Any] = [*actors.gate()]
     if unknown:

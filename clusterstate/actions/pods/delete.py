@@ -45,11 +45,11 @@ def delete_pod(
 ) -> DeletedObject:
     """Delete a pod gracefully.
 
-    Unbound and finished pods, and those with grace 0, are gone at once; a bound one stays until
-    a client deletes it with grace 0, with a deletionTimestamp that a further deletion may bring
-    forward; finalizers keep it in any case. ``grace_seconds`` ``None`` means the pod's own.
-    ``condition`` is put into the status first (why it is disrupted), unless the pod is leaving
-    already: the first cause stands. ``propagation`` is for what the pod owns, if it owns anything.
+    Unbound and finished pods, and those with grace 0, are removed at once; a bound one stays, with
+    a deletionTimestamp that a further deletion may bring forward, until a client deletes it with
+    grace 0; finalizers keep it in any case. ``grace_seconds`` ``None`` means the pod's own.
+    ``condition`` (why it is disrupted) is added to the status first, unless the pod is terminating
+    already: the first cause stays. ``propagation`` is for the pod's dependents, if it has any.
     Rule: apiserver ``rest/delete.go`` BeforeDelete, ``registry/core/pod/strategy.go``
     CheckGracefulDelete, v1.36.
 
@@ -75,8 +75,8 @@ def delete_pods_each(
 ) -> list[DeletedObject | StatusError]:
     """Delete pods as ``delete_pod`` does; return each one's result, in order.
 
-    All by one statement, where nothing is to be asked about any of them; else in one transaction.
-    Whatever else than a result is raised, nothing was deleted.
+    By one statement if none of them needs a check, else in one transaction. If anything else is
+    raised, nothing was deleted.
     """
     if not deletions:
         return []
@@ -91,7 +91,7 @@ def delete_pods_each(
 def _goes_at_once(one: Deletion) -> bool:
     """Return whether a deletion has no condition to check, so that one statement can do it.
 
-    Of such a deletion ``_judge`` would ask for finalizers alone.
+    For such a deletion ``_judge`` would only check for finalizers.
     """
     return (
         one.grace_seconds == 0
@@ -130,10 +130,10 @@ def _delete_judged(
 
 
 def _judge(row: LockedRow, request: Deletion, context: Context, now: datetime) -> Outcome:
-    """Return the fate of a locked pod that is to be deleted.
+    """Return the effect of a deletion on a locked pod.
 
     Raises:
-        StatusError: what a precondition or admission says.
+        StatusError: a precondition does not hold, or admission refuses it.
     """
     grace_seconds, condition = request.grace_seconds, request.condition
     old = row.manifest()
@@ -143,14 +143,14 @@ def _judge(row: LockedRow, request: Deletion, context: Context, now: datetime) -
     )
     admission.admit("Pod", DELETE, None, old, "", context, request.user)
     if metadata.get("deletionTimestamp"):
-        # Judged on the locked row: who looked before may have been overtaken by an eviction.
+        # Judged on the locked row: an eviction may have come after the caller's check.
         condition = None
     spec = old.get("spec") or {}
     grace = grace_seconds
     if grace is None:
         grace = spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
     if grace < 0:
-        grace = 1  # CheckGracefulDelete: a negative period is the shortest one
+        grace = 1  # CheckGracefulDelete: a negative period means 1
     if not row.overlay.node_name or row.phase in FINISHED:
         grace = 0
     present = metadata.get("finalizers") or []
@@ -190,7 +190,7 @@ def _deletion_time(
     if grace >= period:
         return None
     until = document.parse_time(present)
-    # If the deletion never comes, the begin of the period is not known any more.
+    # If the deletion is never due, the beginning of the period is unknown.
     return moments.after(*((now, grace) if moments.is_never(until) else (until, grace - period)))
 
 
@@ -202,10 +202,9 @@ _DELETABLE = f"""
 
 
 def finish_deletions(pod_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int]]:
-    """Remove terminating pods whose agent is done (or has no agent); return (id, revision) each.
+    """Remove terminating pods whose agent is done (or absent); return (id, revision) of each.
 
-    Pods with finalizers, not terminating, or locked by another transaction at this moment are
-    passed over.
+    Pods with finalizers, not terminating, or locked by another transaction are skipped.
     """
     if not pod_ids:
         return []

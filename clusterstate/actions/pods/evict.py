@@ -41,17 +41,18 @@ def evict_pod(
 ) -> DeletedObject:
     """Delete a pod if its disruption budget allows; ``options`` are checked DeleteOptions.
 
-    ``condition`` says why it is disrupted, by default that somebody asked for it: then brakes and
-    the rate of its zone must allow it, too. A timer's pod was judged by the loop that fires it.
+    ``condition`` says why it is disrupted; by default, that a client requested it: then brakes and
+    the rate of its zone must allow it, too. For a timer's pod the loop that fires it has checked
+    these.
 
-    Where its group leaves together, the others leave with it, if budgets and brakes allow that for
-    each (``together``). Pods that are finished, pending or terminating need no budget. Rule:
+    If its group leaves together, the others leave with it, if budgets and brakes allow that for
+    each (``together``). Finished, pending and terminating pods need no budget. Rule:
     ``registry/core/pod/storage/eviction.go``, v1.36.
 
     Raises:
         BudgetRefuses, Forbidden: the budget refuses (``objects.rules.disruption``).
-        EvictionHeld: a brake does; the caller holds it when its transaction is over.
-        EvictionPaced: the rate of its zone does.
+        EvictionHeld: a brake refuses; the caller calls `hold` after its transaction.
+        EvictionPaced: the rate of its zone refuses.
         NotFound, Conflict: as for ``delete_pod``.
     """
     preconditions = options.get("preconditions") or {}
@@ -64,7 +65,7 @@ def evict_pod(
             for place in [(namespace, name), *others]:
                 if condition is None:
                     brakes.admit(*place, now=now)
-            # The budget's row is locked before the pod's, by everybody.
+            # All writers lock the budget's row before the pod's.
             settled: set[str] = set()
             for place in sorted([(namespace, name), *others]):
                 _use_budget(*place, settled=settled, now=now)
@@ -86,7 +87,7 @@ def evict_pod(
 def evict_on_request(
     namespace: str, name: str, options: Manifest, *, now: datetime, user: User
 ) -> DeletedObject:
-    """Evict a pod for a client; where too many leave, set the brake. In no transaction.
+    """Evict a pod for a client; set a brake if too many leave. Not inside a transaction.
 
     Raises:
         StatusError: as ``evict_pod`` does.
@@ -102,8 +103,8 @@ def evict_on_request(
 def _use_budget(namespace: str, name: str, *, settled: set[str], now: datetime) -> None:
     """Charge the budget that selects the pod, if one does. Rule: registry/core/pod/storage.
 
-    ``settled``: names of budgets of groups that were asked already for the pods that leave
-    together, which are one disruption; those that are asked now are added.
+    ``settled``: names of group budgets that were charged already for pods that leave together,
+    which are one disruption; newly charged ones are added.
     """
     row = sql.fetch_one(
         "SELECT p.id, p.phase, p.deletion_at, c.labels::text FROM pod p"
@@ -111,7 +112,7 @@ def _use_budget(namespace: str, name: str, *, settled: set[str], now: datetime) 
         (namespace, name),
     )
     if row is None or row[2] is not None or row[1] in FINISHED:
-        return  # canIgnorePDB; whatever else is wrong, delete_pod says so
+        return  # canIgnorePDB; delete_pod reports other errors
     is_ready = bool(ready_among([row[0]]))
     if row[1] == "Pending" and not is_ready:
         return
@@ -152,7 +153,7 @@ def _use_budget(namespace: str, name: str, *, settled: set[str], now: datetime) 
 
 
 def _breaks_its_group(pod_id: int, *, is_ready: bool) -> bool:
-    """Return whether a group has its ``minCount`` of ready pods no longer once the pod leaves.
+    """Return whether a group has fewer than ``minCount`` ready pods once the pod leaves.
 
     A pod without a group counts as one. Queries once to three times.
     """

@@ -1,17 +1,16 @@
-"""Places that are held for pods which move: handed over to the pods that come in their stead.
+"""Places that are held for pods that move, and handed over to their replacements.
 
-Before an operation asks a pod to leave, the node that its replacement was predicted for gets a
-*placeholder*: a pod in the namespace ``PLACES`` that asks for the same amounts, tolerates the same
-taints and has the same priority, placed by the scheduler on that node alone
-(``controllers.held_places``). It is an ordinary bound pod, so every scheduler and agent counts it,
-but it preempts nobody.
-When the controller of the pod that leaves creates another one, the place is handed over in the
-transaction of the creation: the new pod is nominated for the node, and the placeholder is gone.
+Before an operation evicts a pod, the node predicted for its replacement gets a *placeholder*: a pod
+in the namespace ``PLACES`` with the same requests, tolerations and priority, which the scheduler
+can place only on that node (``controllers.held_places``). It is an ordinary bound pod, so every
+scheduler and agent counts it, but it preempts no pod. When the controller of the leaving pod
+creates another one, the place is handed over in the transaction of the creation: the new pod is
+nominated to the node, and the placeholder is removed.
 
-A placeholder is called ``OWNER.POD.PLAN.CLASS``: the uid of the controller, that of the pod that
-moves, the number of the plan, and that of the pod's scheduling class. The namespace is made by the
-first operation that holds places. It is in admission's catalogue, so creations ask for places only
-where there may be some, and miss none that is made meanwhile.
+A placeholder's name is ``OWNER.POD.PLAN.CLASS``: the uid of the controller, that of the moving pod,
+the number of the plan, and that of the pod's scheduling class. The first operation that holds
+places creates the namespace. It is in admission's catalogue, so creations look for places only
+where there may be some, and miss none that is created meanwhile.
 """
 
 from collections.abc import Collection, Sequence
@@ -38,12 +37,13 @@ MOVES: Final = "stowage.dev/place-for"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A placeholder; ``plan_id``: of the operation that holds it; ``class_id``: of the mover.
+    """A placeholder; ``plan_id``: of the operation that holds it; ``class_id``: of the moving pod.
 
-    ``owner``: the uid of the mover's controller. ``node_name`` is empty while it is not placed, and
-    once it has ended there. ``is_refused``: by the scheduler, or by the node. ``mover``: namespace
-    and name of the pod that moves. ``left_at``: when that was gone, or the end of its grace period
-    while it terminates; ``None`` before. From then on a new pod of its controller gets the place.
+    ``owner``: the uid of the moving pod's controller. ``node_name`` is empty while the placeholder
+    is not placed, and once it has ended. ``is_refused``: by the scheduler, or by the node.
+    ``mover``: namespace and name of the moving pod. ``left_at``: when that was gone, or the end of
+    its grace period while it terminates; ``None`` before. From then on a new pod of its controller
+    gets the place.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 def find_places(owners: Collection[str] | None = None) -> list[Place]:
     """Return the places, all or those for pods of controllers (their uids). Queries thrice.
 
-    Once if there are none. Other pods in the namespace hold no place.
+    Queries once if there are none. Other pods in the namespace hold no place.
     """
     rows = [
         (parts, row)
@@ -115,11 +115,11 @@ def find_places(owners: Collection[str] | None = None) -> list[Place]:
 
 
 def hand_over(created: Sequence[tuple[Manifest, str, str]], *, now: datetime) -> None:
-    """Give new pods the places that are held for them, one each.
+    """Hand over held places to new pods, one each.
 
-    To be called in the transaction that creates them, so that no scheduler sees them before. A
-    pod gets the place of one of its class, and of its name, if there is such a place. Queries once
-    if there is no place; else some times more, and once or twice for each pod that a place is for.
+    Must be called in the transaction that creates them, so that no scheduler sees them before. A
+    pod gets the place of a pod of its class, and of its name, if there is one. Queries once if
+    there is no place; else some times more, and once or twice for each pod with a place.
 
     Args:
         created: manifest, namespace and name of each new pod.
@@ -160,7 +160,7 @@ def hand_over(created: Sequence[tuple[Manifest, str, str]], *, now: datetime) ->
 
 
 def _lock(names: Sequence[str], *, wait: bool) -> str:
-    """Lock the first of these places that nobody else takes at this moment, and return it.
+    """Lock and return the first of these places that no other transaction has locked.
 
     Empty if there is none. ``wait``: if all are locked, wait for one. A caller that has locked
     places already must not wait, since two could wait for each other.
@@ -178,7 +178,7 @@ def _lock(names: Sequence[str], *, wait: bool) -> str:
 
 
 def release(names: Sequence[str], *, now: datetime) -> None:
-    """Release places; those that were handed over or deleted meanwhile are passed over."""
+    """Release places; those handed over or deleted meanwhile are skipped."""
     delete_pods_each(
         [Deletion(namespace=PLACES, name=name, grace_seconds=0) for name in names], now=now
     )

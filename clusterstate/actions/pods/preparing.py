@@ -1,7 +1,7 @@
 """From a manifest to a pod that is ready to be inserted: metadata, admission, status, class.
 
-The pods of a workload differ only in name, uid and times. What admission made of the first one is
-kept as a template, and the others are made from it.
+The pods of a workload differ only in name, uid and times. The result of admission for the first one
+is kept as a template, from which the others are made.
 """
 
 import uuid
@@ -72,8 +72,8 @@ def prepare_pod(
     The pods of a workload differ in their names only, so the result of admission for one is used
     for the next.
     """
-    of_agent = node_restriction.GROUP in user.groups  # its name says what it may create
-    # An account that says whether its tokens are mounted can change without the catalogue.
+    of_agent = node_restriction.GROUP in user.groups  # its name decides what it may create
+    # An account's automountServiceAccountToken can change without a new catalogue.
     is_alone = of_agent or context.settings.service_account_tokens
     key = None if is_alone else _template_key(manifest, namespace)
     if key is None:
@@ -102,10 +102,10 @@ def prepare_pod(
 
 
 def _template_key(manifest: Manifest, namespace: str) -> bytes | None:
-    """Return everything that admission of a new pod looks at, but for the name.
+    """Return everything that admission of a new pod reads, except the name.
 
-    ``None`` for pods whose name matters beyond being a name (claims of generic ephemeral volumes
-    are called after the pod) and for large ones.
+    ``None`` for pods whose name matters otherwise (claims of generic ephemeral volumes contain it)
+    and for large ones.
     """
     metadata = manifest.get("metadata")
     if not metadata:
@@ -117,7 +117,7 @@ def _template_key(manifest: Manifest, namespace: str) -> bytes | None:
 
 
 def _fill(template: _Template, metadata: Manifest, now: datetime) -> PreparedPod | None:
-    """Return a pod of a template; ``None`` if its name is not right, which admission will say."""
+    """Return a pod made from a template; ``None`` if its name is invalid."""
     name = metadata.get("name")
     generated = not name and bool(metadata.get("generateName"))
     if generated:

@@ -1,4 +1,4 @@
-"""The queue's rows: why a pod was not placed, and where it waits now."""
+"""The queue's rows: why a pod was not placed, and its place in the queue."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,12 +15,12 @@ from clusterstate.objects.values import document
 
 
 class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that could not be placed, and where it waits now.
+    """A pod that could not be placed, and its place in the queue.
 
     ``reason`` and ``message`` become the PodScheduled=False condition. ``stage``, ``attempts``,
     ``early``, ``not_before`` and ``rejected_by`` are its place in the queue. ``refused_revision``
-    and ``refused_under``: the last revision, and the configuration, that the decision knew.
-    ``nominated_node_name``: ``None`` leaves status.nominatedNodeName alone, a text sets it.
+    and ``refused_under``: the last revision, and the configuration, that the decision included.
+    ``nominated_node_name``: ``None`` leaves status.nominatedNodeName unchanged, a text sets it.
     """
 
     pod_id: int
@@ -39,7 +39,7 @@ class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
 class QueueMove(msgspec.Struct, frozen=True, kw_only=True):
     """A waiting pod's new place in the queue; nothing of the pod itself changes.
 
-    ``since``: when it could first be tried, which counts for one that was gated until now.
+    ``since``: when it could first be tried, for a pod that was gated until now.
     """
 
     pod_id: int
@@ -89,14 +89,14 @@ _SET_UNSCHEDULABLE = " ".join(_SET_UNSCHEDULABLE.split())
 def set_unschedulable(items: Sequence[Unschedulable], *, now: datetime) -> list[tuple[int, int]]:
     """Record why pods were not placed and where they wait; return (pod id, revision) of changes.
 
-    A pod whose condition says the same already gets its place in the queue and no change; the
-    transition time stays that of the first refusal. Pods bound or gone meanwhile are passed over.
+    A pod whose condition is the same already gets its place in the queue and no change; the
+    transition time stays that of the first refusal. Pods bound or gone meanwhile are skipped.
     """
     if not items:
         return []
     ordered = sorted(items, key=lambda item: item.pod_id)
     moment = document.format_time(now)
-    # Thousands get the same message: the text is sent once.
+    # Thousands have the same message: the text is sent once.
     numbers: dict[tuple[str, str, tuple[str, ...]], int] = {}
     message_numbers = [
         numbers.setdefault((item.message, item.reason, item.rejected_by), len(numbers) + 1)
@@ -132,8 +132,8 @@ def set_unschedulable(items: Sequence[Unschedulable], *, now: datetime) -> list[
             changes.announce(rows[-1][1], ("Pod",))
         return rows
 
-    # Nominations come first: a scheduler that begins anew tries pods again that are nominated, or
-    # not yet refused. A pod that is refused and not nominated would wait until something changes.
+    # Nominations come first: a restarted scheduler tries pods that are nominated, or not yet
+    # refused. A pod with a refusal and no nomination would wait until something changes.
     changing = _whose_nomination_changes(ordered)
     found = dict(nominate({one.pod_id: one.nominated_node_name or "" for one in changing}, now=now))
     found.update((row[0], row[1]) for row in again_after_deadlock(mark))
@@ -141,7 +141,7 @@ def set_unschedulable(items: Sequence[Unschedulable], *, now: datetime) -> list[
 
 
 def _whose_nomination_changes(items: Sequence[Unschedulable]) -> list[Unschedulable]:
-    """Return the items that set a nomination, or clear one that there is. Queries at most once."""
+    """Return the items that set a nomination, or clear an existing one. Queries at most once."""
     clearing = [item.pod_id for item in items if item.nominated_node_name == ""]
     nominated: set[int] = set()
     if clearing:

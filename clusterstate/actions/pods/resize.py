@@ -1,20 +1,21 @@
-"""Resizes of pods in place: what a client asks for, and what a node without an agent does then.
+"""Resizes of pods in place: the request of a client, and the decision for a node without an agent.
 
-A pod on no node just asks for other amounts from now on. On a node with an agent the agent carries
-the resize out and reports it in the pod's status, as a kubelet does; here is only written what is
-asked for. On a node without an agent nobody else would, so the service decides in the same
-transaction, as a kubelet would for what it has set aside (`objects.rules.resizing`):
+A pod on no node just changes its requests. On a node with an agent the agent carries the resize out
+and reports it in the pod's status, as a kubelet does; here only the request is written. On a node
+without an agent the service decides in the same transaction, as a kubelet would about its
+allocations (`objects.rules.resizing`):
 
-    it fits              what is asked for is set aside from now on
-    no room at present   PodResizePending, Deferred: the pod keeps what it has, and counts for the
-                         most of both, so that no other pod takes the room; a row of
-                         ``deferred_resize``, which the controller ``resizes`` tries again
+    it fits              the new requests are allocated
+    no room at present   PodResizePending, Deferred: the pod keeps its allocation, and counts for
+        the
+                         larger of both, so that no other pod takes the room; a row of
+                         ``deferred_resize``, which the controller ``resizes`` retries
     larger than node     admission refuses that at once; if the node became smaller since, the
-                         resize is Infeasible, and the pod counts for what it has
+                         resize is Infeasible, and the pod counts for its allocation
 
-Whoever decides holds the placement lock exclusively, as a scheduler's bind does: what is set aside
-on the node is then all that there is, and a bind that was decided on an earlier snapshot is refused
-where the pod grew (``node.placement_revision``).
+The decision is made under the exclusive placement lock, as a scheduler's bind: so the allocations
+on the node are complete, and a bind that was decided on an earlier snapshot is refused where the
+pod grew (``node.placement_revision``).
 """
 
 from datetime import datetime
@@ -54,7 +55,7 @@ _FORGET = "DELETE FROM deferred_resize WHERE pod_id = ANY(%s)"
 
 
 class ResizingWriter(PodWriter):
-    """Writes the ``resize`` of one pod; a new writer for each, since it keeps the decision."""
+    """Writes the ``resize`` of one pod; a new writer for each, since it stores the decision."""
 
     def __init__(self) -> None:
         self._books: quotas.Books | None = None
@@ -65,7 +66,7 @@ class ResizingWriter(PodWriter):
         self._why: Verdict | None = None
 
     def update(self, kind: Kind, request: Update, now: datetime) -> StoredObject:
-        """Resize a pod; see `actions.objects.update`. A resize that has to wait is warned of."""
+        """Resize a pod; see `actions.objects.update`. Warns if the resize must wait."""
 
         def work() -> StoredObject:
             self._waits, self._warnings, self._why = None, [], None
@@ -91,7 +92,7 @@ class ResizingWriter(PodWriter):
         return self._row
 
     def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
-        """Decide in place of the node, if it has no agent and something else is asked for."""
+        """Decide in place of the node, if it has no agent and the requests change."""
         row = self._row
         assert row is not None
         assert old is not None
@@ -150,7 +151,7 @@ def _decided(
 ) -> tuple[Manifest, Verdict | None]:
     """Return a pod after its node's decision on the resize to ``new``, and why it waits, if so.
 
-    Under the placement lock. Queries three times.
+    Must run under the placement lock. Queries three times.
     """
     waiting = resizes.waiting(node_name)
     node = resizes.on_nodes([node_name], waiting).get(node_name)
@@ -165,7 +166,7 @@ def _decided(
 
 
 def _tell(row: LockedRow, why: Verdict | None, now: datetime) -> None:
-    """Record the Event of what was decided, as a kubelet does."""
+    """Record the Event of the decision, as a kubelet does."""
     event = "ResizeCompleted", "Pod resize completed", "Normal"
     if why is not None:
         event = f"Resize{why.reason}", f"Pod resize {why.reason}: {why.message}", "Warning"
@@ -184,10 +185,10 @@ def _tell(row: LockedRow, why: Verdict | None, now: datetime) -> None:
 
 
 def retry(one: WaitingResize, *, now: datetime) -> bool:
-    """Decide again about a resize that waits; return whether anything changed.
+    """Decide again about a waiting resize; return whether anything changed.
 
-    One transaction. Nothing changes where it waits no longer: the pod is gone, finished or resized
-    again, or its node has an agent by now.
+    One transaction. Nothing changes if it waits no longer: the pod is gone, finished or resized
+    again, or its node has an agent now.
     """
     with transaction.atomic():
         sql.run(_LOCK_PLACEMENT)

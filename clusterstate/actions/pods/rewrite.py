@@ -25,10 +25,10 @@ def rewrite_pod(
     now: datetime,
     unbound_only: bool = False,
 ) -> int | None:
-    """Make the service's own change of a pod under its row lock, past admission.
+    """Make the service's own change of a pod under its row lock, without admission.
 
-    Returns the revision; ``None`` when the pod is gone or the same already, or is bound and
-    ``unbound_only``. What ``change`` raises is raised, and nothing is written.
+    Returns the revision; ``None`` when the pod is gone or unchanged, or is bound and
+    ``unbound_only``. Errors of ``change`` are raised, and nothing is written.
     """
     written = rewrite_each([pod_id], lambda _, old: change(old), now=now, unbound_only=unbound_only)
     return written[0][1] if written else None
@@ -44,8 +44,8 @@ def rewrite_each(
 ) -> list[tuple[int, int]]:
     """Make the service's own changes of pods by id, in one transaction of three statements.
 
-    Returns (id, revision) of those that are there and differ then. ``unbound_only``: those on nodes
-    stay as they are. ``same_class``: nothing changes that scheduling looks at.
+    Returns (id, revision) of those that exist and changed. ``unbound_only``: bound pods stay as
+    they are. ``same_class``: nothing changes that scheduling reads.
     """
     with transaction.atomic():
         keys = sql.fetch(

@@ -18,7 +18,7 @@ _NOMINATED_AT_ONCE: Final = 500
 def nominate(nodes: Mapping[int, str], *, now: datetime) -> list[tuple[int, int]]:
     """Set status.nominatedNodeName of pods by id (empty: clear it).
 
-    Returns (id, revision) of those that changed. Pods bound or gone meanwhile are passed over.
+    Returns (id, revision) of those that changed. Pods bound or gone meanwhile are skipped.
     """
 
     def changed(pod_id: int, old: Manifest) -> Manifest:
@@ -38,7 +38,7 @@ def nominate(nodes: Mapping[int, str], *, now: datetime) -> list[tuple[int, int]
 def fail_pods(items: Sequence[tuple[int, str, str]], *, now: datetime) -> list[tuple[int, int]]:
     """Set phase Failed with (pod id, reason, message) each; return (pod id, revision) of changes.
 
-    Finished pods are passed over. One transaction for each pod: failures are few.
+    Finished pods are skipped. One transaction for each pod: failures are few.
     """
     result = []
     for pod_id, reason, message in items:
@@ -54,7 +54,7 @@ def fail_pods(items: Sequence[tuple[int, str, str]], *, now: datetime) -> list[t
 
 
 def set_condition(pod_id: int, condition: Manifest, *, now: datetime) -> int | None:
-    """Put a condition into status.conditions, replacing one of its type; return the revision.
+    """Set a condition in status.conditions, replacing one of its type; return the revision.
 
     ``lastTransitionTime`` is filled in unless given. ``None``: the pod is gone or has it already.
     """
@@ -84,9 +84,9 @@ def _change_status(
 def with_condition(pod: Manifest, condition: Manifest, now: datetime) -> Manifest:
     """Return a pod's status with a condition in place of one of its type.
 
-    A condition that had the same status keeps the time of its transition, as Kubernetes'
-    ``UpdatePodCondition`` has it (pkg/api/v1/pod/util.go, v1.36). Unlike there, a pod that is
-    leaving keeps the DisruptionTarget that it has: it leaves once, and that says for which cause.
+    A condition with an unchanged status keeps its transition time, as in Kubernetes'
+    ``UpdatePodCondition`` (pkg/api/v1/pod/util.go, v1.36). Unlike there, a terminating pod keeps
+    its DisruptionTarget condition, which has the first cause.
     """
     status = pod.get("status") or {}
     conditions = list(status.get("conditions") or ())

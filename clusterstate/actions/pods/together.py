@@ -1,12 +1,12 @@
-"""Groups of pods that leave together: who goes takes all of its group along.
+"""Groups of pods that leave together: a pod that leaves takes all of its group along.
 
-A PodGroup with ``disruptionMode: {all: {}}`` is the unit of going. Whatever makes one of its pods
+A PodGroup with ``disruptionMode: {all: {}}`` is disrupted as a unit. Whatever makes one of its pods
 leave (an eviction, a timer, preemption, a lost node, pressure) does so in ``leaving``: then all
 others of the group that are on a node are deleted in the same transaction, with the same condition,
-and seen to leave at one revision. Pods of the group that wait stay: they run nowhere.
+and appear to leave at one revision. Waiting pods of the group stay: they run nowhere.
 
-Rule: ``getHighestAllAncestor`` and ``searchCrossNodesVictimPods``, pkg/scheduler/framework/
-preemption/types.go, v1.37, which has it of preemption alone.
+Rule: ``getHighestAllAncestor`` and ``searchCrossNodesVictimPods``,
+pkg/scheduler/framework/preemption/types.go, v1.37, where it applies to preemption alone.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -34,7 +34,7 @@ COMPONENT: Final = "podgroup-disruption"
 def hold(pod_ids: Collection[int]) -> list[GroupToDisrupt]:
     """Return the groups that leave with these pods, locked until the transaction ends.
 
-    No pod joins one meanwhile. Call it before any row is locked. Queries once, and twice more if
+    No pod joins them meanwhile. Call it before any row is locked. Queries once, and twice more if
     there is one.
     """
     if not leaving_together(pod_ids):
@@ -44,7 +44,7 @@ def hold(pod_ids: Collection[int]) -> list[GroupToDisrupt]:
 
 
 def event_of(group: GroupToDisrupt, reason: str, message: str) -> Occurrence:
-    """Return the event of a group that leaves; ``message`` says because of which pod, and why."""
+    """Return the event of a group that leaves; ``message`` has the first pod, and its reason."""
     return Occurrence(
         kind="PodGroup", api_version="scheduling.k8s.io/v1beta1", namespace=group.namespace,
         name=group.name, uid=group.uid, reason=reason, component=COMPONENT,
@@ -63,11 +63,11 @@ def leaving(
 ) -> Iterator[list[tuple[str, str]]]:
     """A transaction in which these pods leave; the others of their groups leave at its end.
 
-    Yields namespace and name of those others. ``condition`` says why, of all of them.
+    Yields namespace and name of the others. ``condition`` says why, for all of them.
     ``grace_seconds``: ``None`` means each pod's own.
 
     Raises:
-        StatusError: one of the others may not be deleted; then nobody leaves.
+        StatusError: one of the others may not be deleted; then none leaves.
     """
     with transaction.atomic(savepoint=False):
         groups = hold(pod_ids)

@@ -102,9 +102,9 @@ _UPDATE = " ".join(_UPDATE.split())
 class Version(msgspec.Struct, frozen=True):
     """A new version of a locked pod.
 
-    ``place``: it places the pod, and not as the scheduler decided. ``grows``: it is on a node and
-    counts for more there than before. ``same_class``: nothing in it that scheduling looks at has
-    changed, so the pod keeps its scheduling class.
+    ``place``: it places the pod, without the scheduler. ``grows``: it is on a node and its requests
+    there grow. ``same_class``: nothing that scheduling reads has changed, so the pod keeps its
+    scheduling class.
     """
 
     row: LockedRow
@@ -155,7 +155,7 @@ def write_versions(versions: Sequence[Version], *, now: datetime) -> list[int]:
 
 
 def _started(status: Manifest) -> datetime | None:
-    """Return ``startTime``; ``None`` where it is absent, or no time."""
+    """Return ``startTime``; ``None`` if it is absent, or not a time."""
     try:
         return document.parse_time(status["startTime"]) if status.get("startTime") else None
     except ValueError:
@@ -182,14 +182,14 @@ def write_version(
 
 
 def _range(eviction: document.Eviction | None) -> str | None:
-    """Return how PostgreSQL writes both moments and the time between them."""
+    """Return both times as a PostgreSQL range, ``None`` without an eviction."""
     if eviction is None:
         return None
     return f"[{eviction.at.isoformat()},{eviction.until.isoformat()}]"
 
 
 def _gone(*more: str) -> str:
-    """Return the CTEs that delete the pods of ``numbered``; ``deleted`` keeps its ``more``."""
+    """Return the CTEs that delete the pods of ``numbered``; ``deleted`` keeps ``more``."""
     columns = ", ".join(f"n.{name}" for name in ("actor_id", "cause", *more))
     return f"""
     deleted AS (
@@ -217,8 +217,8 @@ _DELETE = f"""
 
 _DELETE = " ".join(_DELETE.split())
 
-# A row that another transaction has locked is passed over, since waiting would hold up the low
-# watermark. So is one that got a new document after the statement began: it joins none any more.
+# Rows that another transaction has locked are skipped, since waiting would delay the low watermark.
+# So are rows that got a new document after the statement began: the join does not find it.
 _DELETE_FREE = f"""
     {changes.WITH_GATE},
     free AS MATERIALIZED (
@@ -244,10 +244,10 @@ _DELETE_FREE = " ".join(_DELETE_FREE.split())
 def delete_free_pods(
     keys: Sequence[tuple[str, str]], by: Sequence[Actor | None], *, now: datetime
 ) -> list[DeletedObject]:
-    """Delete pods without finalizers by one statement; return what became of each, in order.
+    """Delete pods without finalizers by one statement; return the results, in order.
 
-    ``keys`` are different namespaces and names. All of them or none: none are deleted, and none
-    returned, if one is not there, has finalizers, or is being written by somebody else.
+    ``keys``: distinct namespaces and names. All or none: none is deleted, and none returned, if one
+    does not exist, has finalizers, or is locked by another writer.
     """
     spaces, names = zip(*keys, strict=True)
     parameters = (sql.Texts(spaces), sql.Texts(names), *actors.columns(by), len(keys), now)

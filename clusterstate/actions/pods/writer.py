@@ -1,4 +1,4 @@
-"""Pods as any other objects are written: their statements behind the common way of writing."""
+"""Pods as objects of the API: the common writer with the statements for pods."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -39,7 +39,7 @@ class PodWriter(Writer):
         return lock_pod(namespace, name)
 
     def store(self, kind: Kind, version: NewVersion, now: datetime) -> int:
-        """See ``write_version``; quotas note a pod that gets a time by which it must end."""
+        """See ``write_version``; records for quotas that a pod got an activeDeadlineSeconds."""
         row, new, old = version.row, version.new, version.old
         grows = bool(row.overlay.node_name) and resizing.grows(new, old)
         revision = write_version(row, new, version.text, version.slots, now=now, grows=grows)
@@ -51,10 +51,10 @@ class PodWriter(Writer):
     def charge_update(
         self, kind: Kind, new: Manifest, old: Manifest, subresource: str
     ) -> quotas.Books | None:
-        """Refuse a pod that moves from one quota to another, where it does not fit.
+        """Refuse a change that moves a pod from one quota to another in which it does not fit.
 
-        ``store`` notes the change, which may be one of its class, too; so nothing is charged here.
-        Rule: pkg/quota/v1/evaluator/core/pods.go Handles, v1.36.
+        ``store`` records the change, so nothing is charged here. Rule:
+        pkg/quota/v1/evaluator/core/pods.go Handles, v1.36.
         """
         moves = usage.is_terminating(new) != usage.is_terminating(old)
         if subresource or not moves or (new.get("status") or {}).get("phase") in FINISHED:
@@ -78,7 +78,7 @@ class PodWriter(Writer):
 
 
 def usage_of(pod: Manifest) -> usage.Usage:
-    """Return what a pod that has not finished counts for in quotas."""
+    """Return a pod's usage in quotas, unless it has finished."""
     _, spec = scheduling_class.encode(pod)
     name = (pod.get("spec") or {}).get("priorityClassName") or ""
     extras = usage.Extras(usage.is_terminating(pod), name)

@@ -1,4 +1,4 @@
-"""Canaries: made, put in force, given back when something goes wrong, kept when nothing does.
+"""Canaries: a configuration on trial is put in force, rolled back on failures, or kept.
 
 Every step is one transaction under the lock of the configuration, so a process that is killed
 leaves either the state before or the state after.
@@ -50,19 +50,19 @@ def create(
     by: str,
     now: datetime,
 ) -> StoredCanary:
-    """Store a configuration on trial; the oldest finished trials are dropped beyond a number.
+    """Store a configuration on trial; the oldest finished trials beyond a number are dropped.
 
     Args:
-        name: empty for one that is made up.
+        name: empty for a generated one.
         document: the checked configuration as canonical JSON.
         guard_seconds: how long it is guarded once it is in force.
-        most_failures: failed attempts of pods and slow calls that are borne; one more returns.
-        slow_seconds: a call of a plugin that takes longer is slow.
-        by: who makes it.
+        most_failures: tolerated number of failed attempts and slow calls; one more rolls it back.
+        slow_seconds: a plugin's call that takes longer is slow.
+        by: the user.
         now: the time.
 
     Raises:
-        BadRequest: the name cannot be one.
+        BadRequest: the name is invalid.
         AlreadyExists: there is one of this name.
     """
     if name and not _NAME.fullmatch(name):
@@ -121,11 +121,11 @@ def switch(name: str, *, by: str, now: datetime) -> StoredCanary:
 
 
 def give_back(name: str, *, why: str, now: datetime, by: str = RETURNER) -> StoredCanary:
-    """Put the former configuration in force again, if the canary's still is.
+    """Put the previous configuration in force again, if the canary's is in force.
 
     Raises:
         NotFound: there is no such canary.
-        Conflict: it is not in force, or the former configuration is no longer kept.
+        Conflict: it is not in force, or the previous configuration is no longer kept.
     """
     with transaction.atomic():
         _lock()
@@ -160,9 +160,9 @@ def cancel(name: str, *, now: datetime) -> StoredCanary:
 
 
 def settle(now: datetime) -> StoredCanary | None:
-    """End the guard of a canary whose time is over, or in whose place another one was put.
+    """End the guard of a canary whose time is over, or whose configuration was replaced.
 
-    Returns the canary that is guarded still, ``None`` if there is none.
+    Returns the canary that is still guarded, ``None`` if there is none.
     """
     with transaction.atomic():
         _lock()

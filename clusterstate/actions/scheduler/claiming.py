@@ -1,9 +1,9 @@
-"""Bind pods that were given devices, claims and binding in one transaction; give claims back.
+"""Binds pods with device claims, claims and binding in one transaction; releases claims.
 
-Upstream writes a pod's claims before it binds the pod, and takes them back if it cannot (PreBind,
-Unreserve). Here no claim is held for a pod that is not bound: where a claim is no longer as it was
-decided, or its pod cannot be bound, nothing is written of either. Neighbours with claims are bound
-together, and each by itself if that cannot be done.
+kube-scheduler writes a pod's claims before it binds the pod, and releases them if it cannot
+(PreBind, Unreserve). Here no claim is reserved for an unbound pod: if a claim has changed since the
+decision, or its pod cannot be bound, nothing is written of either. Consecutive pods with claims are
+bound together, and each by itself if that fails.
 
 Rules: dynamicresources.go ``bindClaim``, ``createSpecialClaim`` and ``PostFilter``, v1.36.
 """
@@ -66,10 +66,10 @@ def bind_in_order(
     binder: str,
     beside: OtherSchedulers | None = None,
 ) -> BindResult:
-    """Bind as ``bind_pods`` does; pods that have claims with these, in their places.
+    """Bind as ``bind_pods`` does, in order; pods with claims are bound together with these.
 
-    A gang of which a pod has claims is bound at the place of its first pod, with all of its claims
-    in one transaction. Where a pod was refused, those behind it that lean are ``held``.
+    A gang with a claiming pod is bound at the place of its first pod, with all of its claims in one
+    transaction. If a pod was refused, later ones that lean on it are ``held``.
     """
     if not any(one.claims for one in bindings):
         return bind_pods(
@@ -106,7 +106,7 @@ def bind_in_order(
 
 
 def _in_turn(bindings: Sequence[Binding]) -> Iterator[tuple[bool, list[Binding]]]:
-    """Yield what is bound at once, in order, and whether claims are written with it."""
+    """Yield groups of bindings that are written at once, in order, and whether they have claims."""
     gangs: dict[int, list[Binding]] = {one.gang: [] for one in bindings if one.gang and one.claims}
     for one in bindings:
         if one.gang in gangs:
@@ -138,7 +138,7 @@ def _bind_claiming(
     binder: str,
     beside: OtherSchedulers | None,
 ) -> BindResult:
-    """Bind pods, all or none, and write the claims that they were given."""
+    """Bind pods, all or none, and write their claims."""
 
     def work() -> BindResult:
         with transaction.atomic():
@@ -170,7 +170,7 @@ def _write_claims(bindings: Sequence[Binding], now: datetime) -> None:
     uses: list[tuple[Manifest, Manifest]] = []
     for one in bindings:
         if (row := rows.get(one.pod_id)) is None:
-            continue  # ``bind_pods`` says so
+            continue  # ``bind_pods`` reports that
         user = {"resource": "pods", "name": row.name, "uid": row.uid}
         for claim in one.claims:
             if is_special(claim):
@@ -181,7 +181,7 @@ def _write_claims(bindings: Sequence[Binding], now: datetime) -> None:
 
 
 def _reserve_all(uses: Sequence[tuple[Manifest, Manifest]], now: datetime) -> None:
-    """Write what ``reserve`` does of many claims and their users, past admission.
+    """Do what ``reserve`` does for many claims and their users, without admission.
 
     Raises:
         StatusError: as ``reserve`` does.
@@ -204,14 +204,14 @@ def _reserve_all(uses: Sequence[tuple[Manifest, Manifest]], now: datetime) -> No
 
 
 def reserve(claim: Manifest, user: Manifest, now: datetime) -> None:
-    """Write a claim's allocation if it was found for this pod, and reserve the claim for the pod.
+    """Write a claim's allocation if it was made for this pod, and reserve the claim for the pod.
 
-    A claim that was allocated when the pod was decided must still be: its devices may be another
-    claim's once they are given back. With the time of the allocation, from which on binding waits
-    for devices.
+    A claim that was allocated before the decision must still be: after a release its devices may
+    belong to another claim. Stores the time of the allocation, from which binding waits for
+    devices.
 
     Raises:
-        StatusError: it is gone or going, was allocated or freed meanwhile, or is full.
+        StatusError: it is gone or terminating, was allocated or released meanwhile, or is full.
     """
     where = claim["metadata"].get("namespace", ""), claim["metadata"]["name"]
     objects.update(_CLAIM, *where, lambda stored: _with_finalizer(stored, claim), now=now)
@@ -256,10 +256,10 @@ def _used(stored: Manifest, claim: Manifest, user: Manifest, *, stamped: str = "
 
 
 def release(what: Release, *, now: datetime) -> None:
-    """Release a claim, if it is unchanged since that was decided.
+    """Release a claim, if it is unchanged since the decision.
 
     Raises:
-        StatusError: it is gone or another one, or its status is not as it was.
+        StatusError: it is gone or has another uid, or its status changed.
     """
     claim, becomes = what.claim, what.becomes
     where = claim["metadata"].get("namespace", ""), claim["metadata"]["name"]
@@ -315,7 +315,7 @@ def _unstamped(allocation: Manifest) -> Manifest:
 def _write_special(
     claim: Manifest, pod_id: int, namespace: str, user: Manifest, now: datetime
 ) -> None:
-    """Make the claim for a pod's extended resources, and note it in the pod's status."""
+    """Create the claim for a pod's extended resources, and add it to the pod's status."""
     name, uid = user["name"], user["uid"]
     owner = {
         "apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid,

@@ -1,4 +1,4 @@
-"""Checks of decisions: noted by an advisor, deleted when they are as old as decisions get."""
+"""Checks of decisions: an advisor stores the results; they are deleted at the age of decisions."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ from clusterstate.queries.scheduler.decisions import Record
 
 
 def note(record: Record, result: Result, details: Sequence[str], *, now: datetime) -> None:
-    """Write the outcome of verifying a decision; only its first check is stored.
+    """Store the result of verifying a decision; only its first check is stored.
 
     Queries once.
     """

@@ -1,8 +1,8 @@
 """Decisions: recorded in bulk after the fact, dropped by partitions when they are old.
 
 A decision is a report, like an event: no code waits for it, no other row refers to it. A batch is
-one statement with binary arrays; the pod's identity is filled in from its row, or from the change
-log where the pod is gone by then: later decisions were made while it was counted.
+one statement with binary arrays; it fills in the pod's identity from its row, or from the change
+log if the pod is gone: its decision still influenced later ones.
 """
 
 from collections.abc import Iterable, Sequence
@@ -133,7 +133,7 @@ def begin_epoch(scheduler: int) -> int:
 def record_many(decisions: Sequence[NewDecision], first: Turn) -> int:
     """Record decisions, in their order; return how many rows were written.
 
-    ``first`` is the turn of the first; the others have the numbers after it.
+    ``first``: the turn of the first decision; the others have the numbers after it.
     """
     return record_columns(
         MadeMany(
@@ -151,9 +151,9 @@ def record_many(decisions: Sequence[NewDecision], first: Turn) -> int:
 def record_columns(many: MadeMany, first: Turn) -> int:
     """Record decisions, in their order; return how many rows were written.
 
-    ``first`` is the turn of the first; the others have the numbers after it. A decision about a pod
-    that is neither stored nor in the change log is not recorded. Queries once for the whole batch,
-    once more where a decision has a table, and again where a partition has to be created.
+    ``first``: the turn of the first decision; the others have the numbers after it. A decision
+    about a pod that is neither stored nor in the change log is not recorded. Queries once for the
+    whole batch, once more if a decision has a table, and again if a partition has to be created.
     """
     if not many.pod_id:
         return 0
@@ -215,8 +215,8 @@ def record_columns(many: MadeMany, first: Turn) -> int:
     except IntegrityError:
         if connection.in_atomic_block:
             raise
-        # Another scheduler made the partition as the statement began, which then found it to be
-        # there and had planned without it.
+        # Another scheduler created the partition while the statement began: it saw the partition,
+        # but was planned without it.
         is_partition_absent = True
     if is_partition_absent:
         make_partitions(ends)
@@ -265,9 +265,9 @@ def make_partitions(moments: Iterable[datetime]) -> None:
 def trim(*, now: datetime, keep_seconds: int | None = None) -> int:
     """Drop the partitions that are older than ``keep_seconds`` (setting DECISION_SECONDS).
 
-    Return how many. Decisions of the partition in which the boundary falls stay until all of it is
-    old. Tables that no remaining decision refers to are deleted too. While a backup, or somebody
-    else, reads decisions for long, nothing is dropped: the next call will do it.
+    Return how many. Decisions in the partition of the boundary stay until all of it is old. Tables
+    that no remaining decision refers to are deleted too. While a backup or another long reader
+    reads decisions, nothing is dropped: the next call does it.
     """
     keep = settings.DECISION_SECONDS if keep_seconds is None else keep_seconds
     boundary = now - timedelta(seconds=keep)
@@ -278,7 +278,7 @@ def trim(*, now: datetime, keep_seconds: int | None = None) -> int:
     oldest = _name(_begin(boundary))
     old = [name for (name,) in rows if name.startswith("decision_") and name < oldest]
     if old:
-        # Together: whoever verifies finds the decisions, or a seal that says that they went.
+        # Together: verification finds the decisions, or a seal that says that they were dropped.
         try:
             with transactions.briefly():
                 seals.trim(before=_begin(boundary), now=now)

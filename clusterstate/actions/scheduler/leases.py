@@ -1,9 +1,9 @@
-"""Leases by which several schedulers at work see within a second that one of them is silent.
+"""Leases by which several schedulers at work notice within a second that one of them is silent.
 
 A scheduler holds its number by an advisory lock, which ends with its session: at once if the
 process was killed, but only after seconds if it was stopped or its host is lost, since a process
 that merely gets little CPU must not lose its warm state. So each also renews a lease from a thread
-of its own, and the others decide the pods of one whose lease has ended. Nothing more depends on a
+of its own, and the others decide the pods of one whose lease has ended. Nothing else depends on a
 lease: if the silent scheduler works after all, two decide the same pods for a while, and the
 conditions of a bind refuse the later one (`actions.pods.bind`).
 """
@@ -34,7 +34,7 @@ def renew(shard: int, factor: int) -> None:
     """Renew a scheduler's lease. Queries once.
 
     Commits without waiting for disk or replica (``synchronous_commit = off``). ``factor``
-    multiplies the lease, for a process that runs so many times slower.
+    multiplies the lease, for a process that runs slower by it.
     """
     sql.fetch_together(
         ("SELECT set_config('synchronous_commit', 'off', true)", ()),
@@ -43,10 +43,10 @@ def renew(shard: int, factor: int) -> None:
 
 
 def end(shard: int) -> None:
-    """End a scheduler's lease, so that the next one with its number counts as awake. Queries once.
+    """End a scheduler's lease, so that its successor in this number counts as awake. Queries once.
 
     A scheduler that works alone, or is of an earlier version, renews no lease: it would count as
-    silent once the lease of the one before has run out.
+    silent once its predecessor's lease has expired.
     """
     sql.run(_END, (shard,))
 

@@ -1,8 +1,8 @@
-"""Reservations: made by the scheduler, moved on by plugins, people and time, taken back once.
+"""Reservations: created by the scheduler, advanced by plugins, users and time, released once.
 
-Each write states the step that it expects, so that two that meet (an approval and the deadline, a
-worker and a refusal) have one winner; the other finds nothing to do. The scheduler follows the rows
-and is woken by each write that it did not make.
+Each write states the expected step, so if two meet (an approval and the deadline, a worker and a
+refusal) one wins and the other finds nothing to do. The scheduler follows the rows, and each write
+by others wakes it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -72,7 +72,7 @@ _RESERVE = " ".join(_RESERVE.split())
 
 
 def reserve(items: Sequence[NewReservation], *, now: datetime) -> None:
-    """Write new reservations, and that their pods are in flight. One statement."""
+    """Insert reservations, and mark their pods as in flight. One statement."""
     if not items:
         return
     sql.run(
@@ -128,7 +128,7 @@ _REFUSE = " ".join(_REFUSE.split())
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a reservation must be taken back: the status that a plugin gave, as table columns."""
+    """Why a reservation must be released: a plugin's status, as table columns."""
 
     pod_id: int
     plugin: str
@@ -139,7 +139,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 def refuse(
     refusals: Sequence[Refusal], *, steps: Sequence[str], due: datetime | None = None
 ) -> list[int]:
-    """Refuse reservations that are at one of ``steps``, and overdue at ``due``; return which."""
+    """Refuse reservations that are at one of ``steps`` and overdue at ``due``; return which."""
     if not refusals:
         return []
     rows = sql.fetch(
@@ -158,7 +158,7 @@ def refuse(
 
 
 def move(pod_ids: Sequence[int], *, before: Sequence[str], after: str) -> list[int]:
-    """Bring reservations from one of the steps ``before`` to ``after``; return which."""
+    """Advance reservations from one of the steps ``before`` to ``after``; return their ids."""
     if not pod_ids:
         return []
     rows = sql.fetch(
@@ -170,7 +170,7 @@ def move(pod_ids: Sequence[int], *, before: Sequence[str], after: str) -> list[i
 
 
 def drop(pod_ids: Sequence[int]) -> None:
-    """Forget reservations: their pods are bound, gone, or back in the queue."""
+    """Delete reservations: their pods are bound, gone, or back in the queue."""
     if pod_ids:
         sql.run("DELETE FROM reservation WHERE pod_id = ANY(%s)", (sql.Int8s(list(pod_ids)),))
 
@@ -179,12 +179,12 @@ def drop(pod_ids: Sequence[int]) -> None:
 
 
 def wake() -> None:
-    """Have the scheduler look at its reservations once this transaction is committed."""
+    """Wake the scheduler for its reservations once this transaction is committed."""
     changes.announce(changes.watermark(), ("Pod",))
 
 
 def worked(pod_id: int, *, notes: dict[str, Any]) -> bool:
-    """Note that PreBind and Bind plugins are done, so that the pod may be bound.
+    """Record that PreBind and Bind plugins are done, so that the pod may be bound.
 
     Return whether the reservation waited for that. ``notes`` replace those of the row.
     """
@@ -212,7 +212,7 @@ def wait_on(pod_id: int, *, notes: dict[str, Any]) -> None:
 
 
 def informed(pod_id: int, *, activate: Sequence[tuple[str, str]]) -> None:
-    """Note that PostBind is done, and which pods (namespace, name) the scheduler shall activate."""
+    """Record that PostBind is done, and which pods (namespace, name) to activate."""
     notes = {ACTIVATE: [f"{namespace}/{name}" for namespace, name in activate]}
     with transaction.atomic():
         sql.run(
@@ -235,7 +235,7 @@ def fail(refusal: Refusal) -> bool:
 def decide(
     namespace: str, name: str, *, plugin: str, allowed: bool, message: str = ""
 ) -> Reservation:
-    """Allow or reject a waiting pod on behalf of a plugin; return it as it waited until now.
+    """Allow or reject a waiting pod on behalf of a plugin; return its reservation before that.
 
     Raises:
         NotFound: no pod of this name waits.

@@ -1,9 +1,8 @@
 """The scheduler's configuration: every version is kept, the last one is in force.
 
-Admission asks it which version of Kubernetes to follow (``compatibility``): that one is part of
-admission's catalogue, whose epoch advances when it changes.
-
-What a document may say is the scheduler's business, which comes in as a function (``check_with``).
+Its ``compatibility``, the version of Kubernetes to follow, is part of admission's catalogue, whose
+epoch advances when it changes. The scheduler registers a function that checks documents
+(``check_with``).
 """
 
 from collections.abc import Callable
@@ -32,7 +31,7 @@ def check_with(checker: Checker) -> None:
 
 
 def check(document: object) -> tuple[str, list[str]]:
-    """Return the document as it would be stored, and advice for people.
+    """Return the document as it would be stored, and advice for users.
 
     Raises:
         Invalid: with every wrong field.
@@ -46,12 +45,12 @@ def store(*, document: str, by: str, now: datetime, replaces: int | None = None)
 
     Args:
         document: the checked configuration as canonical JSON.
-        by: who stores it.
+        by: the user.
         now: the time.
-        replaces: the revision that the caller has seen, ``None`` for whatever is there.
+        replaces: the revision that the caller expects to replace, ``None`` for any.
 
     Raises:
-        Conflict: another version is in force than the caller has seen.
+        Conflict: another version is in force.
     """
     with transaction.atomic():
         sql.run("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.CONFIGURATION,))
@@ -79,9 +78,9 @@ def store(*, document: str, by: str, now: datetime, replaces: int | None = None)
 
 
 def note_use(*, revision: int, stored: int, problems: dict[str, str], is_usable: bool) -> None:
-    """Write by which revision the scheduler decides, and what keeps which profile from use.
+    """Store which revision the scheduler uses, and why it cannot use some profiles.
 
-    Queries once, and writes only what is new (`progress.configuration_use`).
+    Queries once, and writes only changes (`progress.configuration_use`).
     """
     sql.run(
         """

@@ -1,18 +1,18 @@
-"""Sealing decisions: a chain of digests over what was decided, as the audit log has one.
+"""Sealing decisions: a chain of digests over recorded decisions, as the audit log has one.
 
-Decisions are recorded in bulk and nothing waits for their digests, so recording them costs what it
-did. A few seconds later they are *sealed*: PostgreSQL computes one digest over the rows of a
-stretch, and the chain takes it in. Whoever changes, removes or inserts a decision that is sealed
-has to compute every later seal again, and the newest one may be known elsewhere: `manage.py
-auditlog` prints it. What was changed before it was sealed is not found.
+Decisions are recorded in bulk and nothing waits for their digests, so recording costs no more. A
+few seconds later they are *sealed*: PostgreSQL computes one digest over the rows of a stretch, and
+the chain includes it. To change, remove or insert a sealed decision, every later seal must be
+recomputed, and the newest one may be known elsewhere: `manage.py auditlog` prints it. Changes
+before sealing are not found.
 
-No decision with a lower number may come later than its stretch is sealed. The number up to which
-that is certain is read under a lock that waits for whoever records decisions at this moment, and
-holds up others for no longer than it takes to read one number.
+No decision with a lower number may be recorded after its stretch was sealed. The number up to which
+that is certain is read under a lock that waits for transactions that record decisions, and delays
+others no longer than it takes to read one number.
 
-Old decisions are dropped with their seals, and a new seal says so: from when on decisions are kept,
-and which seal was the last that went. Verifying believes nothing else about what is missing, so
-nobody hides a change by declaring decisions to be old.
+Old decisions are dropped with their seals, and a new seal states this: from when on decisions are
+kept, and which seal was dropped last. Verification accepts no other reason for missing decisions,
+so a change cannot be hidden by declaring decisions to be old.
 """
 
 import hashlib
@@ -74,14 +74,14 @@ def seal() -> int:
 
 
 def _certain() -> int:
-    """Return an id below which no decision will be added any more; 0 if that is not known."""
+    """Return an id below which no decision will be added any more; 0 if unknown."""
     try:
         with transactions.briefly():
             sql.run(_LOCK)
             ((last,),) = sql.fetch(_LAST)
             return int(last)
     except transactions.TablesInUse:
-        return 0  # the table is being looked after; the next call will do it
+        return 0  # the table is being vacuumed; the next call does it
 
 
 def _seal_some(until: int) -> int:
@@ -109,9 +109,9 @@ def _seal_some(until: int) -> int:
 
 
 def trim(*, before: datetime, now: datetime) -> None:
-    """Drop the seals of decisions that were all made before a moment, and say so in a new one.
+    """Drop the seals of decisions that were all made before a moment; a new seal states this.
 
-    To be called in the transaction in which those decisions go.
+    Must be called in the transaction that drops those decisions.
     """
     head = sql.fetch_one(_HOLD)
     if head is None:
@@ -120,7 +120,7 @@ def trim(*, before: datetime, now: datetime) -> None:
     young = sql.fetch_one(_YOUNG, (before,))
     old = sql.fetch_one(_OLD, (before,))
     if old is not None and young is not None and young[0] <= old[0]:
-        # Seals are kept without gaps, up to the first that is needed.
+        # Seals are kept without gaps, from the first needed one on.
         old = sql.fetch_one(
             "SELECT id, digest, last_id FROM decision_seal WHERE id = %s::bigint",
             (young[0] - 1,),
@@ -148,14 +148,14 @@ def trim(*, before: datetime, now: datetime) -> None:
 
 
 class Broken(Exception):
-    """The chain, or a decision under it, is not what was written; the message is a sentence."""
+    """The chain, or a decision under it, was altered; the message is a sentence."""
 
 
 class Verification:
-    """The result of a check: seals and decisions that are unchanged.
+    """The result of a check: numbers of unchanged seals and decisions.
 
-    ``trimmed`` counts decisions under seals of which some were dropped for their age, that is
-    those made before ``kept_from`` (``None``: none was ever dropped).
+    ``trimmed``: decisions under seals of which some were dropped for their age, that is those made
+    before ``kept_from`` (``None``: none was ever dropped).
     """
 
     def __init__(self) -> None:
@@ -176,14 +176,15 @@ class _Chain(msgspec.Struct, frozen=True):
 
 
 def verify(*, expected: str = "") -> Verification:
-    """Follow the chain from its old end to the newest seal, and compute each digest again.
+    """Follow the chain from its old end to the newest seal, and recompute each digest.
 
-    ``expected``: note whether this digest, in hexadecimal, was met. Queries once for each seal, and
-    for a thousand of them once more. Sealing and dropping may go on meanwhile.
+    ``expected``: a digest, in hexadecimal, to look for. Queries once for each seal, and for a
+    thousand of them once more. Sealing and dropping may continue meanwhile.
 
     Raises:
-        Broken: a seal does not follow from the one before it, one is missing, what is missing was
-            not dropped for its age, or the decisions under a seal are not those that were sealed.
+        Broken: a seal does not follow from the one before it, one is missing, missing decisions
+            were
+            not dropped for their age, or the decisions under a seal have changed.
     """
     chain = _follow()
     found = Verification()
@@ -213,7 +214,7 @@ def _is_partly_gone(one: Seal, kept_from: datetime | None) -> bool:
 
 
 def _follow() -> _Chain:
-    """Return the chain as it is now; check that no decision is stored which it calls dropped."""
+    """Return the present chain; check that no decision is stored that it states as dropped."""
     with transaction.atomic():
         sql.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         ends = seals.ends()
@@ -254,7 +255,7 @@ def _dropped(one: Seal) -> DroppedDecisions:
 
 
 def _require_said(ends: seals.Ends, dropped: list[DroppedDecisions]) -> None:
-    """Check that the chain itself says where it begins."""
+    """Check that the chain itself states where it begins."""
     begins = ends.trimmed, ends.trimmed_decision, ends.trimmed_digest
     if begins == (0, 0, b""):
         return

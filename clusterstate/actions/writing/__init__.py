@@ -1,20 +1,19 @@
-"""The one way in which objects are written, with hooks for what is particular about a kind.
+"""The common writer of objects, with hooks for single kinds.
 
 ``Writer`` creates, updates and deletes objects of any kind. Kinds whose rows are written by
 statements of their own, or together with other rows, have a subclass in the module of these
-statements (`actions.objects` lists them). What a write does to a manifest alone is said by the
-kind's strategy (`objects.registry.strategies`).
-
+statements (`actions.objects` lists them). The kind's strategy (`objects.registry.strategies`)
+determines what a write changes in the manifest.
 
 ::
 
-    object_meta       what the server does to metadata before it is stored
+    object_meta       the server's changes to metadata before it is stored
     stored            what actions return and lock
     stored_rows       the statements for rows of most kinds
-    deletion          what is common to deleting one object and many
-    quotas            charging quotas, and counting them again
+    deletion          shared by deleting one object and many
+    quotas            charging quotas, and recounting them
     transactions      dry runs, names that are taken
-    deadlocks         running a batch again after a deadlock
+    deadlocks         retrying a batch after a deadlock
     partitions        partitions of the tables that grow with time
 """
 
@@ -51,7 +50,7 @@ _OF_WHAT_IS_WANTED = ("", "resize")
 
 
 class _New(msgspec.Struct, frozen=True):
-    """An admitted object, and the place in the list of the request for it."""
+    """An admitted object, and its position in the list of the request."""
 
     place: int
     admitted: admission.AdmittedObject
@@ -59,7 +58,7 @@ class _New(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """An update of an object, and its author; see `actions.objects.update`."""
+    """An update of an object, and its user; see `actions.objects.update`."""
 
     namespace: str
     name: str
@@ -114,7 +113,7 @@ class Writer:
         """Raise Forbidden where a user who may write such objects may not write this one."""
 
     def settle(self, new: Manifest, old: Manifest | None, now: datetime) -> Manifest:
-        """Return an admitted manifest with what the service itself puts into it."""
+        """Return an admitted manifest with the parts that the service itself adds."""
         return new
 
     def foretell(self, new: Manifest, old: Manifest, now: datetime) -> list[str]:
@@ -144,7 +143,7 @@ class Writer:
         """Create objects, namespace and manifest each, by one statement: all or none.
 
         Raises:
-            StatusError: what admission says; AlreadyExists; NotFound for a missing namespace.
+            StatusError: admission refuses one; AlreadyExists; NotFound for a missing namespace.
         """
         new_objects = [(namespace, manifest, user) for namespace, manifest in items]
         stored = self.create_each(kind, new_objects, now, all_or_nothing=True)
@@ -155,9 +154,9 @@ class Writer:
     ) -> list[StoredObject | StatusError]:
         """Create objects: namespace, manifest and user each; return their results, in order.
 
-        What fails has its error there and spoils nothing for the others, which are inserted by one
-        statement, in the order of the list; by a second one when a name turns out to be taken. With
-        ``all_or_nothing`` the first error is raised instead and nothing is stored.
+        A failing object has its error there and does not affect the others, which are inserted by
+        one statement, in the order of the list; by a second one when a name turns out to be taken.
+        With ``all_or_nothing`` the first error is raised instead and nothing is stored.
         """
         if kind.in_catalogue:
             catalogue.lock_for_writing()
@@ -172,7 +171,7 @@ class Writer:
         *,
         all_or_nothing: bool,
     ) -> list[StoredObject | StatusError]:
-        """Create objects as ``create_each`` says, and charge the books, if there are any."""
+        """Create objects as ``create_each`` does, and charge ``books`` (quotas), if given."""
         writes_catalogue = kind.in_catalogue
         context = catalogue.current()
         results: list[StoredObject | StatusError | None] = [None] * len(items)
@@ -184,7 +183,7 @@ class Writer:
                     again = partial(self._create, kind, items, now, all_or_nothing=all_or_nothing)
                     return quotas.with_books(kind, spaces, limited, now, again)
             prepared, refused = self._admit_new(kind, items, remaining, now, context)
-            # A rule that is out of date may refuse what the current one admits.
+            # An outdated rule may refuse what the current one admits.
             if refused and not catalogue.is_current(context):
                 context = catalogue.reload()
                 continue
@@ -200,8 +199,8 @@ class Writer:
                     kind,
                     [one.admitted.manifest for one in prepared],
                     now=now,
-                    # The lock keeps the epoch as it is; what was read before may be older, and
-                    # then the namespace may be about to go.
+                    # The lock keeps the epoch as it is; earlier reads may be older, and the
+                    # namespace may be about to be deleted.
                     epoch=context.epoch if kind.namespaced or not writes_catalogue else None,
                     by=[items[one.place][2].actor for one in prepared],
                     fetch=sql.fetch if books is None else partial(books.fetch, now=now),
@@ -246,9 +245,9 @@ class Writer:
     def charge_update(
         self, kind: Kind, new: Manifest, old: Manifest, subresource: str
     ) -> quotas.Books | None:
-        """Charge a change of what a locked object counts for; the books are written afterwards.
+        """Charge a change of a locked object's usage; the caller writes the books afterwards.
 
-        The service's own report of what an object came to is counted whether it fits or not.
+        A report by the service itself of an object's outcome is counted whether it fits or not.
 
         Raises:
             Forbidden: it does not fit into a quota.
@@ -276,7 +275,7 @@ class Writer:
         now: datetime,
         context: catalogue.Catalogue,
     ) -> tuple[list[_New], dict[int, StatusError]]:
-        """Return what admission makes of new objects, and what it refuses, by place."""
+        """Return the admitted new objects, and the refusals, by position."""
         prepared: list[_New] = []
         refused: dict[int, StatusError] = {}
         for place in places:
@@ -327,13 +326,13 @@ class Writer:
         """Return the version of a locked row to write, or the present one if nothing differs.
 
         Raises:
-            StatusError: what admission says, or the change raises.
+            StatusError: admission refuses it, or the change raises.
         """
         subresource, user = request.subresource, request.user
         row.actor = user.actor
         old, current = row.manifest(), row.manifest()
-        # Earlier versions stored them. As with etcd, they are gone with the next write, which
-        # they change nothing about: neither the generation nor a spec that may not change.
+        # Earlier versions stored unknown fields. As with etcd, the next write drops them, without
+        # counting as a change: neither of the generation nor of an immutable spec.
         schema.drop_unknown(kind.name, old, current)
         new = object_meta.merge_update(kind, old, request.change(current), subresource)
         admitted = admission.admit(kind.name, UPDATE, new, old, subresource, context, user)
@@ -362,10 +361,9 @@ class Writer:
     ) -> list[StoredObject | Exception]:
         """Update objects, each as ``update`` does; return their results, in order.
 
-        Those that say nothing but that somebody lives (``Strategy.is_heartbeat``) are written by
-        one statement. The others, and those that are named twice, are updated one by one after
-        these. What fails has its error there and spoils nothing for the others. Whatever is raised,
-        nothing was updated.
+        Pure heartbeats (``Strategy.is_heartbeat``) are written by one statement. Others, and
+        objects that are named twice, are updated one by one afterwards. A failing update has its
+        error there and does not affect the others. If anything is raised, nothing was updated.
         """
         results: dict[int, StoredObject | Exception] = {}
 
@@ -427,10 +425,10 @@ class Writer:
     def delete_each(
         self, kind: Kind, deletions: Sequence[Deletion], now: datetime
     ) -> list[DeletedObject | StatusError]:
-        """Delete objects, or begin to, in one transaction; return their results, in order.
+        """Delete objects, or mark them, in one transaction; return their results, in order.
 
-        What fails has its error there and spoils nothing for the others. Whatever else is raised,
-        nothing was deleted.
+        A failing deletion has its error there and does not affect the others. If anything else is
+        raised, nothing was deleted.
         """
         context = catalogue.current()
 
@@ -470,7 +468,7 @@ class Writer:
 
 
 def _own_namespace(manifest: Manifest) -> str:
-    """Return the namespace that a new object names itself, as `object_meta.prepare` takes it."""
+    """Return the namespace in a new object's manifest, as `object_meta.prepare` takes it."""
     return (manifest.get("metadata") or {}).get("namespace") or "default"
 
 
@@ -500,10 +498,10 @@ def _charge(
 def judge_deletion(
     kind: Kind, row: LockedRow, request: Deletion, context: admission.Context, now: datetime
 ) -> Outcome:
-    """Return the fate of a locked object, not a pod, that is to be deleted.
+    """Return the effect of a deletion on a locked object that is not a pod.
 
     Raises:
-        StatusError: what a precondition or admission says.
+        StatusError: a precondition does not hold, or admission refuses it.
     """
     old = row.manifest()
     object_meta.check_before_deletion(

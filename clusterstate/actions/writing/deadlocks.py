@@ -1,4 +1,4 @@
-"""Run a batch again when PostgreSQL ended it to resolve a deadlock."""
+"""Retries a batch that PostgreSQL aborted to resolve a deadlock."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,9 +12,9 @@ _T = TypeVar("_T")
 
 
 def again_after_deadlock(work: Callable[[], _T]) -> _T:
-    """Run ``work`` again when PostgreSQL ended it to resolve a deadlock.
+    """Run ``work`` again when PostgreSQL aborted it to resolve a deadlock.
 
-    Batches lock many rows; a batch and another writer that locks two of them can meet crosswise.
+    Batches lock many rows, and may deadlock with a writer that locks two of them.
     """
     if connection.in_atomic_block:
         return work()

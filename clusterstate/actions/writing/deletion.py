@@ -1,9 +1,8 @@
 """Shared by deleting one object and many: the options, and the outcome.
 
 Many are deleted in one transaction: their rows are locked together, in the order of their ids, then
-each is judged by itself, then one statement writes the new versions of those that stay a while, and
-one removes the others. Each request has its own result; what one of them asks for in vain changes
-nothing for the others.
+each is judged by itself, then one statement writes the new versions of those that stay, and one
+removes the others. Each request has its own result; a failing one does not affect the others.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,10 +23,10 @@ from clusterstate.queries.objects import not_found
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
-    """One object that is to be deleted; ``namespace`` is empty for kinds without.
+    """One object to delete; ``namespace`` is empty for kinds without.
 
     ``uid`` and ``resource_version`` are preconditions, empty for none. ``grace_seconds`` and
-    ``condition`` (why it is disrupted) concern pods: see `pods.delete.delete_pod`.
+    ``condition`` (why it is disrupted) are for pods: see `pods.delete.delete_pod`.
     """
 
     namespace: str
@@ -51,7 +50,7 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, options: "DeleteOptions | Manifest | None") -> "DeleteOptions":
-        """Return options given as a manifest (``dryRun`` already a boolean) as values."""
+        """Convert a DeleteOptions manifest (``dryRun`` already a boolean)."""
         if isinstance(options, DeleteOptions):
             return options
         options = options or {}
@@ -65,7 +64,7 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def about(self, namespace: str, name: str, user: User) -> Deletion:
-        """Return these options for one object."""
+        """Return the deletion of one object with these options."""
         return Deletion(
             namespace=namespace,
             name=name,
@@ -94,7 +93,7 @@ UNCHANGED = Outcome(None, "", document.EMPTY, gone=False)
 
 
 def removal(row: LockedRow) -> Outcome:
-    """Return that an object goes at once, in its last version."""
+    """Return the outcome that removes an object at once, in its last version."""
     return Outcome(None, row.text, row.overlay, gone=True)
 
 
@@ -115,9 +114,9 @@ def delete_each(
 ) -> list[DeletedObject | StatusError]:
     """Delete objects of one kind in the caller's transaction; return each one's result, in order.
 
-    ``lock`` returns the rows that there are. ``judge`` returns the fate of a locked object, or
-    raises; ``write`` and ``remove`` return the revisions. An object that is named twice is deleted
-    once more after the others, as if its second request had come later. Whatever else is raised,
+    ``lock`` returns the existing rows. ``judge`` returns the effect on a locked object, or raises;
+    ``write`` and ``remove`` return the revisions. An object that is named twice is deleted once
+    more after the others, as if its second request had come later. If anything else is raised,
     nothing was deleted.
     """
     results: dict[int, DeletedObject | StatusError] = {}
@@ -140,7 +139,7 @@ def _delete_turn(
     write: WriteVersions,
     remove: Remove,
 ) -> dict[int, DeletedObject | StatusError]:
-    """Delete objects that are all different; return the results by place."""
+    """Delete distinct objects; return the results by position."""
     results: dict[int, DeletedObject | StatusError] = {}
     outcomes: dict[int, tuple[LockedRow, Outcome]] = {}
     rows = {(row.namespace, row.name): row for row in lock(list(turn))}

@@ -55,17 +55,17 @@ def new_uid() -> uuid.UUID:
 
 @lru_cache(maxsize=16)
 def stamp(moment: datetime) -> str:
-    """Return a moment as manifests write it; remembered, since a batch asks for one many times."""
+    """Return a time as manifests write it; cached, since a batch needs one many times."""
     return document.format_time(moment)
 
 
 def name_suffix() -> str:
-    """Return five letters that spell no words (apiserver ``names.SimpleNameGenerator``)."""
+    """Return five random letters that spell no words (apiserver ``names.SimpleNameGenerator``)."""
     return "".join(_random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))
 
 
 def generated_name(base: str) -> str:
-    """Return a name that begins like ``generateName`` says."""
+    """Return a name that begins with ``base`` (generateName)."""
     return base[: _LONGEST_NAME - _SUFFIX_LENGTH] + name_suffix()
 
 
@@ -74,11 +74,11 @@ def prepare(
 ) -> tuple[Manifest, bool]:
     """Return the manifest with the metadata of a new object, and whether its name was generated.
 
-    Drops what only the server sets, and the status of kinds whose status is not the client's.
-    ``manifest`` itself is not changed.
+    Drops fields that only the server sets, and the status of kinds whose status clients do not
+    write. ``manifest`` itself is not changed.
 
     Raises:
-        BadRequest: it carries a resourceVersion, or another namespace.
+        BadRequest: it has a resourceVersion, or another namespace.
     """
     sent: Manifest = manifest.get("metadata") or {}
     if (sent.get("resourceVersion") or "0") != "0":
@@ -120,20 +120,20 @@ def prepare(
 
 @lru_cache(maxsize=256)
 def _has_spec(wire_type: type[msgspec.Struct]) -> bool:
-    """Return whether objects have a spec, which is then given out even if it is empty."""
+    """Return whether objects have a spec, which is then returned even if it is empty."""
     return any(field.encode_name == "spec" for field in msgspec.structs.fields(wire_type))
 
 
 def merge_update(kind: Kind, old: Manifest, new: Manifest, subresource: str) -> Manifest:
-    """Return what an update may change: metadata and spec, or the subresource's part alone.
+    """Return the result of an update: changed metadata and spec, or the subresource's part alone.
 
     That is the status; of ``finalize`` the finalizers, of ``resize`` the resources. Fields that
     only the server sets keep their stored values. An update of the status changes metadata as well,
-    as far as the kind's strategy lets it: annotations, for one.
+    as far as the kind's strategy allows (annotations, for one).
 
     Raises:
-        Conflict: ``new`` carries another resourceVersion or uid than the stored object.
-        Invalid: it carries no resourceVersion, and the kind's updates have to.
+        Conflict: ``new`` has another resourceVersion or uid than the stored object.
+        Invalid: it has no resourceVersion, which the kind requires.
     """
     old_metadata, metadata = old["metadata"], dict(new.get("metadata") or {})
     if kind.versions_updates and (metadata.get("resourceVersion") or "0") == "0":
@@ -186,12 +186,12 @@ def check_preconditions(
     uid: str | None = None,
     resource_version: str | None = None,
 ) -> None:
-    """Check what a request says about the object it means.
+    """Check a request's preconditions.
 
     The version ``0`` is any version (``doUnconditionalUpdate`` in apiserver registry/store.go).
 
     Raises:
-        Conflict: the stored object is another one, or another version.
+        Conflict: the stored object has another uid or version.
     """
     if uid and uid != metadata["uid"]:
         raise conflict(
@@ -217,7 +217,7 @@ def check_before_deletion(
     Rule: Preconditions.Check, apiserver ``storage/interfaces.go``, v1.36.
 
     Raises:
-        Conflict: the stored object is another one, or another version.
+        Conflict: the stored object has another uid or version.
     """
     check_preconditions(kind, metadata, uid=uid)
     if resource_version and resource_version != metadata["resourceVersion"]:
@@ -250,7 +250,7 @@ def details(kind: Kind, name: str) -> dict[str, Any]:
 
 
 def bump_generation(kind: Kind, old: Manifest, new: Manifest) -> None:
-    """Count a change of what is wanted in ``metadata.generation`` of ``new``, in place."""
+    """Raise ``metadata.generation`` of ``new``, in place, if its desired state changed."""
     if kind.counts_generation and kind.strategy.is_another_generation(new, old):
         new["metadata"] = {
             **new["metadata"],
@@ -259,7 +259,7 @@ def bump_generation(kind: Kind, old: Manifest, new: Manifest) -> None:
 
 
 def bump_generation_of_leaving(metadata: Manifest) -> None:
-    """Count that a deletion has begun, in place: agents wait for the generation they acted on.
+    """Raise the generation when a deletion begins, in place: agents report the one they observed.
 
     Rule: BeforeDelete, apiserver ``rest/delete.go``, v1.36.
     """
@@ -283,13 +283,13 @@ def same(
 
 
 def require_size(old: str, new: str) -> None:
-    """Refuse a document that grows beyond what every follower can take; one may always shrink.
+    """Refuse a document that grows beyond a limit; a smaller one is always accepted.
 
-    A body is limited, but patch after patch may add to an object, and each process that follows
-    reads all of it again each time.
+    A request body is limited, but repeated patches may add to an object, and each following process
+    reads all of it each time.
 
     Raises:
-        TooLarge: it does.
+        TooLarge: the new document is above the limit and larger than the old one.
     """
     if _bytes(new) > LARGEST_TEXT and _bytes(new) > _bytes(old):
         raise TooLarge(f"the object would be larger than the limit of {LARGEST_TEXT} bytes")

@@ -1,10 +1,10 @@
-"""Partitions of the tables that grow with time: made and dropped while others read and write.
+"""Partitions of the tables that grow with time: created and dropped while others read and write.
 
 ``CREATE TABLE ... PARTITION OF`` takes ACCESS EXCLUSIVE on the parent: it waits for every
 transaction that has read a row of it, such as a backup of minutes, and all writers wait behind it,
-the scheduler too. A table that is created alone and attached afterwards needs only the lock that
-VACUUM takes. Dropping a partition needs the parent as well, and waits for readers. Sessions idle in
-a transaction for ``SILENT_SECONDS`` are terminated: they would block the drop for ever.
+including the scheduler. A table that is created alone and attached afterwards needs only the lock
+that VACUUM takes. Dropping a partition needs the parent as well, and waits for readers. Sessions
+idle in a transaction for ``SILENT_SECONDS`` are terminated: they would block the drop for ever.
 """
 
 from typing import Final
@@ -30,17 +30,17 @@ END $$"""
 
 
 def make(*, parent: str, name: str, first: str, end: str, lock: int, options: str = "") -> None:
-    """Make the partition ``name`` of rows from ``first`` to before ``end``, unless it is there.
+    """Create the partition ``name`` of rows from ``first`` to before ``end``, unless it exists.
 
-    ``lock``: the advisory lock for making partitions of this parent. One statement. It looks for
-    the partition by a query of its own: ``to_regclass`` may say what was true before the lock.
+    ``lock``: the advisory lock for creating partitions of this parent. One statement. It looks for
+    the partition by a query of its own: ``to_regclass`` may return the state before the lock.
     """
     sql.run(
         _MAKE.format(lock=lock, name=name, parent=parent, first=first, end=end, options=options)
     )
 
 
-# pg_dump with several jobs has a session that is silent while the others read for it.
+# pg_dump with several jobs has an idle session while the others read for it.
 _SILENT: Final = f"""
     SELECT DISTINCT a.pid FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
     WHERE l.locktype = 'relation' AND l.granted AND l.relation = %s::regclass
@@ -53,9 +53,9 @@ _SILENT: Final = f"""
 
 
 def end_silent(parent: str) -> int:
-    """End sessions that keep a parent's partitions and do nothing; return how many.
+    """End idle sessions that hold locks on a parent's partitions; return how many.
 
-    For when one could not be dropped. Queries once, and once more where there are any.
+    For when one could not be dropped. Queries once, and once more if there are any.
     """
     found = [pid for (pid,) in sql.fetch(_SILENT, (parent, SILENT_SECONDS))]
     if found:

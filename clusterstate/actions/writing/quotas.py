@@ -1,22 +1,22 @@
-"""Keep the status of quotas: charge what is created, count what ended, count all again.
+"""Keeps the status of quotas: charges creations, counts ended objects, recounts.
 
 ``status.used`` of a ResourceQuota is the only place where usage is stored, so that it is exact at
-every revision. Three things write it, all with the quotas of a namespace locked, in one order::
+every revision. Three functions write it, all with the quotas of a namespace locked, in one order::
 
     charge    a creation, or a change that counts for more: in its own transaction, before the rows
-              are written. Creators in a namespace with quotas go one batch after the other. A batch
+              are written. Creators in a namespace with quotas take turns, batch by batch. A batch
               waits for the database three times: for the books, for its rows together with the
               statuses, for its commit.
-    settle    what ended or was removed since. The database leaves a row of `UsageChange` for each,
-              so that ending a pod never waits for a quota, and no way of ending one forgets it.
+    settle    objects that ended or were removed. The database adds a row of `UsageChange` for each,
+              so that ending a pod never waits for a quota, and no way of ending one is missed.
               Every charge settles first; the quota controller does it where nothing is created.
-    recount   everything in the namespace, when a quota is new or asks for something else.
+    recount   everything in the namespace, when a quota is new or its spec changes.
 
 Nothing is counted twice and nothing is missed. Each object is counted when it is stored or by a
 recount that sees it, never by both: creators hold the admission lock shared and compare the epoch
 (`clusterstate.catalogue`), a recount holds it exclusively. And each end is either seen by a recount
-or leaves its row afterwards: who removes something holds the quota lock shared from before it looks
-for quotas until it has committed, and a recount holds that lock exclusively.
+or adds its row afterwards: a transaction that removes something holds the quota lock shared from
+before it looks for quotas until it has committed, and a recount holds that lock exclusively.
 
 Locks are taken in the order of `actions.objects`: admission, the quota lock, rows, revision.
 Namespaces without a quota that counts the kind cost a look-up in the catalogue.
@@ -56,9 +56,9 @@ _READ = """
     FROM resource_quota t JOIN document d ON d.id = t.document_id
     WHERE t.namespace = ANY(%s) ORDER BY t.name
 """
-# Rows that note one change twice are one (``note_change``). Documents are read where they say
-# what an object counts for; a quota that looks for nothing in pods costs none. What is alike is
-# sent once, with its number.
+# Rows about one change are merged (``note_change``). Documents are read only if an object's usage
+# needs them; quotas that do not look into pods cost none. Equal rows are sent once, with their
+# number.
 _ENDED = """
     WITH taken AS (
         {taken}),
@@ -107,8 +107,8 @@ def limited(context: catalogue.Catalogue, kind: Kind, namespaces: Iterable[str])
 Opened = TypeVar("Opened")
 
 
-class ChargeRefused(Exception):  # it is not an error: what was hoped for did not come true
-    """A constraint refused the charge, and the transaction is lost: start it again."""
+class ChargeRefused(Exception):  # a signal to retry, not an error
+    """A constraint refused the charge, and the transaction is aborted: start it again."""
 
 
 def with_books(
@@ -118,11 +118,11 @@ def with_books(
     now: datetime,
     work: Callable[["Books | None"], Opened],
 ) -> Opened:
-    """Do what charges the books of those among the namespaces that are limited, in a transaction.
+    """Run ``work`` in a transaction with the books of those namespaces that have quotas.
 
-    ``limited_now``: which are, as the catalogue says that was read last. When another epoch has
-    begun since, all begins again with a new catalogue; ``work`` gets no books, and is in no
-    transaction, where nothing is limited any more. It may rely on the catalogue otherwise.
+    ``limited_now``: these namespaces, by the cached catalogue. If another epoch has begun since,
+    all starts again with a new catalogue; ``work`` gets no books, and no transaction, if no
+    namespace has quotas any more. Otherwise it may rely on the catalogue.
     """
     spaces = set(namespaces)
     limited_spaces = set(limited_now)
@@ -145,7 +145,7 @@ def with_books(
 
 
 class Books:
-    """The quotas of some namespaces, locked until the transaction ends, and what is used."""
+    """The quotas of some namespaces, locked until the transaction ends, and their usage."""
 
     is_hopeful = False
     """Optimistic: charges and statuses are stored in one statement without a savepoint. On a name
@@ -164,7 +164,7 @@ class Books:
         return self._accounts.get(namespace, ())
 
     def look_into_pods(self, namespace: str) -> bool:
-        """Return whether a quota of the namespace looks at pods beyond their scheduling class."""
+        """Return whether a quota of the namespace reads more of pods than their class."""
         return any(account.looks_into_pods for account in self.of(namespace))
 
     def charge(
@@ -185,7 +185,7 @@ class Books:
         resource_quota.take_back(self.of(namespace), charged)
 
     def change(self, namespace: str, before: Usage, after: Usage, number: int = 1) -> None:
-        """Count ``number`` objects that change what they count for, whether that fits or not."""
+        """Count ``number`` objects whose usage changes, whether that fits or not."""
         for account in self.of(namespace):
             more, less = account.counts(after), account.counts(before)
             account.change(
@@ -194,12 +194,12 @@ class Books:
             )
 
     def fetch(self, statement: str, parameters: Sequence[Any], now: datetime) -> list[sql.Row]:
-        """Execute a statement that stores what was charged; return its rows.
+        """Execute a statement that stores charged objects; return its rows.
 
-        Where that is hoped to succeed, the statuses are stored with it, in the same round trip.
+        If ``is_hopeful``, the statuses are stored with it, in the same round trip.
 
         Raises:
-            ChargeRefused: a constraint refused it after all, or it stored nothing.
+            ChargeRefused: a constraint refused it, or it stored nothing.
         """
         if not self.is_hopeful:
             return sql.fetch(statement, parameters)
@@ -241,16 +241,16 @@ class Books:
 
 
 def open_books(namespaces: Collection[str]) -> tuple[Books, int]:
-    """Lock the quotas of namespaces and count what ended; return the books and the admission epoch.
+    """Lock the quotas of namespaces and count ended objects; return books and admission epoch.
 
-    To be called in a transaction. One round trip. The quotas are those of the epoch: it cannot
+    Must be called in a transaction. One round trip. The quotas are those of the epoch, which cannot
     change before the transaction ends.
     """
     spaces, special = sql.Texts(sorted(namespaces)), _special()
     epochs, _, found, ended = sql.fetch_together(
         (f"SELECT {catalogue.EPOCH}", ()),
         (_LOCK, (spaces,)),
-        # A statement of its own: those who waited for the lock see what was stored meanwhile.
+        # A statement of its own: after waiting for the lock it sees the latest rows.
         (_READ, (spaces,)),
         (_TAKE, (spaces, spaces, special, special)),
     )
@@ -265,7 +265,7 @@ def _special() -> sql.Int4s:
 
 
 def _count_ended(books: Books, ended: Sequence[sql.Row]) -> set[str]:
-    """Count what ended; return the namespaces with objects whose amounts are not known any more."""
+    """Count ended objects; return the namespaces with objects whose amounts are unknown."""
     unreadable = set()
     for namespace, code, number, into_pods, *both in ended:
         kind = KINDS[NAMES[code]] if code in NAMES else None
@@ -285,9 +285,9 @@ def _usage(
     kind: Kind | None, there: object, spec: str | None, finished: object, text: str | None,
     *, looks: bool, resources_of: Mapping[str, str],
 ) -> Usage | None:  # fmt: skip
-    """Return what an object counted for; ``None`` if it is not known any more.
+    """Return an object's former usage; ``None`` if it is unknown.
 
-    ``looks``: a quota looks at pods beyond their class. ``resources_of``: see `object_usage`.
+    ``looks``: a quota reads more of pods than their class. ``resources_of``: see `object_usage`.
     """
     if not there:
         return NOTHING
@@ -306,7 +306,7 @@ def _usage(
 
 
 def count_again(namespace: str) -> None:
-    """Let the quota controller count everything in a namespace again."""
+    """Have the quota controller recount a namespace."""
     sql.run(
         "INSERT INTO usage_change (namespace, kind) VALUES (%s::text, %s::smallint)",
         (namespace, COUNT_AGAIN),
@@ -314,10 +314,10 @@ def count_again(namespace: str) -> None:
 
 
 def count_all_again() -> None:
-    """Let the quota controller count everything again in each namespace that has a quota.
+    """Have the quota controller recount each namespace that has a quota.
 
-    For who changes what stored objects count for. Whoever counted by the former rule holds the
-    admission lock shared until its commit, and a recount waits for that.
+    For changes of what stored objects count for. Transactions that counted by the former rule hold
+    the admission lock shared until their commit, and a recount waits for that.
     """
     sql.run(
         "INSERT INTO usage_change (namespace, kind)"
@@ -329,7 +329,7 @@ def count_all_again() -> None:
 def resources_of_device_classes(kind: Kind | None) -> Mapping[str, str]:
     """Return the extended resource of each device class that has one.
 
-    Queries once for a kind whose objects count by it, else it returns nothing without a query.
+    Queries once for a kind whose usage depends on it, else returns nothing without a query.
     """
     if kind is None or not usage.looks_into_device_classes(kind):
         return {}
@@ -363,7 +363,7 @@ def note_change(pod_id: int, before_document: int, before_class: int, *, finishe
 
 
 def settle(namespace: str, *, now: datetime) -> None:
-    """Count what ended in a namespace since, or everything if a recount is due."""
+    """Count objects that ended in a namespace, or everything if a recount is due."""
     with transaction.atomic():
         again = sql.fetch_one(
             "SELECT 1 FROM usage_change WHERE namespace = %s AND kind = %s::smallint LIMIT 1",
@@ -381,11 +381,11 @@ def settle(namespace: str, *, now: datetime) -> None:
 
 
 def recount(namespace: str, *, now: datetime) -> None:
-    """Count everything in a namespace again, for all of its quotas.
+    """Recount everything in a namespace, for all of its quotas.
 
     In the caller's transaction, which holds the admission lock exclusively
     (`catalogue.lock_for_writing`), so that nothing is created meanwhile. The quota lock, which is
-    taken here, waits for those who end something and keeps others from it.
+    taken here, waits for transactions that end objects, and blocks new ones.
     """
     sql.fetch("SELECT pg_advisory_xact_lock(%s::bigint)", (locks.QUOTAS,))
     sql.run(
@@ -454,7 +454,7 @@ def _count_of(kind: Kind, *, into_pods: bool) -> str:
             f"SELECT {code}, p.class_id, {finished}, false, '', NULL::text, count(*)"
             " FROM pod p WHERE p.namespace = %s GROUP BY p.class_id, 3"
         )
-    # Without its slots a document is the pod's JSON, less what stands in the slots.
+    # Without its slots a document is the pod's JSON, except for the members in the slots.
     return f"""
         SELECT {code}, x.class_id, x.finished, coalesce(x.deadline >= 0, false),
                coalesce(x.priority_class, ''), NULL::text, count(*)
@@ -472,11 +472,10 @@ def _count_of(kind: Kind, *, into_pods: bool) -> str:
 
 
 def wrong_accounts(namespace: str) -> list[tuple[str, Manifest, Manifest]]:
-    """Return the quotas of a namespace whose status differs from what a recount gives.
+    """Return the quotas of a namespace whose status differs from the result of a recount.
 
-    Name, status and right status of each. Usage that is recorded as ended, and not subtracted
-    yet, is no difference. For a transaction that reads one snapshot. Queries five times, writes
-    nothing.
+    Name, status and right status of each. Usage that is recorded as ended, and not subtracted yet,
+    is no difference. For a transaction that reads one snapshot. Queries five times, writes nothing.
     """
     spaces = sql.Texts([namespace])
     again = "SELECT 1 FROM usage_change WHERE namespace = %s AND kind = %s::smallint"

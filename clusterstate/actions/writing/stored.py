@@ -15,7 +15,7 @@ NewObject = tuple[str, Manifest, User]
 class StoredObject(msgspec.Struct, frozen=True):
     """An object as it was stored (or would be, in a dry run); ``manifest`` is its JSON.
 
-    ``changed`` is false when an update changed nothing: no new revision, no change in the log.
+    ``changed``: False for an update without effect: no new revision, no change in the log.
     """
 
     manifest: bytes
@@ -52,7 +52,7 @@ class LockedRow(msgspec.Struct):
     """The user who changes it; ``None``: the one for whom this thread acts."""
 
     def manifest(self) -> Manifest:
-        """Return the stored manifest, decoded afresh; the caller may change it."""
+        """Return the stored manifest, decoded anew; the caller may change it."""
         return document.decode(self.text, self.revision, self.overlay)
 
     def composed(self) -> bytes:

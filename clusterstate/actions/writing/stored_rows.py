@@ -1,9 +1,9 @@
 """Rows of most kinds: the statements that insert, lock, update and delete them.
 
-A row, its document and its change are written by one statement, whose CTEs run in this order::
+One statement writes a row, its document and its change; its CTEs run in this order::
 
-    gate       the low watermark is opened (and, where something is created, the epoch compared)
-    numbered   the revision is taken
+    gate       opens the low watermark (and compares the epoch, if something is created)
+    numbered   takes the revision
     document   the new version
     row        insert, update or delete
     superseded the version that is no longer current
@@ -134,13 +134,13 @@ def insert_rows(
 ) -> list[InsertedRow] | None:
     """Insert objects of one kind in one statement; return them in order.
 
-    ``by``: who creates each; none given: whoever this thread acts for. ``fetch`` executes the
-    statement, in a ``savepoint`` if there is a transaction that an error shall not spoil.
-    ``None`` when ``epoch`` is given and is not the current one: nothing was written.
+    ``by``: who creates each; by default, the actor of this thread. ``fetch`` executes the
+    statement, in a ``savepoint`` if an error must not abort the caller's transaction. ``None``,
+    without a write, when ``epoch`` is given and is not the current one.
 
     Raises:
-        AlreadyExists: a name is taken, also twice in the list; nothing was written. It names the
-            first of the list; ``taken_names`` says which are taken.
+        AlreadyExists: a name is taken, or occurs twice in the list; nothing was written. It has the
+            first one of the list; ``taken_names`` returns all of them.
     """
     metadata = [manifest["metadata"] for manifest in manifests]
     namespaces = [one.get("namespace", "") if kind.namespaced else "" for one in metadata]
@@ -169,7 +169,7 @@ def insert_rows(
 
 
 def taken_names(kind: Kind, manifests: Sequence[Manifest]) -> set[int]:
-    """Return the positions of new objects whose name is taken, or stands earlier in the list."""
+    """Return the positions of new objects whose name is taken, or occurs earlier in the list."""
     keys = [
         (one["metadata"].get("namespace", "") if kind.namespaced else "", one["metadata"]["name"])
         for one in manifests
@@ -193,9 +193,9 @@ def taken_names(kind: Kind, manifests: Sequence[Manifest]) -> set[int]:
 def _is_seen(kind: Kind) -> str:
     """Return a condition on a document's row ``t``: the statement sees its newest version.
 
-    A heartbeat that is not logged writes a document over, so a statement that waited for it finds
-    the row's newest version with the document of before. After any other update it finds no
-    document, since the newest version has a new one.
+    An unlogged heartbeat overwrites a document, so a statement that waited for it finds the row's
+    newest version with the previous document. After any other update it finds no document, since
+    the newest version has a new one.
     """
     if not kind.skips_change_log:
         return ""
@@ -225,11 +225,11 @@ def lock_row(kind: Kind, namespace: str, name: str) -> LockedRow:
 
 
 def lock_columns(kind: Kind, namespace: str, name: str, more: str = "") -> sql.Row:
-    """Return a row's first columns, as in ``LockedRow``, and those of ``more``; locked as above.
+    """Return a row's first columns, as in ``LockedRow``, and the columns ``more``; locked.
 
     When the statement had to wait for another writer, PostgreSQL checks the row's newest version
-    against the document of the older one and finds no match. The row is then locked by itself,
-    after which no other transaction can move it, and read again.
+    against the document of the older one and finds no match. Then the row is locked by itself,
+    after which no other transaction can change it, and read again.
 
     Raises:
         NotFound: there is none.
@@ -250,7 +250,7 @@ def _lock_many_statement(kind_name: str, more: str) -> str:
     kind = KINDS[kind_name]
     match = "t.name = k.name" + (" AND t.namespace = k.namespace" if kind.namespaced else "")
     namespace = "t.namespace" if kind.namespaced else "''"
-    # OFFSET 0 and the arrays make it a look-up by index for each, whatever the statistics say.
+    # OFFSET 0 and the arrays force an index look-up for each, whatever the statistics.
     return f"""
     WITH found AS MATERIALIZED (
         SELECT one.id FROM unnest(%s, %s) AS k(namespace, name),
@@ -273,11 +273,11 @@ def lock_rows(kind: Kind, keys: Sequence[tuple[str, str]]) -> list[LockedRow]:
 
 
 def lock_many_columns(kind: Kind, keys: Sequence[tuple[str, str]], more: str = "") -> list[sql.Row]:
-    """Return what ``lock_columns`` does, of the rows with these namespaces and names.
+    """Return the result of ``lock_columns`` for rows with these namespaces and names.
 
-    They are locked in the order of their ids, as by every writer of many. Where that had to wait
-    for another writer, the row is the newest version, whose document the statement does not see
-    yet: it is asked once more, when no other transaction can write these rows any more.
+    They are locked in the order of their ids, as by every writer of many. After waiting for another
+    writer, the statement sees the newest version of a row without its document: those rows are read
+    once more, when no other transaction can write them any more.
     """
     parameters = (
         sql.Texts([namespace for namespace, _ in keys]),
@@ -338,8 +338,8 @@ def update_row(
 ) -> int:
     """Write a new version of a locked row; return its revision.
 
-    ``placement``: the node's placement revision moves along. ``logged`` False leaves the change
-    out of the log (a lease that is merely renewed).
+    ``placement``: the node's placement revision changes too. ``logged`` False leaves the change out
+    of the log (a lease that is merely renewed).
     """
     statement, parameters = update_of(
         kind, row, manifest, text, now=now, placement=placement, logged=logged
@@ -360,7 +360,7 @@ def update_of(
     placement: bool = False,
     logged: bool = True,
 ) -> tuple[str, list[Any]]:
-    """Return the statement of ``update_row``, whose one row is the revision, and its parameters."""
+    """Return the statement of ``update_row``, which returns the revision, and its parameters."""
     metadata = manifest["metadata"]
     deletion = metadata.get("deletionTimestamp")
     parameters = [
@@ -435,10 +435,9 @@ def renew_rows(
 ) -> dict[int, int]:
     """Write heartbeats: versions (row, manifest and text) of locked rows, by one statement.
 
-    Returns their revisions by the rows' ids. Of a kind whose heartbeats are not logged, the commit
-    does not wait for the disk, and a document that no entry of the log names is written over:
-    nobody can ask for what it said before. Labels, parts, and whether an object is being deleted,
-    stay.
+    Returns their revisions by the rows' ids. For a kind with unlogged heartbeats, the commit does
+    not wait for the disk, and a document that no entry of the log names is overwritten: no reader
+    can ask for its former content. Labels, parts, and whether an object is being deleted, stay.
     """
     rows = [row for row, _, _ in versions]
     parameters = [
@@ -494,7 +493,7 @@ def _update_many_statement(kind_name: str) -> str:
 
 
 def takes_documents(kind: Kind) -> bool:
-    """Return whether ``update_documents`` writes objects of a kind: all is in their documents."""
+    """Return whether ``update_documents`` writes a kind, whose objects are only documents."""
     return kind.namespaced and not kind.columns and not kind.parts
 
 
@@ -503,7 +502,7 @@ def update_documents(
 ) -> list[int]:
     """Write versions (row, manifest and text) of locked rows by one statement.
 
-    Returns their revisions, in order. For kinds that ``takes_documents`` names; labels stay.
+    Returns their revisions, in order. For kinds that ``takes_documents`` accepts; labels stay.
     """
     assert takes_documents(kind)
     rows = [row for row, _, _ in versions]

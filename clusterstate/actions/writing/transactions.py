@@ -1,4 +1,4 @@
-"""Transactions of actions: dry runs, names that are taken, tables that one wants for oneself."""
+"""Transactions of actions: dry runs, names that are taken, brief exclusive locks."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,10 +19,10 @@ _rehearsing: ContextVar[bool] = ContextVar("rehearsing", default=False)
 
 @contextmanager
 def rehearsal() -> Iterator[None]:
-    """A dry run: whatever is written inside is done, answered, and rolled back at the end.
+    """A dry run: everything written inside is executed, answered, and rolled back at the end.
 
-    Every action and statement on this connection is inside, however it opens transactions of its
-    own; what they would do after their commit is never done. No other session sees anything of it.
+    Every action and statement on this connection is included, even with transactions of its own;
+    on_commit callbacks never run. No other session sees anything of it.
     """
     token = _rehearsing.set(True)
     try:
@@ -43,9 +43,9 @@ def written_json(
 ) -> bytes:
     """Return the JSON of an object written at ``revision``, for the answer to its writer.
 
-    ``before`` is the version that it had, 0 for a new one. A dry run leaves an object at that
-    version and gives a new one none, since nobody will ever read the one that was written.
-    Rule: ``DryRunnableStorage``, apiserver ``registry/generic/registry/dryrun.go``, v1.36.
+    ``before``: the version that it had, 0 for a new one. A dry run returns an object at that
+    version and a new one without any, since no reader will ever see the written one. Rule:
+    ``DryRunnableStorage``, apiserver ``registry/generic/registry/dryrun.go``, v1.36.
     """
     if not is_rehearsal():
         return document.compose(text, revision, overlay)
@@ -62,9 +62,9 @@ def work(*, dry_run: bool = False) -> AbstractContextManager[None]:
 
 @contextmanager
 def unique_names(kind: Kind, name: str, *, savepoint: bool = True) -> Iterator[None]:
-    """Turn a violated name constraint into AlreadyExists; in a transaction, keep it usable.
+    """Turn a violated name constraint into AlreadyExists, in a savepoint within a transaction.
 
-    Without a ``savepoint`` the transaction is lost when that happens.
+    Without ``savepoint`` the violation aborts the transaction.
     """
     try:
         with transaction.atomic() if savepoint and connection.in_atomic_block else nullcontext():
@@ -85,11 +85,11 @@ def briefly() -> Iterator[None]:
     """A transaction whose statements wait for locks only briefly.
 
     A statement that locks a table exclusively waits for all readers, and every other session that
-    comes meanwhile waits behind that statement. A backup, or somebody's report, may read for
-    minutes. So what needs such a lock and can be done later gives up soon.
+    comes meanwhile waits behind that statement. A backup, or a long report, may read for minutes.
+    So work that needs such a lock and can be done later gives up soon.
 
     Raises:
-        TablesInUse: a lock was not to be had. Try again later.
+        TablesInUse: a lock was not available. Try again later.
     """
     try:
         with transaction.atomic():
