@@ -55,18 +55,27 @@ memory.when_replaced(_counted.clear)
 
 # What the loop sees --------------------------------------------------------------------------
 
+_RELEASE: Final = f"""
+    DELETE FROM brake b
+    WHERE (b.state = '{HELD}' AND (b.scope || '.' || b.name) <> ALL(%s) AND NOT EXISTS (
+               SELECT 1 FROM asked_eviction a JOIN pod p ON p.uid = a.pod_uid
+               WHERE a.at > %s::timestamptz AND p.deletion_at IS NULL
+                     AND b.name = CASE b.scope WHEN '{ZONE}' THEN a.zone
+                                               WHEN '{NAMESPACE}' THEN a.namespace
+                                               ELSE a.owner END))
+          OR (b.state = '{APPROVED}' AND b.until <= %s::timestamptz)
+    RETURNING b.scope, b.name, b.state
+"""
+
 
 def settle(found: Sequence[tuple[Share, float]], *, now: datetime) -> int:
-    """Set brakes for exactly these shares, each with the limit that it exceeds; return how many.
+    """Set brakes for these shares, each with the limit that it exceeds; return how many.
 
-    An approval lasts an hour, even while few pods or none are due.
+    Other brakes are released, but for those that refused a request within the last minute. An
+    approval lasts an hour, even while few pods or none are due.
     """
-    gone = sql.fetch(
-        f"DELETE FROM brake WHERE (state = '{HELD}' AND (scope || '.' || name) <> ALL(%s))"
-        f" OR (state = '{APPROVED}' AND until <= %s::timestamptz)"
-        " RETURNING scope, name, state",
-        (sql.Texts([share.key for share, _ in found]), now),
-    )
+    keys = sql.Texts([share.key for share, _ in found])
+    gone = sql.fetch(_RELEASE, (keys, now - COUNTED_FOR, now))
     why = {HELD: "fewer pods would leave", APPROVED: "the hour of its approval is over"}
     news = [_event(f"{row[0]}.{row[1]}", "EvictionsReleased", why[row[2]]) for row in gone]
     record_many(news, now=now)
