@@ -47,6 +47,7 @@ from clusterstate.admission.validation.workloads import (
     pod_groups,
     statuses,
 )
+from clusterstate.admission.validation.workloads.job_status import validate_job_status
 from clusterstate.admission.validation.workloads.services import (
     validate_service,
     validate_service_status,
@@ -500,6 +501,7 @@ _RULES: Final[dict[str, _Rule]] = {
 _STATUS_RULES: Final[dict[str, _Rule]] = {
     "CertificateSigningRequest": certificates.validate_status,
     "DeviceTaintRule": devices.validate_taint_rule_status,
+    "Job": validate_job_status,
     "PersistentVolumeClaim": storage.validate_claim_status,
     "PodGroup": pod_groups.validate_pod_group_status,
     "ResourceClaim": devices.validate_claim_status,

@@ -41,6 +41,10 @@ _MOST_SHOWN: Final = 1000
 """Characters of a value, or of an explanation, in a refusal: each wrong field shows its own."""
 
 
+OMITTED: Final = msgspec.UNSET
+"""The value of an error whose text names none (``field.OmitValueType``)."""
+
+
 class FieldError(msgspec.Struct, frozen=True):
     """One wrong field: where (``spec.containers[0].name``), how (``type``), which value, why."""
 
@@ -59,7 +63,8 @@ class FieldError(msgspec.Struct, frozen=True):
             value = self.bad_value
             if isinstance(value, str):
                 value = value[: _MOST_SHOWN + 1]
-            text += f": {_beginning(msgspec.json.encode(value).decode())}"
+            if value is not OMITTED:
+                text += f": {_beginning(msgspec.json.encode(value).decode())}"
         return f"{text}: {_beginning(self.detail)}" if self.detail else text
 
 

@@ -141,7 +141,7 @@ def _success_policy(policy: Manifest, path: str, spec: Manifest) -> Errors:
             errors.append(required(where, detail))
         listed: int | None = None
         if indexes is not None:
-            problem, listed = _read_indexes(indexes, completions)
+            problem, listed = read_indexes(indexes, completions)
             if problem:
                 detail = f"error parsing succeededIndexes: {problem}"
                 errors.append(invalid(f"{where}.succeededIndexes", indexes, detail))
@@ -164,7 +164,7 @@ def _success_policy(policy: Manifest, path: str, spec: Manifest) -> Errors:
     return errors
 
 
-def _read_indexes(text: str, completions: int) -> tuple[str, int | None]:
+def read_indexes(text: str, completions: int) -> tuple[str, int | None]:
     """Return the errors in a list of rising intervals, and how many indexes it has."""
     if not _INTERVALS.fullmatch(text):
         return f'cannot convert string to intervals: "{text}"', None
