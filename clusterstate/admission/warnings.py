@@ -69,8 +69,12 @@ def warnings_for(
         ]
     if not_done := KINDS[kind].not_done:
         warnings.insert(0, f"{kind} is stored and not acted upon: {not_done}")
+    annotations = (manifest.get("metadata") or {}).get("annotations") or {}
+    if kind == "Ingress" and (former := "kubernetes.io/ingress.class") in annotations:
+        field = "spec.ingressClassName"
+        warnings.append(f"annotation \"{former}\" is deprecated, please use '{field}' instead")
     if kind == "Service":
-        warnings += _service_warnings(spec, manifest.get("metadata") or {})
+        warnings += _service_warnings(spec, annotations)
     if kind == "DeviceTaintRule" and spec.get("deviceSelector") == {}:
         warnings.append("spec.deviceSelector: an empty selector taints every device of all drivers")
     if kind == "Job":
@@ -94,10 +98,10 @@ def warnings_for(
     return warnings
 
 
-def _service_warnings(spec: Manifest, meta: Manifest) -> list[str]:
+def _service_warnings(spec: Manifest, annotations: Manifest) -> list[str]:
     """Return the warnings for a Service, as ``GetWarningsForService`` does."""
     warnings = []
-    if (hints := "service.kubernetes.io/topology-aware-hints") in (meta.get("annotations") or {}):
+    if (hints := "service.kubernetes.io/topology-aware-hints") in annotations:
         mode = "service.kubernetes.io/topology-mode"
         warnings.append(f"annotation {hints} is deprecated, please use {mode} instead")
     outside, named = spec.get("externalIPs") or (), spec.get("type") == "ExternalName"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from clusterstate.admission.validation.core import devices, formats, storage
+from clusterstate.admission.validation.core.conditions import validate_conditions
 from clusterstate.admission.validation.core.field import (
     Errors,
     duplicate,
@@ -49,6 +50,7 @@ from clusterstate.admission.validation.workloads import (
 )
 from clusterstate.admission.validation.workloads.job_status import validate_job_status
 from clusterstate.admission.validation.workloads.services import (
+    validate_balancer,
     validate_service,
     validate_service_status,
 )
@@ -171,6 +173,12 @@ def _pod_disruption_budget(new: Manifest, old: Manifest | None) -> Errors:
     errors += one_of(policy, "spec.unhealthyPodEvictionPolicy", ("AlwaysAllow", "IfHealthyBudget"))
     unit = (new["metadata"].get("annotations") or {}).get(disruption.UNIT)
     return errors + one_of(unit, f"metadata.annotations[{disruption.UNIT}]", disruption.UNITS)
+
+
+def _budget_status(new: Manifest, old: Manifest | None) -> Errors:
+    del old
+    conditions = (new.get("status") or {}).get("conditions") or ()
+    return validate_conditions(conditions, "status.conditions")
 
 
 def _bounds(holder: Manifest, path: str, *names: str) -> Errors:
@@ -501,8 +509,10 @@ _RULES: Final[dict[str, _Rule]] = {
 _STATUS_RULES: Final[dict[str, _Rule]] = {
     "CertificateSigningRequest": certificates.validate_status,
     "DeviceTaintRule": devices.validate_taint_rule_status,
+    "Ingress": validate_balancer,
     "Job": validate_job_status,
     "PersistentVolumeClaim": storage.validate_claim_status,
+    "PodDisruptionBudget": _budget_status,
     "PodGroup": pod_groups.validate_pod_group_status,
     "ResourceClaim": devices.validate_claim_status,
     "ResourceQuota": validate_resource_quota_status,

@@ -1,10 +1,10 @@
 """Endpoints, EndpointSlices, Ingresses, IngressClasses, NetworkPolicies, networks and addresses.
 
-A part of Kubernetes' rules: what keeps an object from being misunderstood. Rules:
+Rules:
 pkg/apis/{core,discovery,networking}/validation/validation.go, v1.36.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -13,6 +13,7 @@ from clusterstate.admission.validation.core.field import (
     Errors,
     at_most,
     check_form,
+    duplicate,
     each,
     forbidden,
     invalid,
@@ -33,7 +34,11 @@ from clusterstate.objects.values.meta import Manifest
 _ADDRESS_TYPES: Final = ("FQDN", "IPv4", "IPv6")
 _MOST_ADDRESSES: Final = 100
 _MOST_ENDPOINTS: Final = 1000
+_MOST_HINTS: Final = 8
 _MOST_NETWORKS: Final = 2
+_NOT_IN_PATHS: Final = ("//", "/./", "/../", "%2f", "%2F")
+_CLASS: Final = "kubernetes.io/ingress.class"
+"""The annotation that names an Ingress's class in place of the field."""
 _PATH_TYPES: Final = ("Exact", "ImplementationSpecific", "Prefix")
 _SCOPES: Final = ("Cluster", "Namespace")
 _POLICY_TYPES: Final = ("Egress", "Ingress")
@@ -75,7 +80,7 @@ def _endpoint_slice(new: Manifest, old: Manifest | None) -> Errors:
         errors += at_most(addresses, path, _MOST_ADDRESSES)
         for position, address in enumerate(addresses[:_MOST_ADDRESSES]):
             if type_ == "FQDN":
-                problems = formats.dns_subdomain(address)
+                problems = _domain(address)
             else:
                 problems = formats.ip_address(address, strict=strict)
             if not problems and type_ in ("IPv4", "IPv6"):
@@ -84,14 +89,49 @@ def _endpoint_slice(new: Manifest, old: Manifest | None) -> Errors:
             if type_ in ("IPv4", "IPv6") and (":" in address) is not (type_ == "IPv6"):
                 detail = f"must be an {type_} address"
                 errors.append(invalid(f"{path}[{position}]", address, detail))
+        path = f"endpoints[{index}]"
+        errors += check_form(endpoint.get("hostname"), f"{path}.hostname", formats.dns_label)
+        for name, form in (("forZones", formats.label_value), ("forNodes", formats.dns_subdomain)):
+            errors += _hints(
+                (endpoint.get("hints") or {}).get(name) or (), f"{path}.hints.{name}", form
+            )
+    names: set[str] = set()
     for index, port in enumerate(new.get("ports") or ()):
-        path = f"ports[{index}]"
-        errors += check_form(port.get("name"), f"{path}.name", formats.dns_label)
+        path, name = f"ports[{index}]", port.get("name") or ""
+        if name:
+            errors += invalid_each(f"{path}.name", name, formats.dns_label(name))
+        if name in names:
+            errors.append(duplicate(f"{path}.name", name))
+        names.add(name)
+        errors += check_form(port.get("appProtocol"), f"{path}.appProtocol", formats.qualified_name)
         if port.get("protocol") not in PROTOCOLS:
             errors.append(not_supported(f"{path}.protocol", port.get("protocol"), PROTOCOLS))
         if (number := port.get("port")) is not None:
             errors += invalid_each(f"{path}.port", number, formats.port_number(number))
     return errors
+
+
+def _hints(hints: Sequence[Manifest], path: str, form: Callable[[str], Iterable[str]]) -> Errors:
+    if errors := at_most(hints, path, _MOST_HINTS):
+        return errors
+    seen: set[str] = set()
+    for index, hint in enumerate(hints):
+        where, name = f"{path}[{index}].name", hint.get("name") or ""
+        if name in seen:
+            errors.append(duplicate(where, name))
+        seen.add(name)
+        errors += invalid_each(where, name, form(name))
+    return errors
+
+
+def _domain(name: str) -> Sequence[str]:
+    """Return what keeps a name from being ``IsFullyQualifiedDomainName``."""
+    plain = name.removesuffix(".")
+    if problems := formats.dns_subdomain(plain):
+        return problems
+    if "." not in plain:
+        return ("should be a domain with at least two segments separated by dots",)
+    return [problem for label in plain.split(".") for problem in formats.dns_label(label)]
 
 
 # Ingresses ------------------------------------------------------------------------------------
@@ -124,16 +164,19 @@ def _backend(backend: Manifest, path: str) -> Errors:
     return errors
 
 
-def _host(host: str, path: str) -> Errors:
+def _name_or_wildcard(host: str, path: str) -> Errors:
     plain = f"a{host[1:]}" if host.startswith("*.") else host
-    errors = invalid_each(path, host, formats.dns_subdomain(plain))
+    return invalid_each(path, host, formats.dns_subdomain(plain))
+
+
+def _host(host: str, path: str) -> Errors:
+    errors = _name_or_wildcard(host, path)
     if not formats.ip_address(host):
         errors.append(invalid(path, host, "must be a DNS name, not an IP address"))
     return errors
 
 
 def _ingress(new: Manifest, old: Manifest | None) -> Errors:
-    del old
     spec = new.get("spec") or {}
     errors: Errors = []
     default, rules = spec.get("defaultBackend"), spec.get("rules") or ()
@@ -154,7 +197,14 @@ def _ingress(new: Manifest, old: Manifest | None) -> Errors:
             errors.append(required(f"{path}.http.paths"))
         errors += each(http.get("paths"), f"{path}.http.paths", _path)
     for index, tls in enumerate(spec.get("tls") or ()):
-        errors += each(tls.get("hosts"), f"spec.tls[{index}].hosts", _host)
+        errors += each(tls.get("hosts"), f"spec.tls[{index}].hosts", _name_or_wildcard)
+        if secret := tls.get("secretName"):
+            problems = formats.dns_subdomain(secret)
+            errors += invalid_each(f"spec.tls[{index}].secretName", secret, problems)
+    former = ((new.get("metadata") or {}).get("annotations") or {}).get(_CLASS)
+    if old is None and former is not None and spec.get("ingressClassName") not in (None, former):
+        detail = "must match `ingressClassName` when both are specified"
+        errors.append(invalid(f"annotations.{_CLASS}", former, detail))
     return errors
 
 
@@ -167,6 +217,10 @@ def _path(one: Manifest, path: str) -> Errors:
         errors.append(not_supported(f"{path}.pathType", type_, _PATH_TYPES))
     elif (text or type_ != "ImplementationSpecific") and not text.startswith("/"):
         errors.append(invalid(f"{path}.path", text, "must be an absolute path"))
+    if type_ in ("Exact", "Prefix"):
+        details = [f"must not contain '{one}'" for one in _NOT_IN_PATHS if one in text]
+        details += [f"cannot end with '{one}'" for one in ("/..", "/.") if text.endswith(one)]
+        errors += invalid_each(f"{path}.path", text, details)
     return errors + _backend(one.get("backend") or {}, f"{path}.backend")
 
 

@@ -61,18 +61,23 @@ def validate_service(new: Manifest, old: Manifest | None) -> Errors:
 
 def validate_service_status(new: Manifest, old: Manifest | None) -> Errors:
     """Return the errors in what a balancer tells of a Service."""
-    spec = new.get("spec") or {}
+    ingress = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress")
+    if ingress and (new.get("spec") or {}).get("type") != "LoadBalancer":
+        detail = "may only be used when `spec.type` is 'LoadBalancer'"
+        return [forbidden("status.loadBalancer.ingress", detail)]
+    return validate_balancer(new, old)
+
+
+def validate_balancer(new: Manifest, old: Manifest | None) -> Errors:
+    """Return the errors in the addresses by which a Service or an Ingress is reached."""
     ingress, before = (
         ((one.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
         for one in (new, old or {})
     )
     known = {one.get("ip") for one in before}
-    path = "status.loadBalancer.ingress"
-    if ingress and spec.get("type") != "LoadBalancer":
-        return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
     errors: Errors = []
     for index, one in enumerate(ingress):
-        where, mode = f"{path}[{index}]", one.get("ipMode")
+        where, mode = f"status.loadBalancer.ingress[{index}]", one.get("ipMode")
         if address := one.get("ip"):
             problems = formats.ip_address(address, strict=address not in known)
             errors += invalid_each(f"{where}.ip", address, problems)
