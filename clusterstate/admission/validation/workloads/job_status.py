@@ -79,8 +79,8 @@ def _ends(spec: Manifest, status: Manifest, before: Manifest) -> Errors:
     if complete and not completed and time_or_end:
         detail = "completionTime is required for Complete jobs"
         errors.append(required("status.completionTime", detail))
-    times = started and completed and changed("startTime", "completionTime")
-    if times and parse_time(completed) < parse_time(started):
+    times = changed("startTime", "completionTime")
+    if started and completed and times and parse_time(completed) < parse_time(started):
         detail = "completionTime cannot be set before startTime"
         errors.append(invalid("status.completionTime", completed, detail))
     if failed and "FailureTarget" not in holds and turned("Failed", "FailureTarget"):
