@@ -9,6 +9,9 @@ diagnosed in numbers (``row_program``); all others take the reference path
 import contextlib
 from collections.abc import Iterator, Sequence
 
+import msgspec
+import numpy as np
+
 from scheduling.engine.fast import fast_lane
 from scheduling.engine.preemption import row_program
 from scheduling.engine.reference.cycle import (
@@ -196,6 +199,8 @@ class Decider:
         Raises:
             PluginFailed: a plugin failed; nothing was decided.
         """
+        if pods[first].nominated_node:
+            return self._on_nominated(pods, first, options, draw, start)
         if (
             not self._lane.usable
             or not fast_lane.enabled()
@@ -206,6 +211,63 @@ class Decider:
         if len(self.refusals):
             pods = self._before_refused(pods, first)
         return self._lane.decide(pods, first, options, draw, start) or []
+
+    def _on_nominated(
+        self, pods: Sequence[PodToPlace], first: int, options: Options, draw: int, start: int
+    ) -> list[Decision]:
+        """Decide and assume pods of one class that fit on the nodes that they are nominated for.
+
+        Each node is another one, no other pod is nominated for it, and no filter looks beyond a
+        node. So all nodes are judged at once, and each decision is as if the pod came by itself.
+        The run ends before the first pod that does not fit.
+        """
+        snapshot, framework, info = self.snapshot, self.framework, pods[first].info
+        if (
+            options.full
+            or framework.filters_by_itself
+            or framework.extenders
+            or info.volumes
+            or info.claims
+            or info.may_claim
+        ):
+            return []
+        nominations, rows = snapshot.nominations, dict[int, None]()
+        for place in range(first, len(pods)):
+            pod = pods[place]
+            row = snapshot.row_of(pod.nominated_node) if pod.nominated_node else None
+            there = nominations.of_node.get(pod.nominated_node, {})
+            if (
+                pod.info is not info
+                or row is None
+                or row in rows
+                or any(key != pod.key for key in there)
+            ):
+                break
+            rows[row] = None
+        if len(rows) < 2:
+            return []
+        state = new_state(pods[first], options, draw)
+        begun = framework.pre_filter(state, info, snapshot)
+        if not begun.status.ok or not framework.filters_rows_alone(state):
+            return []
+        at = np.fromiter(rows, np.intp, len(rows))
+        verdict = framework.filter_alone(state, info, snapshot, at).verdict
+        fits = np.append(np.isin(at, begun.rows) & (verdict == 0), False)
+        count = int(np.argmin(fits))
+        if count < 2:
+            return []
+        model = schedule_pod(snapshot, framework, pods[first], options, draw=draw, start=start)
+        found = []
+        for number, row in enumerate(at[:count].tolist()):
+            pod = pods[first + number]
+            snapshot.assume(pod.key, info, row)
+            found.append(
+                msgspec.structs.replace(
+                    model, key=pod.key, node_name=pod.nominated_node, row=row, draw=draw + number
+                )
+            )
+        self._unplaced.discard(info.index)
+        return found
 
     def _before_refused(self, pods: Sequence[PodToPlace], first: int) -> Sequence[PodToPlace]:
         """Return the pods before the next one whose class was refused.

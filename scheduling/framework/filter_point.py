@@ -116,7 +116,7 @@ class FilterPoint(BindingPoints):
         """
         there = rows.tolist()
         # If no filter looks beyond a row, pods nominated to one row do not matter to others.
-        if state.skip_filter.issuperset(self._beyond_rows):
+        if self.filters_rows_alone(state):
             together = {row: nominated[row] for row in there}
             found = self._filter_with_nominated(state, pod, snapshot, together)
             return [found.statuses[number] for number in found.verdict.tolist()]
@@ -124,6 +124,13 @@ class FilterPoint(BindingPoints):
             self._filter_with_nominated(state, pod, snapshot, {row: nominated[row]}).status(0)
             for row in there
         ]
+
+    def filters_rows_alone(self, state: CycleState) -> bool:
+        """Return whether the verdict on each row depends on nothing of other rows.
+
+        ``state``: as PreFilter left it.
+        """
+        return state.skip_filter.issuperset(self._beyond_rows)
 
     def filter_alone(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows

@@ -135,3 +135,44 @@ def test_the_cache_decides_a_batch_as_the_reference_path() -> None:
         decided.append([facts_of(d) for d in decisions])
     assert decided[0] == decided[1]
     assert all(d["node_name"] for d in decided[0])
+
+
+@settings(max_examples=many(40, 400), deadline=None)
+@given(
+    strategies.clusters(),
+    st.lists(strategies.pods(), min_size=2, max_size=2),
+    st.lists(st.tuples(st.integers(0, 6), st.sampled_from((0, 0, 0, 0, 1))), max_size=12),
+    st.integers(0, 2**32),
+)
+def test_pods_that_are_nominated_for_different_nodes_are_decided_as_one_by_one(
+    world: Manifest, templates: list[Manifest], nominated: list[tuple[int, int]], seed: int
+) -> None:
+    def outcome(*, fast: bool) -> tuple[list[Any], dict[Any, str | None]]:
+        snapshot, framework = build_snapshot(world), kubernetes_framework()
+        infos = [snapshot.intern(from_pod(msgspec.convert(one, Pod))) for one in templates]
+        pods = []
+        for number, (node, which) in enumerate(nominated):
+            pod = PodToPlace(f"default/waits-{number}", infos[which], f"node-{node}")
+            snapshot.nominate(pod.key, pod.info, pod.nominated_node)
+            pods.append(pod)
+        decider = Decider(snapshot, framework) if fast else None
+        made = schedule_batch(
+            snapshot, framework, pods, Options(seed=seed), decider=decider, draw=3
+        )
+        facts = [facts_of(one) for one in made]
+        return facts, {pod.key: snapshot.node_of(pod.key) for pod in pods}
+
+    assert outcome(fast=True) == outcome(fast=False)
+
+
+def test_a_gang_whose_pods_are_nominated_each_for_a_node_is_decided_in_one_run() -> None:
+    snapshot, framework = Snapshot(), kubernetes_framework()
+    for number in range(8):
+        cpu = "1" if number == 5 else "4"
+        snapshot.set_node(make_node(f"node-{number}").offers(cpu=cpu, pods="9").build())
+    info = snapshot.intern(from_pod(make_pod("p").asks(cpu="3").build()))
+    pods = [PodToPlace(f"default/p{number}", info, f"node-{number}") for number in range(8)]
+    run = Decider(snapshot, framework).decide_run(pods, 0, Options(seed=1))
+    assert [one.node_name for one in run] == [f"node-{number}" for number in range(5)]
+    assert [one.draw for one in run] == list(range(5))
+    assert all(snapshot.is_assumed(f"default/p{number}") for number in range(5))
