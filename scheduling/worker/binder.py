@@ -25,7 +25,7 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import cast
@@ -57,7 +57,7 @@ from scheduling.engine.reference.decision import ERROR, Decision
 from scheduling.engine.snapshot import reliance
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.runtime import Framework
-from scheduling.framework.types import PodInfo, PodRecord
+from scheduling.framework.types import PodInfo, PodRecord, group_key
 from scheduling.worker import measuring, traces
 from scheduling.worker.mirror import Mirror
 from scheduling.worker.pod_events import NORMAL, SCHEDULED, WARNING, PodEvents
@@ -664,32 +664,59 @@ class Binder:
         condition = ending.condition(
             ending.PREEMPTED, f"{decision.profile}: preempting to accommodate a higher priority pod"
         )
-        pairs = list(leaving_rows.items())
-        for first in range(0, len(pairs), _VICTIMS_AT_ONCE):
-            some = dict(pairs[first : first + _VICTIMS_AT_ONCE])
+
+        def delete(some: Iterable[dict[int, PodRow]]) -> list[int]:
+            found = []
             with acting(made_room):
-                gone = self._delete(some, condition, now)
-            for pod_id in gone:
-                text = f"Preempted by pod {uid} on node {some[pod_id].node_name}"
+                for rows in some:
+                    together = any(group_key(victims[pod_id].pod) for pod_id in rows)
+                    found += self._delete(rows, condition, now, together=together)
+            return found
+
+        def delete_apart(some: Iterable[dict[int, PodRow]]) -> list[int]:
+            sql.drop_dead_connection()
+            with wake.without_scheduler():
+                return delete(some)
+
+        pairs, step = list(leaving_rows.items()), _VICTIMS_AT_ONCE
+        parts = [dict(pairs[first : first + step]) for first in range(0, len(pairs), step)]
+        # Of many victims the binder's thread, which is idle now, deletes every second part: one
+        # thread computes while the other waits for the database.
+        beside = [self._thread.submit(delete_apart, parts[1::2])] if len(parts) > 1 else []
+        try:
+            gone = set(delete(parts[::2]))
+        finally:
+            wait(beside)
+        for one in beside:
+            gone.update(one.result())
+        for pod_id, row in leaving_rows.items():
+            if pod_id in gone:
+                text = f"Preempted by pod {uid} on node {row.node_name}"
                 self._events.note(pod_id, NORMAL, "Preempted", text)
 
-    def _delete(self, rows: Mapping[int, PodRow], condition: Manifest, now: datetime) -> list[int]:
+    def _delete(
+        self, rows: Mapping[int, PodRow], condition: Manifest, now: datetime, *, together: bool
+    ) -> list[int]:
         """Delete victims and their groups in one transaction; return those that were deleted.
 
-        Where one of a group may not be deleted, the victims are deleted one by one.
+        Where one of a group may not be deleted, the victims are deleted one by one. ``together``:
+        some of them are of groups.
         """
         deletions = [
             Deletion(namespace=row.namespace, name=row.name, uid=row.uid, condition=condition)
             for row in rows.values()
         ]
-        together = bool(self._mirror.snapshot.groups)
         try:
             with leaving(list(rows), condition, now=now) if together else nullcontext():
                 found = delete_pods_each(deletions, now=now)
         except StatusError as error:
             if len(rows) > 1:
                 each = ({pod_id: row} for pod_id, row in rows.items())
-                return [pod_id for one in each for pod_id in self._delete(one, condition, now)]
+                return [
+                    pod_id
+                    for one in each
+                    for pod_id in self._delete(one, condition, now, together=together)
+                ]
             found = [error]
         gone = []
         for (pod_id, row), result in zip(rows.items(), found, strict=True):

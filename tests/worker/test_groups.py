@@ -22,6 +22,7 @@ from clusterstate.queries.objects import kind_of
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
 from scheduling.framework.configuration.documents import default_configuration
+from scheduling.worker import binder
 from scheduling.worker.scheduler import Scheduler
 from tests import roundtrips
 from tests.clock import after
@@ -251,6 +252,49 @@ def test_a_gang_displaces_as_many_as_it_needs_at_once():
         name for name, pod in stored("Pod").items() if pod["metadata"].get("deletionTimestamp")
     }
     assert ending == {"low0", "low1"} or not {"low0", "low1"} & set(stored("Pod"))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_victims_leave_in_parts_and_groups_among_them_leave_whole(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(binder, "_VICTIMS_AT_ONCE", 2)
+    priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                "metadata": {"name": "high"}, "value": 100}  # fmt: skip
+    objects.create("PriorityClass", "", priority, now=NOW)
+    make_group("low", count=4, disruptionMode={"all": {}})
+    small = member("any", cpu="8")["spec"]["containers"]
+    # The pods of the group lie among the others, so that they are in different parts.
+    pods = [
+        member(f"of{n}", "8", "low") if n % 2 else pod_manifest(f"low{n}", containers=small)
+        for n in range(8)
+    ]
+    create_pods(pods, now=NOW)
+    schedule(NOW)
+    assert all(nodes_of().values())
+    before = changes.watermark()
+    make_group("high", count=2, priorityClassName="high")
+    create_pods(
+        [member(f"high{n}", "60", "high", priorityClassName="high") for n in range(2)], now=NOW
+    )
+    scheduler = Scheduler(default_configuration(), lambda: 7)
+    scheduler.load(SECONDS)
+    decide_all(scheduler, SECONDS)
+    scheduler.binder.write_records(SECONDS)
+    scheduler.binder.close()
+    found = stored("Pod")
+    going = {name for name, pod in found.items() if "deletionTimestamp" in pod["metadata"]}
+    assert going == {name for name in found if not name.startswith("high")}
+    assert len(going) == 8
+    causes = sql.fetch(
+        "SELECT DISTINCT cause::text FROM change WHERE revision > %s AND deletion_at IS NOT NULL",
+        (before,),
+    )
+    preemptors = {found[f"high{n}"]["metadata"]["uid"] for n in range(2)}
+    assert len(causes) == 1
+    assert causes[0][0] in preemptors
+    told = [one for one in stored("Event").values() if one["reason"] == "PreemptionByScheduler"]
+    assert [one["involvedObject"]["name"] for one in told] == ["low"]
 
 
 def test_a_pod_displaces_somebody_else_where_a_group_is_spared():
