@@ -233,6 +233,7 @@ def displaced(victims: int, *, say: Say) -> dict[str, Any]:
                 placed.append(one)
             for first in range(0, len(placed), _LIST):
                 create_pods(placed[first : first + _LIST], now=_now())
+        _cycles(scheduler)  # can the nodes run the pods that were put there?
         high_group = group("g", nodes, priorityClassName="high")
         _create([high_group], members("g", nodes, "3", priorityClassName="high"))
         scheduler.mirror.refresh(time.time())
