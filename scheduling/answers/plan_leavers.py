@@ -57,12 +57,16 @@ class Leavers:
     """The pods that leave, with their facts and those of other pods.
 
     ``pods``: by id, those that were read. ``caused``: those that leave because of the plan.
-    ``staying``: entries of the answer for pods that a drain leaves where they are.
+    ``staying``: entries of the answer for pods that the plan leaves where they are. ``kept``: why
+    it does so with these, by title.
     """
 
-    def __init__(self, changes: Sequence[PlanChange], now: datetime) -> None:
+    def __init__(
+        self, changes: Sequence[PlanChange], now: datetime, kept: Mapping[str, str]
+    ) -> None:
         self._changes = changes
         self._now = now
+        self._kept = kept
         self._agents = nodes_with_agents()
         self.pods: dict[int, StayingPod] = {}
         self.caused: set[int] = set()
@@ -156,9 +160,8 @@ class Leavers:
                     title = "/".join(key)
                     error = FieldError(NOT_FOUND, f"{change.path}.pods", title)
                     raise Invalid(KIND, "", [error], GROUP)
-                if pod.deletion_at is not None:
-                    entry = {"pod": pod.title, "nodeName": pod.node_name}
-                    self.staying.append({**entry, "message": "it is leaving already"})
+                leaves = "" if pod.deletion_at is None else "it is leaving already"
+                if self._stays(pod, leaves):
                     continue
                 self.pods[pod.id] = pod
                 self.caused.add(pod.id)
@@ -194,12 +197,9 @@ class Leavers:
                 continue
             names = [n for n in nodes.chosen[change.path] if nodes.after.get(n) is not None]
             for pod in self._on(names):
-                reason = stays_when_drained(pod, change)
-                if reason:
-                    self.staying.append(
-                        {"pod": pod.title, "nodeName": pod.node_name, "message": reason}
-                    )
-                elif pod.deletion_at is None:
+                if self._stays(pod, stays_when_drained(pod, change)):
+                    continue
+                if pod.deletion_at is None:
                     self.caused.add(pod.id)
                     grace = change.grace_seconds
                     yield self._leaver(
@@ -210,6 +210,14 @@ class Leavers:
                         grace=None if grace is None else float(grace),
                         held=self._is_guarded(pod),
                     )
+
+    def _stays(self, pod: StayingPod, reason: str) -> bool:
+        """Return whether a pod stays, for this reason or as one that is ``kept``, and note why."""
+        message = reason or self._kept.get(pod.title)
+        if message:
+            entry = {"pod": pod.title, "nodeName": pod.node_name, "message": message}
+            self.staying.append(entry)
+        return bool(message)
 
     def _is_guarded(self, pod: StayingPod) -> bool:
         """Return whether budgets guard a pod: it runs, or has no agent to report that it runs."""

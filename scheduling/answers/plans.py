@@ -17,7 +17,7 @@ a client then applies becomes an operation (``clusterstate.actions.plans``), who
 ``controllers.operations`` does.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -35,6 +35,7 @@ from clusterstate.queries.pods.queue import load_waiting
 from scheduling import simulation
 from scheduling.answers import plan_answer, plan_brakes, plan_queue, plan_rebalancing
 from scheduling.answers.live import LiveBase, LiveWorld
+from scheduling.answers.plan_holding import RoomNow
 from scheduling.answers.plan_leavers import COUNTED, Leavers, comes_again, replacement_timing
 from scheduling.answers.plan_nodes import Nodes, node_change, room
 from scheduling.engine.snapshot import Snapshot
@@ -59,6 +60,9 @@ def plan(world: LiveWorld, document: object) -> Manifest:
     The same time is also simulated without the changes. So the plan does not list as its effect
     what would happen anyway, such as waiting pods that find a place or preempt others.
 
+    Where places are held, pods stay whose replacement finds no node that has room now, or that a
+    budget holds back: there is no place to hold. The plan is predicted again without them.
+
     Raises:
         Invalid: with every wrong field.
         ServiceUnavailable: it rebalances, and there is no solver.
@@ -76,7 +80,13 @@ def plan(world: LiveWorld, document: object) -> Manifest:
             else {one.what: {"pods": ["/".join(pod) for pod in one.pods]}}
             for one in parsed.changes
         ]
-    answer = _Planning(world, parsed).answer()
+    kept: dict[str, str] = {}
+    planning = _Planning(world, parsed)
+    answer = planning.answer()
+    while planning.without_place:
+        kept |= planning.without_place
+        planning = _Planning(world, parsed, kept)
+        answer = planning.answer()
     status = answer["status"]
     if comes_to is not None:
         status["changes"] = comes_to
@@ -96,13 +106,20 @@ def plan(world: LiveWorld, document: object) -> Manifest:
 
 
 class _Planning:
-    """Predicts one plan: prepares the simulation, runs it, and makes the answer from it."""
+    """Predicts one plan: prepares the simulation, runs it, and makes the answer from it.
 
-    def __init__(self, world: LiveWorld, plan: PlanDocument) -> None:
+    ``kept``: why pods stay that the plan would make leave, by title. ``without_place``: the same of
+    others, where the plan holds places: for which there is none.
+    """
+
+    def __init__(
+        self, world: LiveWorld, plan: PlanDocument, kept: Mapping[str, str] | None = None
+    ) -> None:
         self._world, self._plan = world, plan
         self._now = steady_clock.now()
-        self._leavers = Leavers(plan.changes, self._now)
+        self._leavers = Leavers(plan.changes, self._now, kept or {})
         self._warnings: list[str] = list(plan.warnings)
+        self.without_place: dict[str, str] = {}
 
     def answer(self) -> Manifest:
         """Return the document with its status."""
@@ -129,7 +146,10 @@ class _Planning:
             future.at(0.0, node_change(name, new))
         self._add_objects(base, future)
         future.leave(leavers)
+        room_now = RoomNow(snapshot, leavers) if self._plan.holds_places else None
         future.run(horizon=self._plan.horizon)
+        if room_now is not None:
+            self.without_place = room_now.without_place(future)
         counted = [one for one in leavers if one.cause in COUNTED]
         brakes = plan_brakes.ahead(counted, self._leavers.pods, self._now)
         return plan_answer.with_status(

@@ -2,9 +2,9 @@
 
 ::
 
-    hold        creates the placeholder of a step, and checks whether it is placed
+    Places      creates the placeholders of an operation's steps, and checks whether they are placed
     await_turn  for a plan that limits how many pods leave in an hour
-    sweep       releases places that are no longer needed; ``Sweeper`` does so from time to time
+    sweep       releases places that are no longer needed; ``Sweeper`` says when it is time to
 
 The scheduler of the pod places the placeholder, so the same rules reserve the place that predicted
 it; ``clusterstate.actions.pods.places`` says how the pod's replacement gets it. A placeholder has
@@ -18,7 +18,15 @@ from typing import Any, Final
 
 from clusterstate import catalogue
 from clusterstate.actions import objects, plans
-from clusterstate.actions.pods.places import MOVES, find_places, release
+from clusterstate.actions.pods.places import (
+    HELD,
+    MOVES,
+    Place,
+    find_places,
+    keep,
+    may_be_held,
+    release,
+)
 from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.objects.rules.ownership import controller_of
 from clusterstate.objects.values.errors import StatusError, TooManyRequests
@@ -59,53 +67,107 @@ class PlaceTaken(TooManyRequests):
     """The scheduler refuses the place: the cluster differs from the prediction."""
 
 
-def hold(step: Manifest, plan_id: int, *, now: datetime) -> None:
-    """Return if all places of an operation are held; else create a step's placeholder.
+class Places:
+    """The places as a batch of steps of an operation reads them, once, and adds to them."""
 
-    Once all places are held, the pods leave one right after the other, as predicted; so rules about
-    other pods judge the final state, not the states in between.
+    def __init__(self, plan_id: int) -> None:
+        self._plan_id = plan_id
+        self._by_pod: dict[str, Place] | None = None
+        """By the uid of the moving pod."""
+        self._refusal = ""
 
-    Args:
-        step: of a plan: ``namespace``, ``name``, ``uid`` of the pod, and ``place``, its new node.
-        plan_id: of the operation.
-        now: the time.
+    def read(self, now: datetime) -> None:
+        """Read the places, and let pods that are created ask for them. Queries only the first time.
 
-    Raises:
-        PlaceNotHeld: the scheduler has not decided about all places of the operation yet.
-        PlacesFull: there are ``MOST`` already.
-        PlaceTaken: the scheduler or the node rejected the placeholder, which is deleted.
-        NotFound: the pod is gone.
-    """
-    pod = get_manifest("Pod", step["namespace"], step["name"])
-    owner = controller_of(pod)
-    if owner is None:
-        return  # no controller replaces it
-    key = step["namespace"], step["name"]
-    staying = pods_named([key]).get(key)
-    if staying is None:
-        return  # it left without the operation
-    name = f"{owner['uid']}.{step['uid']}.{plan_id}.{staying.class_id}"
-    node = step["place"]
-    places = find_places()
-    place = next((one for one in places if one.name == name), None)
-    if place is None:
-        if len(places) >= MOST:
+        To be called outside a transaction: it locks admission's catalogue, before any row.
+        """
+        if self._by_pod is None:
+            try:
+                _mark(catalogue.fresh(), now, held=True)
+            except StatusError as error:
+                self._refusal = f"no place can be held: {error}"
+            self._by_pod = {one.uid: one for one in find_places()}
+
+    def hold(self, step: Manifest, *, now: datetime) -> None:
+        """Return if all places of the operation are held; else create a step's placeholder.
+
+        Once all places are held, the pods leave one right after the other, as predicted; so rules
+        about other pods judge the final state, not the states in between. If several operations
+        would move a pod, one of them holds a place for it. Queries once if the pod has a place.
+
+        Args:
+            step: of the plan: ``namespace``, ``name``, ``uid`` of the pod, and ``place``, its node.
+            now: the time.
+
+        Raises:
+            PlaceNotHeld: the scheduler has not decided about all places of the operation yet, or
+                another operation holds one for the pod.
+            PlacesFull: there are ``MOST`` already.
+            PlaceTaken: the scheduler or the node rejected the placeholder, which is deleted.
+            NotFound: the pod is gone.
+        """
+        assert self._by_pod is not None
+        if self._refusal:
+            raise PlaceNotHeld(self._refusal)
+        node, place = step["place"], self._by_pod.get(step["uid"])
+        if place is None:
+            if not self._make(step, now):
+                return
+        elif place.plan_id != self._plan_id:
+            raise PlaceNotHeld("another operation holds a place for it")
+        elif place.is_refused:
+            release([place.name], now=now)
+            raise PlaceTaken(f"there is no room for it on node {node} any more")
+        elif self._are_placed() and keep(place.name):
+            return
+        raise PlaceNotHeld(f"its place on node {node} is not held yet, or that of another one")
+
+    def _are_placed(self) -> bool:
+        assert self._by_pod is not None
+        mine = (one for one in self._by_pod.values() if one.plan_id == self._plan_id)
+        return all(one.node_name for one in mine)
+
+    def _make(self, step: Manifest, now: datetime) -> bool:
+        """Create a step's placeholder; false if the pod left or no controller replaces it."""
+        assert self._by_pod is not None
+        pod = get_manifest("Pod", step["namespace"], step["name"])
+        key = step["namespace"], step["name"]
+        owner, staying = controller_of(pod), pods_named([key]).get(key)
+        if owner is None or staying is None:
+            return False
+        if len(self._by_pod) >= MOST:
             raise PlacesFull(f"{MOST} places are held already")
+        made = Place(
+            name=f"{owner['uid']}.{step['uid']}.{self._plan_id}.{staying.class_id}",
+            owner=str(owner["uid"]), uid=step["uid"], plan_id=self._plan_id,
+            class_id=staying.class_id, node_name="", is_refused=False, mover="/".join(key),
+            left_at=None,
+        )  # fmt: skip
         try:
-            if catalogue.fresh().namespace(PLACES) is None:
-                objects.create("Namespace", "", {"metadata": {"name": PLACES}}, now=now)
-            objects.create("Pod", PLACES, _placeholder(pod, name, node), now=now)
-            placeholder_id = find_pod_id(PLACES, name)
+            objects.create("Pod", PLACES, _placeholder(pod, made.name, step["place"]), now=now)
+            placeholder_id = find_pod_id(PLACES, made.name)
             assert placeholder_id is not None
             rewrite_pod(placeholder_id, _never_preempting, now=now)
         except StatusError as error:
-            raise PlaceNotHeld(f"its place on node {node} cannot be held: {error}") from error
-    elif place.is_refused:
-        release([name], now=now)
-        raise PlaceTaken(f"there is no room for it on node {node} any more")
-    elif all(one.node_name for one in places if one.plan_id == plan_id):
-        return
-    raise PlaceNotHeld(f"its place on node {node} is not held yet, or that of another one")
+            text = f"its place on node {step['place']} cannot be held: {error}"
+            raise PlaceNotHeld(text) from error
+        self._by_pod[made.uid] = made
+        return True
+
+
+def _mark(context: catalogue.Catalogue, now: datetime, *, held: bool) -> None:
+    """Note at the namespace whether there may be places. Queries only where that differs."""
+
+    def marked(namespace: Manifest) -> Manifest:
+        metadata = namespace["metadata"]
+        others = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != HELD}
+        notes = {**others, HELD: "held"} if held else others
+        return {**namespace, "metadata": {**metadata, "annotations": notes}}
+
+    if context.namespace(PLACES) is None:
+        objects.create("Namespace", "", marked({"metadata": {"name": PLACES}}), now=now)
+    elif may_be_held(context) != held:
+        objects.update("Namespace", "", PLACES, marked, now=now)
 
 
 def await_turn(most: int, plan_id: int, *, now: datetime) -> None:
@@ -154,27 +216,31 @@ def _container(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class Sweeper:
-    """Sweeps at most once in ``EVERY`` seconds of the monotonic clock."""
+    """Says once in ``EVERY`` seconds of the monotonic clock that it is time to sweep."""
 
     EVERY: Final = 30.0
 
     def __init__(self) -> None:
         self._due = 0.0
 
-    def look(self, now: datetime) -> None:
-        """Sweep, if it is time to."""
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + self.EVERY
-            sweep(now)
+    def is_due(self) -> bool:
+        """Return whether it is time to sweep; then it is not for a while."""
+        now = time.monotonic()
+        is_due = now >= self._due
+        if is_due:
+            self._due = now + self.EVERY
+        return is_due
 
 
 def sweep(now: datetime) -> int:
     """Release places that are no longer needed; return how many. Queries once if there are none.
 
     Places of pods that had not left when their operation ended or was paused, and places of pods
-    that are gone for ``UNCLAIMED`` and were not replaced.
+    that are gone for ``UNCLAIMED`` and were not replaced. Once there is none, creations of pods
+    look for none any more. The caller holds the lock of operations, so that none is made meanwhile.
     """
-    if catalogue.fresh().namespace(PLACES) is None:
+    context = catalogue.fresh()
+    if not may_be_held(context):
         return 0
     found = find_places()
     at_work = plans.running() if found else ()
@@ -184,4 +250,6 @@ def sweep(now: datetime) -> int:
         if (one.plan_id not in at_work if one.left_at is None else one.left_at + UNCLAIMED < now)
     ]
     release(ended, now=now)
+    if not found:
+        _mark(context, now, held=False)
     return len(ended)

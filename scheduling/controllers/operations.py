@@ -43,7 +43,7 @@ from clusterstate.queries.scheduler.plans import (
     is_there,
 )
 from scheduling.controllers import held_places, held_steps
-from scheduling.controllers.held_places import PlaceTaken
+from scheduling.controllers.held_places import Places, PlaceTaken
 from scheduling.controllers.held_steps import HeldSteps
 
 logger = structlog.get_logger(__name__)
@@ -74,16 +74,17 @@ def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: F
     Raises:
         django.db.Error: the database failed; the other operations had their turn.
     """
-    _sweeper.look(now())
-    ids = plans.running()
+    ids, sweeps = plans.running(), _sweeper.is_due()
     held_steps.forget_others(ids)
     for name in [name for name, (plan_id, _) in _steps.items() if plan_id not in ids]:
         _steps.pop(name, None)  # paused, or a client ended it
-    if not ids:
+    if not ids and not sweeps:
         return 0
     done = 0
     failed: Exception | None = None
     with locks.alone(locks.OPERATIONS) as mine:
+        if mine and sweeps:
+            held_places.sweep(now())
         end = time.monotonic() + _ROUND_SECONDS
         turns = deque(ids if mine else ())
         while turns and not stopping():
@@ -115,6 +116,7 @@ def carry_out(plan_id: int, now: datetime) -> int:
     held = held_steps.of_operation(plan_id)
     numbers = _next(plan, held, now)
     steps = _steps_of(plan) if numbers else []
+    places = Places(plan_id)
     looked = 0
     why = causes.uid_of(causes.PLAN, plan.id)
     with acting(Actor(plan.applied_by, plan.impersonator, why)):
@@ -122,7 +124,9 @@ def carry_out(plan_id: int, now: datetime) -> int:
             if held.waits(number):  # its gate was just shut
                 continue
             step: Step = msgspec.json.decode(steps[number])
-            if not _attempt(plan, number, step, held, now):
+            if "place" in step:
+                places.read(now)
+            if not _attempt(plan, number, step, held, places, now):
                 break
             looked += 1
     if looked:
@@ -160,8 +164,10 @@ def _next(plan: StoredPlan, held: HeldSteps, now: datetime) -> list[int]:
     return [number for number in back if not held.waits(number)][:BATCH]
 
 
-def _attempt(plan: StoredPlan, number: int, step: Step, held: HeldSteps, now: datetime) -> bool:
-    """Return the steps to try: those never tried, else those whose wait is over."""
+def _attempt(
+    plan: StoredPlan, number: int, step: Step, held: HeldSteps, places: Places, now: datetime
+) -> bool:
+    """Do a step and note the result; False if the operation is paused or has ended."""
 
     def work() -> TooManyRequests | None:
         with plans.step(plan.id, number, now=now) as one:
@@ -170,7 +176,7 @@ def _attempt(plan: StoredPlan, number: int, step: Step, held: HeldSteps, now: da
             back: list[Manifest] = []
             try:
                 with nullcontext() if step["do"] in _WHOLE else transaction.atomic():
-                    _do(step, plan, now, back)
+                    _do(step, plan, places, now, back)
             except TooManyRequests as error:
                 if isinstance(error, EvictionHeld):
                     brakes.hold(error, now=now)
@@ -206,7 +212,7 @@ class _Stopped(Exception):
     """The operation is no longer running, or a client changes it at this moment."""
 
 
-def _do(step: Step, plan: StoredPlan, now: datetime, back: list[Manifest]) -> None:
+def _do(step: Step, plan: StoredPlan, places: Places, now: datetime, back: list[Manifest]) -> None:
     what = step["do"]
     if what in ("evict", "remove"):
         # Before budgets and brakes, which would hold back another pod of this name.
@@ -216,7 +222,7 @@ def _do(step: Step, plan: StoredPlan, now: datetime, back: list[Manifest]) -> No
             held_places.await_turn(step["podsPerHour"], plan.id, now=now)
         if "place" in step:
             try:
-                held_places.hold(step, plan.id, now=now)
+                places.hold(step, now=now)
             except NotFound:
                 return  # it left without the operation
         options: dict[str, Any] = {"preconditions": {"uid": step["uid"]}}

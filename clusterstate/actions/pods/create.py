@@ -24,7 +24,6 @@ from clusterstate.objects.rules import usage
 from clusterstate.objects.values import document
 from clusterstate.objects.values.errors import AlreadyExists, StatusError, TooManyRequests
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.queries.scheduler.plans import PLACES
 
 _MAX_NAME_TRIES = 8
 
@@ -192,7 +191,7 @@ def _create(
                     raise
                 results[place] = error
         else:
-            holds_places = context.namespace(PLACES) is not None
+            holds_places = places_held.may_be_held(context)
             with transaction.atomic() if holds_places else nullcontext():
                 stored = _insert(prepared, now, context.epoch, books, all_or_nothing=all_or_nothing)
                 if stored is not None and holds_places:

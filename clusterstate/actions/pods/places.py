@@ -9,8 +9,9 @@ nominated to the node, and the placeholder is removed.
 
 A placeholder's name is ``OWNER.POD.PLAN.CLASS``: the uid of the controller, that of the moving pod,
 the number of the plan, and that of the pod's scheduling class. The first operation that holds
-places creates the namespace. It is in admission's catalogue, so creations look for places only
-where there may be some, and miss none that is created meanwhile.
+places creates the namespace, which has the annotation ``HELD`` while there may be some. It is in
+admission's catalogue, so creations look for places only then, and miss none that is created
+meanwhile.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from clusterstate import catalogue
 from clusterstate.actions.pods.clauses import FINISHED
 from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.pods.status import nominate
@@ -34,26 +36,44 @@ from clusterstate.queries.scheduler.plans import PLACES
 
 MOVES: Final = "stowage.dev/place-for"
 """Annotation of a placeholder: namespace and name of the pod that moves."""
+HELD: Final = "stowage.dev/places"
+"""Annotation of the namespace while it may have placeholders."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """A placeholder; ``plan_id``: of the operation that holds it; ``class_id``: of the moving pod.
 
-    ``owner``: the uid of the moving pod's controller. ``node_name`` is empty while the placeholder
-    is not placed, and once it has ended. ``is_refused``: by the scheduler, or by the node.
-    ``mover``: namespace and name of the moving pod. ``left_at``: when that was gone, or the end of
-    its grace period while it terminates; ``None`` before. From then on a new pod of its controller
-    gets the place.
+    ``owner``, ``uid``: the uids of the moving pod's controller and of the moving pod.
+    ``node_name`` is empty while the placeholder is not placed, and once it has ended.
+    ``is_refused``: by the scheduler, or by the node. ``mover``: namespace and name of the moving
+    pod. ``left_at``: when that was gone, or the end of its grace period while it terminates;
+    ``None`` before. From then on a new pod of its controller gets the place.
     """
 
     name: str
     owner: str
+    uid: str
     plan_id: int
     class_id: int
     node_name: str
     is_refused: bool
     mover: str
     left_at: datetime | None
+
+
+def may_be_held(context: catalogue.Catalogue) -> bool:
+    """Return whether there may be places, by the namespace's annotation."""
+    namespace = context.namespace(PLACES)
+    return namespace is not None and HELD in (namespace["metadata"].get("annotations") or {})
+
+
+def keep(name: str) -> bool:
+    """Return whether a place is held, and lock it until the transaction ends. Queries once."""
+    held = "node_name <> '' AND phase <> ALL(%s) AND deletion_at IS NULL"
+    return sql.fetch_one(
+        f"SELECT 1 FROM pod WHERE namespace = %s AND name = %s AND {held} FOR SHARE",
+        (PLACES, name, sql.Texts(FINISHED)),
+    ) is not None  # fmt: skip
 
 
 def find_places(owners: Collection[str] | None = None) -> list[Place]:
@@ -103,6 +123,7 @@ def find_places(owners: Collection[str] | None = None) -> list[Place]:
             Place(
                 name=called,
                 owner=owner,
+                uid=mover_uid,
                 plan_id=plan_id,
                 class_id=class_id,
                 node_name=node_name,

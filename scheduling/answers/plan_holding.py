@@ -1,0 +1,59 @@
+"""Which pods of a plan have a place that can be held before any of them leaves."""
+
+from collections.abc import Sequence
+
+from scheduling.answers.plan_leavers import BY_STEPS
+from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.types import HostPort, PodInfo
+from scheduling.plugins.node_ports import conflict
+from scheduling.simulation.foresight import NEVER, Foresight, Leaver
+
+_NO_PLACE = "no place can be held for its replacement"
+
+
+class RoomNow:
+    """The free amounts of a snapshot before its future, and the host ports of pods that leave."""
+
+    def __init__(self, snapshot: Snapshot, leavers: Sequence[Leaver]) -> None:
+        self._snapshot = snapshot
+        self._free = snapshot.allocatable - snapshot.requested
+        self._pods = snapshot.allowed_pods - snapshot.pod_count
+        self._ports: dict[str, list[HostPort]] = {}
+        for one in leavers:
+            if (record := snapshot.pod(one.key)) is not None:
+                node = snapshot.node_of(one.key) or ""
+                self._ports.setdefault(node, []).extend(record.info.host_ports)
+
+    def without_place(self, future: Foresight) -> dict[str, str]:
+        """Return, by title, why no place can be held for pods that would leave by a step.
+
+        Their replacement lands nowhere, or where room comes when others have left. Takes the room
+        of all others.
+        """
+        landings = {one.waiter.replaces: one for one in future.landed.values()}
+        found = {}
+        for departure in future.departures:
+            leaver = departure.leaver
+            if leaver.cause not in BY_STEPS or leaver.comes_again == NEVER or departure.by:
+                continue
+            landed = landings.get(leaver.title)
+            if departure.blocked_by or landed is None or not landed.node_name:
+                why = departure.blocked_by or (landed.message if landed else "it comes too late")
+                found[leaver.title] = f"{_NO_PLACE}: {why}"
+            elif not self._takes(landed.node_name, landed.waiter.info):
+                text = f"node {landed.node_name} has room only when others have left"
+                found[leaver.title] = f"{_NO_PLACE}: {text}"
+        return found
+
+    def _takes(self, node: str, info: PodInfo) -> bool:
+        row = self._snapshot.row_of(node)
+        if row is None or row >= len(self._free):
+            return True  # the plan adds it
+        if self._pods[row] < 1 or any(self._free[row, at] < much for at, much in info.amounts):
+            return False
+        if any(conflict(a, b) for a in info.host_ports for b in self._ports.get(node, ())):
+            return False
+        self._pods[row] -= 1
+        for at, much in info.amounts:
+            self._free[row, at] -= much
+        return True
