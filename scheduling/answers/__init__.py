@@ -18,8 +18,8 @@
     plans        what will happen if these changes are made: plan_nodes (what they become),
                  plan_leavers (who leaves), plan_brakes (what waits for approval), plan_queue
                  (where pods wait), plan_steps (what is done), plan_scaling (pods that come or go
-                 with replicas), plan_rebalancing (which nodes can be emptied), plan_answer
-                 (the answer)
+                 with replicas), plan_holding (for whom a place can be held), plan_rebalancing
+                 (which nodes can be emptied), plan_answer (the answer)
     replay       a recorded decision made again, on the cluster as it was then
     effective    which plugins a configuration comes to, where each acts, and why
     comparing    the recent past (``recorded``) beside what other configurations would have made

@@ -229,6 +229,64 @@ def test_places_are_told_from_other_pods_and_cost_a_batch_no_query_for_each_pod(
     assert found["status"]["nominatedNodeName"] == plan["status"]["steps"][0]["place"]
     held_places.sweep(after(5000))
     assert len(places(cluster)) == 3
+    with_none = create("five")
+    held_places.sweep(after(5001))  # finds none, so nobody asks for places any more
+    assert create("six") < with_none
+
+
+def test_operations_that_would_move_the_same_pods_hold_one_place_for_each(cluster):
+    evicted = {"evict": {"pods": [f"ns/pod-{number:02}" for number in range(12)]}}
+    document = {
+        "apiVersion": "stowage.dev/v1", "kind": "Plan",
+        "spec": {"changes": [evicted], "holdPlaces": True},
+    }  # fmt: skip
+    first, second = (cluster.post(PLANS, document).ok(201) for _ in range(2))
+    for plan in (first, second):
+        act(cluster, plan, "apply").ok(201)
+    for plan in (first, second):
+        carry_out(plan["metadata"]["name"])
+    assert len(places(cluster)) == 12
+    assert "another operation holds a place" in operation(cluster, second)["message"]
+    place_all(cluster)
+    carry_out(second["metadata"]["name"], at=after(3))
+    assert leaving(cluster) == []
+    with roundtrips.counted() as counted:
+        carry_out(first["metadata"]["name"], at=after(4))
+    assert len(leaving(cluster)) == 12
+    assert counted.number < 12 * 40
+
+
+def test_where_places_are_held_a_pod_stays_that_has_none(cluster):
+    """Three may leave by the budget, and one fits on no other node."""
+    budget = {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "all", "namespace": "ns"},
+        "spec": {"minAvailable": 37, "selector": {}},
+    }  # fmt: skip
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
+    for number in range(40):
+        path = f"/api/v1/namespaces/ns/pods/pod-{number:02}/status"
+        cluster.patch(path, {"status": ready}, content_type="application/merge-patch+json").ok()
+    cluster.post("/apis/policy/v1/namespaces/ns/poddisruptionbudgets", budget).ok(201)
+    statuses.follow(after(1))
+    cluster.post("/api/v1/namespaces", {"metadata": {"name": "other"}}).ok(201)
+    large = make_pod("large").in_namespace("other").asks(cpu="62").on("n1").manifest
+    large["metadata"]["ownerReferences"] = [OWNER]
+    cluster.post("/api/v1/namespaces/other/pods", large).ok(201)
+    filler = make_pod("filler").in_namespace("other").asks(cpu="30").on("n2").manifest
+    cluster.post("/api/v1/namespaces/other/pods", filler).ok(201)
+    document = {
+        "apiVersion": "stowage.dev/v1", "kind": "Plan",
+        "spec": {"changes": [DRAIN], "holdPlaces": True},
+    }  # fmt: skip
+    status = cluster.post(PLANS, document).ok(201)["status"]
+    moved = [one for one in status["steps"] if one["do"] == "evict"]
+    assert [bool(one["place"]) for one in moved] == [True] * 3
+    assert (status["stuck"], status["budgets"]) == ([], [])
+    why = {one["pod"]: one["message"] for one in status["staying"]}
+    assert len(why) == 38
+    assert "no place can be held" in why["other/large"]
+    assert "PodDisruptionBudget ns/all" in why["ns/pod-39"]
 
 
 @pytest.mark.parametrize("by_node", [False, True])
