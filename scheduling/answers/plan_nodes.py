@@ -9,7 +9,7 @@ from django.conf import settings
 
 from clusterstate.admission.validation.core.nodes import validate_node_update
 from clusterstate.objects.rules.matching import NO_EXECUTE
-from clusterstate.objects.rules.node_taints import settle_taints
+from clusterstate.objects.rules.node_taints import EVICTING, settle_taints
 from clusterstate.objects.values.errors import INVALID, NOT_FOUND, FieldError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node, Taint
@@ -90,9 +90,10 @@ class Nodes:
 
 
 def room(snapshot: Snapshot) -> Manifest:
-    """Return how many nodes are schedulable, and their free resources in total."""
+    """Return how many nodes are neither cordoned nor lost, and their free resources in total."""
     rows = snapshot.rows()
-    open_ = rows[~snapshot.unschedulable[rows]]
+    lost = np.array([any(one.key in EVICTING for one in taints) for taints in snapshot.taint_sets])
+    open_ = rows[~(snapshot.unschedulable[rows] | lost[snapshot.taint_set[rows]])]
     free = np.maximum(snapshot.allocatable[open_] - snapshot.requested[open_], 0)
     pods = np.maximum(snapshot.allowed_pods[open_] - snapshot.pod_count[open_], 0)
     found: Manifest = {"nodes": len(rows), "open": len(open_), "pods": int(pods.sum())}

@@ -124,6 +124,7 @@ def test_a_pod_that_fits_nowhere_else_is_stuck():
 def test_a_drain_leaves_what_kubectl_leaves_and_closes_the_node():
     make_node("n1")
     make_node("n2")
+    make_node("lost", taints=[taint("node.kubernetes.io/unreachable", effect="NoSchedule")])
     owned("web", "n1")
     make_pod("alone", "n1")
     daemon = [{**OWNER, "kind": "DaemonSet"}]
@@ -141,7 +142,7 @@ def test_a_drain_leaves_what_kubectl_leaves_and_closes_the_node():
     assert set(leaving(forced)) == {"web", "alone", "scratch"}
     assert [step["do"] for step in status["steps"]] == ["edit", "evict"]
     assert status["undo"] == [{"uncordon": {"nodes": ["n1"]}}]
-    assert status["room"]["after"]["open"] == 1
+    assert status["room"]["after"]["open"] == 1, "neither the cordoned nor the lost node"
 
 
 def test_labels_that_pods_require_during_execution():
