@@ -1,8 +1,10 @@
-"""How a page looks: light, dark or on a phone, and what axe finds wrong with it."""
+"""How a page looks, light, dark or on a phone; what is wrong with it for axe, and by keys alone."""
 
 import gzip
 from pathlib import Path
 from typing import Any
+
+from selenium.webdriver.common.keys import Keys
 
 from tests.browser.conftest import Browser
 
@@ -55,4 +57,55 @@ def serious(browser: Browser, look: str = "") -> list[Any]:
     ``look``: how the page looks, where it was seen in the light before.
     """
     found: list[Any] = browser.driver.execute_async_script(_RUN, _ONLY[look])
+    return found
+
+
+_TABBED = """
+window.tabbed = [];
+addEventListener("focusin", () => {
+  let one = document.activeElement;
+  while (one.shadowRoot?.activeElement) one = one.shadowRoot.activeElement;
+  const style = getComputedStyle(one), box = one.getBoundingClientRect();
+  const drawn = style.outlineStyle !== "none" || one.matches(".cm-content");
+  const inside = box.bottom > 0 && box.right > 0 && box.top < innerHeight && box.left < innerWidth;
+  if (!drawn || !inside) tabbed.push("focus is not seen at " + one.outerHTML.slice(0, 160));
+  one.dataset.tabbed = "";
+});
+return [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
+  .filter((one) => one.checkVisibility({visibilityProperty: true}) && !one.disabled
+    && one.tabIndex >= 0).length;
+"""
+_LEFT = """
+const left = [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
+  .filter((one) => one.checkVisibility({visibilityProperty: true}) && !one.disabled
+    && one.tabIndex >= 0 && one.type !== "radio" && !("tabbed" in one.dataset))
+  .map((one) => "Tab does not reach " + one.outerHTML.slice(0, 160));
+return [...new Set(tabbed), ...left];
+"""
+_FOCUSED = "return document.activeElement.tagName"
+_OPEN = "return document.querySelectorAll('dialog[open]').length"
+
+
+def by_keys(browser: Browser) -> list[str]:
+    """Return what is wrong with a fresh page for who has no mouse.
+
+    Tab reaches all that can be used and shows where it is, the first stop skips the navigation, and
+    Escape closes the list of keys.
+    """
+    count = browser.driver.execute_script(_TABBED)
+    browser.press(Keys.TAB)
+    first = browser.driver.switch_to.active_element.get_attribute("class")
+    browser.press(Keys.TAB * (count + 20))
+    found: list[str] = browser.driver.execute_script(_LEFT)
+    if first != "skip":
+        return [*found, f"the first stop is {first!r}"]
+    browser.driver.execute_script("document.querySelector('a.skip').focus()")
+    browser.press(Keys.ENTER)
+    if (focused := browser.driver.execute_script(_FOCUSED)) != "MAIN":
+        found.append(f"the skip link leads to {focused}")
+    browser.press("?")
+    opened = browser.driver.execute_script(_OPEN)
+    browser.press(Keys.ESCAPE)
+    if not opened or browser.driver.execute_script(_OPEN):
+        found.append("the list of keys does not open by ? and close by Escape")
     return found

@@ -36,7 +36,7 @@ from scheduling.controllers.evictions import timers
 from scheduling.engine.reference.record import Body, PackedRejection
 from tests.api.serve import Server
 from tests.browser.conftest import Browser, as_new
-from tests.browser.looks import LOOKS, emulate, load_axe, serious
+from tests.browser.looks import LOOKS, by_keys, emulate, load_axe, serious
 from tests.clock import NOW, moment
 from tests.clusterstate.support import bind, manifest, new_pod, node, pod
 from tests.console import served
@@ -492,6 +492,8 @@ def test_every_page_is_readable_in_light_dark_and_on_a_phone(console: Browser, e
         if PICTURES:
             console.find("#live[data-state=live], #live[data-state=past]")
         found += in_every_look(console, name)
+        emulate(console)
+        found += [(name, one) for one in by_keys(console)]
         loaded = console.driver.execute_script(
             "return performance.getEntriesByType('resource').map(one => one.name)"
         )

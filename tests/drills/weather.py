@@ -6,6 +6,7 @@ Pages are found by their links, so that a new one is among them. A serious findi
 the past that failed, or an error where the weather excuses none is a ``ServiceError``.
 """
 
+import base64
 import os
 import signal
 import threading
@@ -19,7 +20,7 @@ from urllib.parse import urljoin, urlsplit
 
 from django.urls import resolve
 from django.urls.exceptions import Resolver404
-from selenium.common.exceptions import TimeoutException
+from selenium.common.exceptions import JavascriptException, TimeoutException
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.browser.conftest import CHROMIUM, DRIVER, NONE_HERE, Browser
@@ -46,6 +47,10 @@ _ASKED: Final = "return [...document.querySelectorAll('a[href]')].map((one) => o
 _POLL_SECONDS: Final = 0.1
 _QUIET: Final = """
 return !document.querySelector(".htmx-request, [data-asking]") && document.readyState === "complete"
+"""
+_SIZE: Final = """
+scrollTo(0, 0);
+return [innerWidth, Math.max(innerHeight, document.documentElement.scrollHeight)];
 """
 _FAILED: Final = "return !!document.querySelector('section.failure')"
 _SLOW_SECONDS: Final = 5
@@ -419,12 +424,24 @@ class _Look:
         load_axe(self._browser)
         for look in LOOKS:
             emulate(self._browser, look)
-            if wrong := serious(self._browser, look):
+            try:
+                wrong = serious(self._browser, look)
+            except JavascriptException:  # the page has opened the preview that it waited for
+                load_axe(self._browser)
+                wrong = serious(self._browser, look)
+            if wrong:
                 self._find(f"axe: {name}{look}: {wrong}")
             if self._into is not None:
-                self._browser.driver.execute_script("scrollTo(0, 0)")
-                self._browser.driver.save_screenshot(f"{self._into}/{name}{look}.png")
+                self._picture(self._into / f"{name}{look}.png")
         emulate(self._browser)
+
+    def _picture(self, file: Path) -> None:
+        """Write a picture of the page from its head to its end, or to 2,600 px."""
+        width, height = self._browser.driver.execute_script(_SIZE)
+        clip = {"x": 0, "y": 0, "width": width, "height": min(height, 2600), "scale": 1}
+        options = {"captureBeyondViewport": True, "clip": clip}
+        found = self._browser.driver.execute_cdp_cmd("Page.captureScreenshot", options)
+        file.write_bytes(base64.b64decode(found["data"]))
 
     def troubled(self, part: str) -> None:
         """Wait until an open page tells of a part that does not work."""
