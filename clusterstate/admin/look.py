@@ -36,7 +36,7 @@ def chips(texts: Iterable[str], *, limit: int = _MAX_CHIPS, width: int = 14) -> 
     shown = format_html_join(
         "",
         '<div class="truncate" style="max-width: {}rem" title="{}">{}</div>',
-        [(width, text, text) for text in every[:limit]],
+        [(width, text, text.removeprefix("node.kubernetes.io/")) for text in every[:limit]],
     )
     if rest <= 0:
         return shown

@@ -56,7 +56,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 _FIGURES: Final = (
-    ("pods that came", "pods", "count", ""),
+    ("pods created", "pods", "count", ""),
     ("bound", "bound", "count", "more"),
     ("never bound", "neverBound", "count", "less"),
     ("mean wait of those bound", "waitMean", "seconds", "less"),
@@ -70,8 +70,8 @@ _FIGURES: Final = (
     ("lost with a node", "lost", "count", "less"),
     ("nodes in use, mean", "nodesUsed", "count", "less"),
     ("nodes in use, most", "nodesUsedPeak", "count", "less"),
-    ("fragmented, mean", "fragmented", "share", "less"),
-    ("fragmented, most", "fragmentedPeak", "share", "less"),
+    ("free but fragmented, mean", "fragmented", "share", "less"),
+    ("free but fragmented, most", "fragmentedPeak", "share", "less"),
 )
 
 
@@ -84,9 +84,9 @@ def compare(outcomes: Sequence[Outcome]) -> Comparison:
     ]
     for resource in sorted({key for one in summaries for key in one if key.startswith("used:")}):
         name = resource.removeprefix("used:")
-        for text, key in ((f"{name} in use, mean", resource), (f"{name}, most", f"peak:{name}")):
+        for text, key in (("mean", resource), ("most", f"peak:{name}")):
             values = tuple(float(one.get(key, 0.0)) for one in summaries)
-            figures.append(Figure(text, "share", values, ""))
+            figures.append(Figure(f"{name} in use, {text}", "share", values, ""))
     by_pod = [_by_pod(outcome) for outcome in outcomes]
     first = by_pod[0]
     elsewhere, longer, less = [0], [0], [0]

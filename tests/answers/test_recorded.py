@@ -159,5 +159,5 @@ def test_the_command_compares_what_happened_with_other_policies() -> None:
     head, *lines = out.getvalue().splitlines()
     assert head.split() == ["recorded", "default", "packing"]
     figures = {line[:14].strip(): line.split()[-3:] for line in lines}
-    assert figures["pods that came"] == ["3", "3", "3"]
+    assert figures["pods created"] == ["3", "3", "3"]
     assert figures["bound"] == ["2", "2", "2"]

@@ -110,7 +110,7 @@ def test_a_drain_tells_where_each_pod_lands_and_evicts_them(
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1"))
     assert "Cordon and evict 2 pods" in page
     assert page.count('<a class="ok" href="/console/nodes/n2/">') == 2
-    assert "the only one that fits" in page
+    assert "the only node that fits" in page
     assert re.search(r'>nodes</th><td class="n">2</td><td class="n warn">1</td>', page)
     page = do(operator, "do=drain&node=n1")
     assert manifest("Node", "", "n1")["spec"]["unschedulable"] is True
@@ -272,7 +272,7 @@ def test_a_changed_outcome_is_shown_before_anything_is_done(
     answer = confirm(operator, before)
     assert answer.status_code == 409
     assert "Nothing was done" in text(answer)
-    assert "<td>was not among them</td><td>leaves n1: drain of node n1; lands on n2</td>" in text(
+    assert "<td>not in the plan</td><td>leaves n1: drain of node n1; lands on n2</td>" in text(
         answer
     )
     assert "unschedulable" not in manifest("Node", "", "n1")["spec"]

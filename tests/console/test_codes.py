@@ -82,7 +82,7 @@ def test_codes_are_set_up_by_a_picture_and_a_first_code(at: Callable[[float], No
     assert "<svg" in page
     assert "style=" not in page
     wrong = browser.post(ACCOUNT, {"what": "confirm", "code": "000000x"})
-    assert "not the code of now" in text(wrong)
+    assert "This code is wrong" in text(wrong)
     assert not OneTimeCodes.objects.exists()
     code = codes.code_of(secret, codes.step_of(after(0)))
     page = text(browser.post(ACCOUNT, {"what": "confirm", "code": code}))
@@ -159,7 +159,7 @@ def test_wrong_codes_from_anywhere_make_each_next_try_wait(
     browser = Client(REMOTE_ADDR="192.0.2.7")
     _password(browser)
     at(62)
-    assert "is looked at in 2 s" in text(browser.post(CODE, {"code": _code(62)}))
+    assert "Try again in 2 s" in text(browser.post(CODE, {"code": _code(62)}))
     at(64)
     assert browser.post(CODE, {"code": _code(64)}).status_code == 302
     assert OneTimeCodes.objects.get().failures == 0

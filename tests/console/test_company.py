@@ -241,7 +241,7 @@ def test_a_provider_that_is_away_or_another_one_is_said_to_be(
     provider.metadata = {"issuer": "https://elsewhere.example"}
     answer = browser.get(BEGIN)
     assert answer.status_code == 503
-    assert "Acme does not answer" in text(answer)
+    assert "Acme does not answer as it should" in text(answer)
     monkeypatch.setattr(company, "_kept", {})
     provider.metadata = {"token_endpoint": "http://elsewhere.example/token"}
     assert "no token_endpoint by https" in text(browser.get(BEGIN))

@@ -48,6 +48,6 @@ def test_an_answer_without_an_end_is_given_up(
 ) -> None:
     monkeypatch.setattr(company, "_SECONDS", 1.0)
     began = time.monotonic()
-    with pytest.raises(company.Away, match="no answer that can be read"):
+    with pytest.raises(company.Away, match="its answer cannot be read"):
         company._ask(f"{endless}{path}")
     assert time.monotonic() - began < 30

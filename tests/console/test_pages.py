@@ -70,7 +70,7 @@ def test_what_helps_a_group_leads_to_its_preview(operator: Client, cluster: None
     refusal = Unschedulable(pod_id=pod, message="no", rejected_by=("NodeAffinity",))
     set_unschedulable([refusal], now=NOW)
     page = text(operator.get("/console/waiting/"))
-    assert "frees 1 of 1" in page
+    assert "places 1 of the 1 pod tried" in page
     found = re.search(r'href="(/console/change\?do=edit[^"]*label_value=nvme[^"]*)"', page)
     assert found, page
     preview = text(operator.get(html.unescape(found.group(1))))
@@ -85,7 +85,7 @@ def test_what_helps_a_pod_comes_as_a_part_of_why_it_waits(
     (address,) = re.findall(r'id="helps" data-asks hx-get="([^"]+)"', page)
     assert nobody.get(address).status_code == 403
     part = text(operator.get(address, headers={"HX-Request": "true"}))
-    assert "frees 1 of 1" in part
+    assert "places 1 of the 1 pod tried" in part
     assert "label_value=nvme" in part, "one click from its preview"
     new_pod("easy")
     assert 'id="helps"' not in text(operator.get("/console/pods/default/easy/why"))

@@ -317,7 +317,7 @@ def test_what_is_wrong_with_a_canary_stands_on_the_page(operator: Client) -> Non
         ({"guardSeconds": "soon"}, 400, "guardSeconds: must be a number"),
         ({"guardSeconds": "5"}, 400, "Canary cannot be handled"),
         ({"text": "kind: Pod"}, 422, "kind"),
-        ({"text": "- "}, 400, "no object"),
+        ({"text": "- "}, 400, "not an object"),
         ({"text": f"{TEXT}\nkind: Pod"}, 400, "once more"),
     ):
         answer = operator.post(CANARIES, {"text": TEXT, **more})

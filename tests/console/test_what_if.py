@@ -132,7 +132,7 @@ def test_what_is_wrong_is_told_with_nothing_lost(operator: Client) -> None:
     for wrong, code, word in (
         ("a: [", 400, "not valid YAML"),
         ("kind: Secret", 400, "Secret"),
-        ("[]", 400, "no object"),
+        ("[]", 400, "not an object"),
         ("", 400, "there is no object"),
         ("kind: Plan\nspec: {changes: 5}", 400, "spec.changes"),
         ("kind: Plan\nspec: {changes: [{drain: {nodes: 5}}]}", 422, "nodes"),

@@ -105,7 +105,7 @@ def _find(key: str) -> Brake:
     for one in brakes():
         if one.key == key:
             return one
-    raise NotFound(f'nothing holds back "{key}" any more: too many would leave, and no longer do')
+    raise NotFound(f'"{key}" holds nothing back any more: fewer evictions than its limit are due')
 
 
 def _progress(one: Brake) -> str:

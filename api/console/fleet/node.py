@@ -9,7 +9,7 @@ from api import clock
 from api.console.fleet import node_list
 from api.console.page import formatting, layout, time_travel
 from api.console.page.time_travel import PastMoment
-from api.forms import pages, tables
+from api.forms import pages
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules.matching import EFFECTS
 from clusterstate.queries.evictions.brakes import held_back
@@ -127,13 +127,12 @@ def _rows(name: str, past: PastMoment | None, of_then: list[bytes]) -> list[dict
         pods = [decode_object(text) for text in of_then[:_MOST]]
     found = []
     for one in pods:
-        cells = tables.printer(KINDS["Pod"]).cells(one, now)
         requests = formatting.requests_of(one)
         found.append(
             {
                 "namespace": one["metadata"]["namespace"],
                 "name": one["metadata"]["name"],
-                "status": cells[2],
+                "status": formatting.pod_status(one, now),
                 "cpu": formatting.amount("cpu", requests.get("cpu", 0)),
                 "memory": formatting.amount("memory", requests.get("memory", 0)),
                 "priority": one["spec"].get("priority", 0),

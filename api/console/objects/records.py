@@ -165,7 +165,7 @@ def _uuid(text: str) -> uuid.UUID | None:
     try:
         return uuid.UUID(text) if text else None
     except ValueError:
-        raise BadRequest(f"request: {text} is no audit id") from None
+        raise BadRequest(f"request: {text} is not an audit ID") from None
 
 
 def _kind(name: str) -> Kind:
@@ -418,7 +418,7 @@ def difference(
         raise not_found(kind, name)
     found = trail.trail_of(kind, namespace, name, limit=1, before=revision).steps
     if not found or found[0].revision != revision:
-        raise NotFound(f"revision {revision} is no change of this object, or is kept no more")
+        raise NotFound(f"revision {revision} is not a change of this object, or not retained")
     before, after = (
         find_at(kind, namespace, name, one) if has_past(kind) else None
         for one in (revision - 1, revision)
@@ -483,7 +483,7 @@ def _put_together(
         return edited, problems_of(error)
     merged = merging.merge(decode_object(began), mine, stored)
     words = [("", "Somebody else changed this object meanwhile. Nothing is saved yet; save again.")]
-    words += [(path, "was changed by others, and is taken over") for path in merged.adopted]
+    words += [(path, "was changed by somebody else; the text has it") for path in merged.adopted]
     for clash in merged.clashes:
         theirs = "removed" if clash.theirs is None else f"set to {clash.theirs}"
         words.append((clash.path, f"somebody else {theirs}; the text keeps your value"))
@@ -536,7 +536,7 @@ def _save(kind: Kind, shown: Manifest, text: str, request: HttpRequest) -> None:
     if not metadata.get("resourceVersion"):
         raise Conflict("metadata.resourceVersion must stay: it says which version is replaced")
     if metadata.get("name") != name:
-        raise BadRequest("metadata.name cannot be changed: this page is of one object")
+        raise BadRequest("metadata.name cannot be changed: this page edits one object")
     bodies.put_namespace(metadata, namespace)
     present = set(wire.validate_fields(shown, kind, ""))
     if more := [one for one in unknown if one not in present]:

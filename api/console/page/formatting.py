@@ -13,8 +13,10 @@ from django.utils.safestring import SafeString
 
 from api import clock
 from api.console.page.outcomes import OutcomeCount
-from api.console.page.reasons_text import hindrances
+from api.console.page.reasons_text import counted, hindrances
+from api.forms import tables
 from api.forms.cells import human_duration, parse_time
+from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules.resources import pod_request_ints
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import Pod
@@ -164,6 +166,7 @@ def _bar(share: float, title: str, kind: str) -> SafeString:
 
 
 register.filter("hindrances", hindrances)
+register.filter("counted", counted)
 
 
 @register.simple_tag
@@ -234,6 +237,13 @@ def countdown(timers: Sequence[tuple[Timer, str]]) -> SafeString:
         f"{now:%Y-%m-%dT%H:%M:%S.%fZ}", f"{span:.1f}", 5 * _COLUMNS, squares,
         human_duration(span / 2), human_duration(span),
     )  # fmt: skip
+
+
+def pod_status(pod: Manifest, now: datetime) -> str:
+    """Return a pod's status as kubectl prints it; one that runs may be unready besides."""
+    status = str(tables.printer(KINDS["Pod"]).cells(pod, now)[2])
+    ready = {one["type"]: one["status"] for one in pod["status"].get("conditions") or ()}
+    return f"{status}, unready" if status == "Running" and ready.get("Ready") == "False" else status
 
 
 @register.filter

@@ -70,7 +70,7 @@ def _term(term: str) -> Test:
     head, colon, rest = term.partition(":")
     if colon and head == "is":
         if rest not in _STATES:
-            raise QueryError(f"{term}: is: takes one of {', '.join(_STATES)}")
+            raise QueryError(f"{term}: after is: comes one of {', '.join(_STATES)}")
         return _STATES[rest]
     if colon and head == "taint":
         return _tainted(rest)

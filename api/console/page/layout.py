@@ -480,7 +480,7 @@ def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 def no_csrf(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Answer a form that does not come from a page of ours, or from one that is too old."""
-    sentence = "This form is too old, or came from another place. Nothing was done."
+    sentence = "This form is too old, or came from another site. Nothing was done."
     hint = "Go back: what you typed is there again. Open the page anew, and send it once more."
     return guarded(failure(request, Forbidden(sentence), hint))
 

@@ -10,7 +10,7 @@ from clusterstate.objects.values.meta import Manifest
 
 _TEXTS: Final = {
     "lands": "find a node",
-    "unknown": "leave later than the preview looks",
+    "unknown": "leave after the time that the preview covers",
     "held": "held back by a disruption budget",
     "nowhere": "find no node",
     "lost": "not recreated: no controller",

@@ -45,12 +45,17 @@ def hindrances(message: str) -> list[Hindrance]:
     if found is None:
         return []
     every = int(found[1])
-    counted = _TRIED.split(found[2], maxsplit=1)[0].removesuffix(".")
-    parts = [_PART.fullmatch(one) for one in _BETWEEN.split(counted)]
+    nodes = counted(found[2]).removesuffix(".")
+    parts = [_PART.fullmatch(one) for one in _BETWEEN.split(nodes)]
     reasons = [Hindrance(int(one[1]), one[2], every) for one in parts if one]
     if len(reasons) != len(parts) or any(one.nodes > every for one in reasons):
         return []
     return sorted(reasons, key=lambda one: (-one.nodes, one.text))
+
+
+def counted(message: str) -> str:
+    """Return a sentence that counts nodes without what PostFilter added."""
+    return _TRIED.split(message, maxsplit=1)[0]
 
 
 class Cause(msgspec.Struct):
@@ -92,9 +97,11 @@ def by_cause(groups: Iterable[WaitingGroup], nodes: Sequence[FleetNode]) -> list
             text = with_terms(reason.text, dict.fromkeys(about))
             reasons.append(msgspec.structs.replace(reason, text=text))
             key.append((reason.text, *sorted(about)))
+        group = one.spec.scheduling_group
+        awaits = f"waits for its PodGroup {group.pod_group_name}" if group else ""
         cause = found.setdefault(
-            tuple(sorted(key)) or ((one.message,),),
-            Cause(0, one.namespace, one.name, one.since, one.message, reasons),
+            tuple(sorted(key)) or ((one.message or awaits,),),
+            Cause(0, one.namespace, one.name, one.since, one.message or awaits, reasons),
         )
         cause.pods += one.pods
         if one.since is not None:

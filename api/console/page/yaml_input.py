@@ -22,6 +22,6 @@ def read_yaml(text: str) -> Any:
     raw = text.encode()
     found = reading.read_yaml(raw)
     if not isinstance(found, dict):
-        raise BadRequest("this is no object: it must begin with apiVersion, kind and metadata")
+        raise BadRequest("not an object: it must begin with apiVersion, kind and metadata")
     reading.refuse_repeated_keys(raw)
     return strip_nulls(found)

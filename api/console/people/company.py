@@ -73,7 +73,7 @@ class Away(StatusError):
     reason = "ServiceUnavailable"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"{settings.OIDC_TITLE} does not answer: {why}.")
+        super().__init__(f"{settings.OIDC_TITLE} does not answer as it should: {why}.")
         self.why = why
 
 
@@ -115,9 +115,9 @@ def _ask(address: str, form: Mapping[str, str] | None = None, **headers: str) ->
     except urllib.error.HTTPError as error:
         raise Away(f"it answered {error.code}") from None
     except (OSError, HTTPException, ValueError):
-        raise Away("there is no answer that can be read") from None
+        raise Away("its answer cannot be read") from None
     if not isinstance(found, dict):
-        raise Away("its answer is no object")
+        raise Away("its answer is not a JSON object")
     return found
 
 
@@ -135,7 +135,7 @@ def _whole(answer: HTTPResponse) -> bytes:
     while piece := answer.read1(_PIECE_BYTES):
         body += piece
         if len(body) > _MOST_BYTES or time.monotonic() > until:
-            raise ValueError("an answer without an end")
+            raise ValueError("its answer has no end")
     return bytes(body)
 
 
@@ -171,7 +171,7 @@ def _provider() -> Mapping[str, Any]:
     issuer = settings.OIDC_ISSUER
     found = _published(issuer.rstrip("/") + _METADATA)
     if found.get("issuer") != issuer:
-        raise Away("its metadata is of another issuer")
+        raise Away("its metadata names another issuer")
     for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
         if not _is_safe(str(found.get(name, ""))):
             raise Away(f"its metadata has no {name} by https")
@@ -294,7 +294,7 @@ def _token(request: HttpRequest, provider: Mapping[str, Any], verifier: str) -> 
             form["client_secret"] = secret
     found = _ask(provider["token_endpoint"], form, **headers).get("id_token")
     if not isinstance(found, str):
-        raise SignInRefused("the provider gave no identity token")
+        raise SignInRefused("the provider sent no ID token")
     return found
 
 
@@ -315,7 +315,7 @@ def _claims(provider: Mapping[str, Any], token: str, nonce: str) -> Mapping[str,
     except (jwt.PyJWTError, TypeError) as error:
         raise SignInRefused(f"the token is not valid: {error}") from None
     if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
-        raise SignInRefused("the token is of another sign-in")
+        raise SignInRefused("the token belongs to another sign-in")
     if claims.get("azp", audience) != audience:
         raise SignInRefused("the token was issued for another client (audience)")
     return claims
@@ -329,7 +329,7 @@ def _identity(request: HttpRequest, claims: Mapping[str, Any]) -> tuple[str, lis
     prefix = settings.OIDC_PREFIX
     request.META[SIGN_IN] = "failed", f"{prefix}{name}"[:150]
     if settings.OIDC_NAME_CLAIM == "email" and claims.get("email_verified", True) is not True:
-        raise SignInRefused("the provider has not verified the address")
+        raise SignInRefused("the provider has not verified the e-mail address")
     groups = claims.get(settings.OIDC_GROUPS_CLAIM, [])
     many = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
     return f"{prefix}{name}", [f"{prefix}{one}" for one in many if isinstance(one, str) and one]

@@ -32,7 +32,7 @@ _WAITS: Final = "stowage.waits-for-code"
 It holds a hash of the password, too: if the password was changed since, the code does not sign in.
 """
 _PATIENCE: Final = 300
-WRONG: Final = "This is not the code of now, or it was used before."
+WRONG: Final = "This code is wrong, has expired or was used before."
 
 
 class SignIn(LoginView):
@@ -114,7 +114,7 @@ def tried(request: HttpRequest, person: User, code: str) -> str:
             return ""
     except codes.TooManyTries as error:
         seconds = max(1, round((error.until - clock.now()).total_seconds()))
-        return f"Too many wrong codes. The next one is looked at in {seconds} s."
+        return f"Too many wrong codes. Try again in {seconds} s."
     user_login_failed.send(sender=__name__, credentials=credentials, request=request)
     return WRONG
 

@@ -50,7 +50,9 @@ def page(request: HttpRequest) -> HttpResponse:
             f"{reverse('console:node-advice')}?{urlencode({'yours': comparisons.packed(text)})}"
         )
         if len(address) > _LONGEST_ADDRESS:
-            return _page(request, text, wrong=BadRequest("this is too long for an address"))
+            return _page(
+                request, text, wrong=BadRequest("this is too long for the address of a page")
+            )
         return HttpResponseRedirect(address)
     moves = request.GET.get("moves", "")
     try:

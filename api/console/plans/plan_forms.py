@@ -280,7 +280,7 @@ def _objects(text: str) -> Iterator[Manifest]:
         if one is None:
             continue
         if not isinstance(one, dict):
-            raise BadRequest("this is no object: it must begin with apiVersion, kind and metadata")
+            raise BadRequest("not an object: it must begin with apiVersion, kind and metadata")
         items = one.get("items")
         if str(one.get("kind") or "").endswith("List") and isinstance(items, list):
             yield from (item for item in items if isinstance(item, dict))

@@ -117,7 +117,7 @@ def act(request: HttpRequest, name: str) -> HttpResponse:
     """Apply a plan, or pause, resume, cancel or take back its operation (``POST``, ``what``)."""
     what = request.POST.get("what", "")
     if request.method != "POST" or what not in ("apply", "pause", "resume", "cancel", "undo"):
-        raise BadRequest("what: must be apply, pause, resume, cancel or undo, and be posted")
+        raise BadRequest("what: must be apply, pause, resume, cancel or undo, sent by POST")
     layout.require(request, "create", PLURAL, group=own.GROUP, subresource=what, name=name)
     plan, now = _readable_plan(request, name), clock.now()
     if what in ("apply", "resume"):

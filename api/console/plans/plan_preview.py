@@ -144,8 +144,8 @@ def why_there(landing: Manifest) -> str:
         return ""
     feasible, evaluated = landing["feasible"], landing["evaluated"]
     if feasible == 1:
-        return f"the only one that fits of {evaluated} looked at"
-    text = f"best of {feasible} that fit"
+        return f"the only node that fits, of {evaluated} evaluated"
+    text = f"best of {feasible} nodes that fit"
     if landing.get("ties", 0) > 1:
         return f"{text}, drawn among {landing['ties']} equally good"
     if landing.get("margin"):
@@ -210,7 +210,7 @@ def differences(found: Iterable[Manifest]) -> list[tuple[str, str, str]]:
 
 def _in_words(what: object) -> str:
     if what is None:
-        return "was not among them"
+        return "not in the plan"
     if isinstance(what, list):
         return ", ".join(str(one) for one in what) or "nothing"
     assert isinstance(what, dict)

@@ -15,7 +15,7 @@ from api.console.fleet import devices
 from api.console.page import formatting as words
 from api.console.page import layout, time_travel
 from api.console.pods.pod_list import why_of
-from api.forms import pages, tables
+from api.forms import pages
 from api.forms.cells import parse_time
 from api.kinds import own
 from clusterstate.actions import objects
@@ -102,7 +102,7 @@ def _of(manifest: Any) -> dict[str, Any]:
     shown = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
     owners = manifest["metadata"].get("ownerReferences") or ()
     return {
-        "status": tables.printer(KINDS["Pod"]).cells(manifest, clock.now())[2],
+        "status": words.pod_status(manifest, clock.now()),
         "node": spec.get("nodeName", ""),
         "nominated": status.get("nominatedNodeName", ""),
         "asks": [(key, words.amount(key, amount)) for key, amount in requests.items() if amount],

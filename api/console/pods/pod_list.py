@@ -8,9 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from api import clock
 from api.console.page import formatting, layout, time_travel
 from api.console.page.time_travel import PastMoment
-from api.forms import tables
 from clusterstate.objects.registry.fields import FieldRequirement
-from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.values.numbers import natural
 from clusterstate.queries.objects import decode_object, finding
 from clusterstate.queries.objects.lists import list_page
@@ -74,11 +72,10 @@ def _pods_at(past: PastMoment, search: finding.PodSearch, *, start: int, limit: 
 
 def _row(pod: Any, now: Any) -> dict[str, Any]:
     requests = formatting.requests_of(pod)
-    cells = tables.printer(KINDS["Pod"]).cells(pod, now)
     return {
         "namespace": pod["metadata"]["namespace"],
         "name": pod["metadata"]["name"],
-        "status": cells[2],
+        "status": formatting.pod_status(pod, now),
         "node": pod["spec"].get("nodeName", ""),
         "cpu": formatting.amount("cpu", requests.get("cpu", 0)),
         "memory": formatting.amount("memory", requests.get("memory", 0)),
@@ -93,4 +90,5 @@ def why_of(pod: Any) -> str:
     for one in (pod.get("status") or {}).get("conditions") or ():
         if one.get("type") == "PodScheduled" and one.get("status") == "False":
             return str(one.get("message") or one.get("reason") or "")
-    return ""
+    group = pod["spec"].get("schedulingGroup") if not pod["spec"].get("nodeName") else None
+    return f"waits for its PodGroup {group['podGroupName']}" if group else ""

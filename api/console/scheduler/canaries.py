@@ -142,7 +142,7 @@ def act(request: HttpRequest, name: str) -> HttpResponse:
     """Put one in force, give the former back, or end the trial (``POST``, ``what``)."""
     what = request.POST.get("what", "")
     if request.method != "POST" or what not in ("switch", "return", "cancel"):
-        raise BadRequest("what: must be switch, return or cancel, and be posted")
+        raise BadRequest("what: must be switch, return or cancel, sent by POST")
     layout.require(request, "create", PLURAL, group=own.GROUP, subresource=what, name=name)
     layout.require_all(request, _rights(what, name))
     by, now = layout.user_of(request).name, clock.now()

@@ -173,10 +173,10 @@ def unpacked(text: str) -> str:
         reader = zlib.decompressobj()
         found = reader.decompress(raw, _LONGEST_TEXT)
         if not reader.eof:
-            raise BadRequest("yours: is cut off, or too long")
+            raise BadRequest("yours: the configuration in this address is cut off or too long")
         return found.decode()
     except (ValueError, binascii.Error, zlib.error):
-        raise BadRequest("yours: this is not a configuration that this page encoded") from None
+        raise BadRequest("yours: the address has no configuration that this page wrote") from None
 
 
 def _question(hours: str, until: str, chosen: list[str], text: str) -> Manifest:

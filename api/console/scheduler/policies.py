@@ -35,7 +35,7 @@ the worst."""
 _MOST_ALIKE: Final = 12
 _MOST_OF_ONE: Final = 2000
 """The longest runs of lines that are shown in full: of both texts alike, and of one of them."""
-_MEANS: Final = {" ": "that are alike", "-": "that were removed", "+": "that were added"}
+_MEANS: Final = {" ": "unchanged", "-": "removed", "+": "added"}
 _POLICIES: Final = (
     ("RuntimeClass", "where pods of a runtime run, and their overhead"),
     ("PriorityClass", "which pods preempt which"),
@@ -324,7 +324,7 @@ def _lines(sign: str, texts: list[str]) -> list[DifferenceLine]:
         return [DifferenceLine(sign, one) for one in texts]
     ends = most // 2
     first, last = texts[:ends], texts[-ends:]
-    middle = DifferenceLine("…", f"{len(texts) - 2 * ends:,} lines {_MEANS[sign]}")
+    middle = DifferenceLine("…", f"{len(texts) - 2 * ends:,} {_MEANS[sign]} lines")
     return [
         *(DifferenceLine(sign, one) for one in first),
         middle,
