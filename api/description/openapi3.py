@@ -398,7 +398,7 @@ _OWN_FIELDS: Final[dict[str, Json]] = {
         "properties": {
             "apiVersion": _field("kubescheduler.config.k8s.io/v1.", type="string"),
             "kind": _field("KubeSchedulerConfiguration, as of kube-scheduler.", type="string"),
-            "metadata": _field("resourceVersion is the revision; who stored it is an annotation."),
+            "metadata": _field("resourceVersion is the revision; an annotation names its author."),
             "profiles": _field(
                 "Each has a schedulerName, which pods choose by spec.schedulerName.",
                 type="array",
@@ -428,13 +428,13 @@ _OWN_FIELDS: Final[dict[str, Json]] = {
             "podInitialBackoffSeconds": _field(
                 "How long a pod waits after its first refusal.", type="integer"
             ),
-            "podMaxBackoffSeconds": _field("How long it waits at most.", type="integer"),
+            "podMaxBackoffSeconds": _field("The longest time between attempts.", type="integer"),
             "extenders": _field(
-                "Rules of other services, over HTTP.",
+                "HTTP services that filter, score or bind as well.",
                 type="array",
                 items=_field("An extender."),
             ),
-            "status": _field("inForce: the revision by which pods are decided; conditions."),
+            "status": _field("inForce: the revision by which pods are scheduled; conditions."),
         }
     },
 }

@@ -111,6 +111,6 @@ PROCESS: Final = {
     "process_open_fds": "Files that a process has open.",
     "process_resident_memory_bytes": "Memory of a process that is not paged out.",
     "process_start_time_seconds": "When a process began, in seconds since the epoch.",
-    "process_virtual_memory_bytes": "Address space of a process.",
+    "process_virtual_memory_bytes": "Virtual memory of a process, in bytes.",
 }
 """What the kernel says of each process."""

@@ -173,18 +173,18 @@ def _timers() -> Iterator[str]:
     found = timer_totals(clock.now())
     yield exposition.gauge(
         "stowage_eviction_timers",
-        "Pods that must leave their node later.",
+        "Pods that have an eviction timer.",
         {(cause,): number for cause, number in found.waiting.items()},
         ["cause"],
     )
     yield exposition.gauge(
         "stowage_eviction_overdue_seconds",
-        "How long the first of them should have left already.",
+        "How long the most overdue eviction has been due.",
         found.overdue_seconds,
     )
     name = "stowage_eviction_lateness_seconds"
     yield exposition.head(
-        name, "histogram", "Time from an eviction's due time to when it was durable."
+        name, "histogram", "Time from an eviction's due time until it was committed."
     )
     yield exposition.histogram(
         name,
@@ -199,7 +199,7 @@ def _loops() -> Iterator[str]:
     found = progress.standing(patience=_PATIENCE_SECONDS)
     yield exposition.gauge(
         "stowage_watermark_age_seconds",
-        "Age of the oldest transaction that keeps followers of the log from reading on.",
+        "Age of the oldest transaction that holds up followers of the change log.",
         found.log_held_seconds,
     )
     yield exposition.gauge(
@@ -209,7 +209,7 @@ def _loops() -> Iterator[str]:
     )
     yield exposition.gauge(
         "stowage_loop_silent_seconds",
-        "Time since a loop did its work.",
+        "Time since a loop last finished its work.",
         {(loop,): seconds for loop, seconds in found.silent_seconds.items()},
         ["loop"],
     )
@@ -219,7 +219,7 @@ def _configuration() -> Iterator[str]:
     use = progress.configuration_use(patience=_PATIENCE_SECONDS)
     yield exposition.gauge(
         "stowage_configuration_unusable_profiles",
-        "Profiles whose pods wait, or that were passed over, since they cannot be used.",
+        "Profiles that cannot be used: their pods wait, or the revision before is in force.",
         0 if use is None else len(use.problems),
     )
 
@@ -227,7 +227,7 @@ def _configuration() -> Iterator[str]:
 def _decision_checks() -> Iterator[str]:
     yield exposition.gauge(
         "stowage_decision_checks",
-        "Decisions that were made again from the database, by what came of it.",
+        "Decisions that were computed again from the database, by the result.",
         {(result,): count for result, count in decision_checks.counts().items()},
         ["result"],
     )
@@ -278,7 +278,7 @@ def _followers() -> Iterator[str]:
     found = aside.standing(clock.now())
     yield exposition.gauge(
         "stowage_objects_set_aside",
-        "Objects that a follower failed on, and goes on without until they change.",
+        "Objects that a follower failed to process and skips until they change.",
         {(follower,): number for follower, number in found.set_aside.items()},
         ["follower"],
     )

@@ -40,7 +40,7 @@ class Row(dict[str, Any]):
         try:
             found = float(text)
         except (TypeError, ValueError) as error:
-            raise self.error(f"{column} is no number: {text!r}") from error
+            raise self.error(f"{column} is not a number: {text!r}") from error
         if math.isnan(found):
             return None
         if not abs(found) < 2**64:
@@ -127,6 +127,6 @@ def json_lines(path: Path) -> Iterator[Row]:
         try:
             yield Row(msgspec.json.decode(text, type=dict[str, Any]), path, line)
         except msgspec.ValidationError as error:
-            raise TraceError(f"{path}: line {line}: is no JSON object") from error
+            raise TraceError(f"{path}: line {line}: not a JSON object") from error
         except msgspec.DecodeError as error:
             raise TraceError(f"{path}: line {line}: {error}") from error

@@ -228,7 +228,7 @@ def drain(
 @click.option("--outcome", type=click.Choice(["scheduled", "unschedulable", "error", "stale"]))
 @click.option("--reason", default="", help="Whose message has this text.")
 @click.option("--since", default="", help="A time, such as 2026-01-31T12:00:00Z.")
-@click.option("--limit", default=100, show_default=True, help="So many of the newest; 0 for all.")
+@click.option("--limit", default=100, show_default=True, help="How many of the newest; 0: all.")
 @click.option("--csv", "as_csv", is_flag=True, help="The same as -o csv.")
 @output.option
 @click.pass_obj
@@ -275,7 +275,7 @@ def decisions(
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print once and end, as where nobody looks.")
+@click.option("--once", is_flag=True, help="Print once and exit, as without a terminal.")
 @click.option("--rows", default=_NODES_SHOWN, show_default=True, help="Nodes that are shown.")
 @output.option
 @click.pass_obj

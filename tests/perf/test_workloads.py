@@ -101,7 +101,7 @@ def test_gpus_in_thousandths_are_shared(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("sn,cpu_milli\na,1\n", "no column gpu, memory_mib, model"),
-        ("sn,cpu_milli,memory_mib,gpu,model\na,many,1,0,\n", "line 2: cpu_milli is no number"),
+        ("sn,cpu_milli,memory_mib,gpu,model\na,many,1,0,\n", "line 2: cpu_milli is not a number"),
     ],
 )
 def test_what_is_no_trace_is_refused_by_file_and_line(

@@ -115,7 +115,7 @@ def test_outcomes_are_compared_as_table_lines_and_page(trace: tuple[Path, Path])
     ("file", "text", "problem"),
     [
         (0, "sn,cpu_milli\n", "no column gpu, memory_mib, model"),
-        (0, NODES.replace("131072,2,T4", "much,2,T4"), "line 2: memory_mib is no number"),
+        (0, NODES.replace("131072,2,T4", "much,2,T4"), "line 2: memory_mib is not a number"),
         (1, PODS.replace("late,4000", "late,-4000"), "line 2: cpu_milli is out of range"),
         (1, "\x1f\x8b broken", "pods.csv"),
         (1, PODS + "short,4000\n", "line 7: no memory_mib"),

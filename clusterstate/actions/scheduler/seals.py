@@ -250,7 +250,7 @@ def _follow() -> _Chain:
 def _dropped(one: Seal) -> DroppedDecisions:
     text = one.dropped or ""
     if one.decisions or hashlib.sha256(text.encode()).digest() != one.rows_digest:
-        raise Broken(f"decision seal {one.id} says another thing than was sealed")
+        raise Broken(f"decision seal {one.id} differs from what was sealed")
     return DroppedDecisions.parse(text)
 
 

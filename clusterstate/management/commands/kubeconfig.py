@@ -77,6 +77,9 @@ class Command(BaseCommand):
         )
         if options["output"]:
             private_files.write(Path(options["output"]), document.encode())
+            if team:
+                role = options["role"]
+                self.stdout.write(f"The group {team} has the role {role} in the namespace {team}.")
         else:
             self.stdout.write(document, ending="")
 

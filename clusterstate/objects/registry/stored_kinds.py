@@ -119,7 +119,7 @@ STORED_KINDS: Final = (
         subresources=("status",),
         returns_deleted=True,
         strategy=ServiceCidrStrategy(),
-        not_done=f"Services get their addresses of {NETWORK} alone",
+        not_done=f"Services get addresses from {NETWORK} only",
     ),
     Kind(
         name="IPAddress",

@@ -54,7 +54,7 @@ def parse(text: str) -> tuple[Shape, ...]:
             try:
                 milli_value(amount) if resource == "cpu" else value(amount)
             except QuantityError:
-                raise ShapeError(f"{amount!r} of {resource!r} is no quantity") from None
+                raise ShapeError(f"{amount!r} of {resource!r} is not a quantity") from None
             requests[resource] = amount
         found[name] = Shape(name, requests)
     if len(found) > _MOST:

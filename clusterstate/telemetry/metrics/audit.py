@@ -3,7 +3,7 @@
 from clusterstate.telemetry.metrics import families
 
 written = families.counter(
-    "stowage_audit_lines_total", "Lines of the audit log that were written, by where to.", "to"
+    "stowage_audit_lines_total", "Lines of the audit log that were written, by destination.", "to"
 )
 dropped = families.counter(
     "stowage_audit_lines_dropped_total",

@@ -49,18 +49,18 @@ attempts_needed = families.histogram(
 )
 preemptions = families.counter(
     "scheduler_preemption_attempts_total",
-    "Pods that fitted nowhere, for which room was looked for at the cost of others.",
+    "Pods that fitted nowhere, for which preemption was tried.",
     source=KUBERNETES,
 )
 victims = families.histogram(
     "scheduler_preemption_victims",
-    "Pods that are to leave for one other.",
+    "Victims of one preemption.",
     bounds=families.exponential(1, 2, 7),
     source=KUBERNETES,
 )
 groups = families.counter(
     "stowage_podgroup_decisions_total",
-    "Attempts to place a PodGroup, by the result; preempting: it is to take others' places.",
+    "Attempts to place a PodGroup, by the result; preempting: it waits until its victims are gone.",
     "result",
 )
 searches = families.counter(
@@ -70,7 +70,7 @@ searches = families.counter(
 )
 incoming = families.counter(
     "scheduler_queue_incoming_pods_total",
-    "Pods that came to a queue, and why.",
+    "Pods that were added to a queue, and why.",
     "queue", "event",
     source=KUBERNETES,
 )  # fmt: skip
@@ -90,12 +90,12 @@ plugins_took = families.histogram(
 )  # fmt: skip
 divided = families.counter(
     "stowage_divided_pods_total",
-    "Attempts where several schedulers work, by the scheduler's number: of common pods, or others.",
+    "Attempts with several schedulers, by scheduler; common: the place may depend on other pods.",
     "scheduler", "pods",
 )  # fmt: skip
 overtaken = families.counter(
     "stowage_overtaken_pods_total",
-    "Pods that were decided again since another scheduler bound something meanwhile.",
+    "Pods that were decided again because another scheduler bound something first.",
     "scheduler",
 )
 cached = families.gauge(
@@ -118,6 +118,6 @@ waited = families.histogram(
 )  # fmt: skip
 woken = families.level(
     "stowage_loop_wakes",
-    "How often a loop, or who follows a channel of Redis, went on since it began, and why.",
+    "How often a loop, or a follower of a Redis channel, woke up, and why.",
     "of", "reason",
 )  # fmt: skip
