@@ -46,7 +46,8 @@ class DecisionSummary(msgspec.Struct, frozen=True):
 _WAITING: Final = """
 SELECT g.pods, p.namespace, p.name, g.since,
        coalesce(nullif(q.message, ''), p.unschedulable::json ->> 'message', ''),
-       CASE WHEN q.message = '' OR strpos(q.message, 'node(s)') > 0 THEN (c.spec::jsonb -> 'spec')::text END
+       CASE WHEN q.message = '' OR strpos(q.message, 'node(s)') > 0
+            THEN (c.spec::jsonb -> 'spec')::text END
 FROM (SELECT count(*) AS pods, min(q.pod_id) AS first, min(q.since) AS since
       FROM pending_pod q JOIN pod p ON p.id = q.pod_id WHERE %s = '' OR p.namespace = %s
       GROUP BY p.class_id, q.message = '') g
