@@ -1,8 +1,8 @@
 # One command each; every target sets up what it needs (bootstrap.sh).
 PY ?=
 PYTHON = .venv/bin/python
-# Two for two cores, and two that wait for other processes most of the time (tests/distribution.py).
-WORKERS ?= 4
+# Two for two cores, and three that wait for other processes most of the time (tests/distribution.py).
+WORKERS ?= 5
 MINUTES ?= 90
 EXAMPLES ?= 50
 SEED ?=

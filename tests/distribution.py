@@ -4,16 +4,17 @@ A file's tests stay together, and so do all files that ask the shared service: o
 for all of them, and it ends after the last. Otherwise each worker would start one, at 6 s of CPU,
 and keep it to the end.
 
-Tests of whole services wait for processes two thirds of the time, all others compute. Of four
-workers two begin with the files that wait (``WAITING``) and two with the others, so that both cores
-have work from the first minute to the last. A worker that finds no more files of its own kind takes
-one of the other. The workers that compute yield to the services (``NICENESS``), which have
-deadlines.
+Tests of whole services and of a browser wait for processes two thirds of the time, all others
+compute. Of five workers three begin with the files that wait (``WAITING``) and two with the others,
+so that both cores have work from the first minute to the last. A worker that finds no more files of
+its own kind takes one of the other. The workers that compute yield to the services (``NICENESS``),
+which have deadlines.
 
-Of each kind the long files come first, those with a test that is marked slow, so that no worker is
-left alone with one. The first service of a fresh clone compiles the engine's loops for a minute, on
-one core, and whoever else needs these waits for it: the workers that compute begin with long files
-that need none. The runner keeps this order with --no-loadscope-reorder.
+Of each kind the long files come first: those of a browser, of faults, and those with a test that is
+marked slow. So no worker is left alone with one. The first service of a fresh clone compiles the
+engine's loops for a minute, on one core, and whoever else needs these waits for it: the workers
+that compute begin with long files that need none. The runner keeps this order with
+--no-loadscope-reorder.
 
 ``TEST_VARIANTS=3`` leaves at most so many variants of each test that uses the database: the first,
 the last and those in the middle. ``make later`` runs these: what a test's parameters vary is not
@@ -47,6 +48,7 @@ OF_SHARED: Final = (
 """Files and folders whose tests ask it. The process that distributes tests sees only names."""
 WAITING: Final = (
     SHARED,
+    "tests/browser/",
     "tests/drills/",
     "tests/faults/",
     "tests/journeys/",
@@ -67,7 +69,7 @@ def shares(file: str) -> bool:
 
 def begins_waiting(worker: str, count: int) -> bool:
     """Return whether a worker (``gw0`` is the first) of so many begins with the files that wait."""
-    return int(worker.removeprefix("gw")) < count // 2
+    return int(worker.removeprefix("gw")) < (count + 1) // 2
 
 
 def chosen(units: Iterable[str], *, waits: bool) -> str:
@@ -145,7 +147,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.path.name != "test_soak.py",
             item.path.name not in _WITHOUT_THE_ENGINE,
             not shares(_file(item)),
-            "faults" not in item.path.parts,
+            not {"browser", "faults"} & {*item.path.parts},
             item.path not in long_files,
         )
     )

@@ -27,8 +27,8 @@ def test_every_file_of_the_shared_service_and_every_folder_that_waits_is_there()
     assert [place for place in places if not (ROOT / place).exists()] == []
 
 
-@pytest.mark.parametrize(("count", "waiting"), [(1, 0), (2, 1), (3, 1), (4, 2)])
-def test_half_of_the_workers_begin_with_what_waits(count: int, waiting: int) -> None:
+@pytest.mark.parametrize(("count", "waiting"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
+def test_half_of_the_workers_or_one_more_begin_with_what_waits(count: int, waiting: int) -> None:
     begin = [begins_waiting(f"gw{number}", count) for number in range(count)]
     assert begin == [True] * waiting + [False] * (count - waiting)
 
