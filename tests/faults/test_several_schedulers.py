@@ -2,18 +2,21 @@
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from clusterstate.database import locks
+from clusterstate.health import heartbeats
 from tests import faults
 from tests.faults.test_frozen import SLACK, first_words, place, post, stopped
 from tests.faults.test_standby import bound_twice, unbound
 from tests.forms import few
-from tests.live import Service, node, started
+from tests.live import Service, node, pod, started
 from tests.plugins.packages import install
 from tests.waiting import running, until
 
@@ -176,3 +179,57 @@ def test_a_slow_plugin_holds_up_the_pods_of_its_profile_alone(service: Service) 
     assert sorted(times)[5] < 0.25, times
     until(lambda: not unbound(service), seconds=60, what="the slow ones on nodes")
     assert {decided_by(service, name) for name in slow} == {0}
+
+
+def timers(service: Service) -> dict[str, int]:
+    """Return the processes that evict, or stand by for that, by their names."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes()
+            environment = (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if f"STOWAGE_STATE={service.state}\0".encode() in environment:
+            for name in ("timers", "timers-standby"):
+                if f"--name\0{name}\0".encode() in command:
+                    found[name] = int(folder.name)
+    return found
+
+
+def test_after_a_kill_the_standby_of_the_timers_evicts_in_time(service: Service) -> None:
+    """The due time comes while the process that worked is away."""
+    until(
+        lambda: len(heartbeats.beating(service.state, "timers")) == 2, seconds=90, what="a standby"
+    )
+    assert service.request("POST", "/api/v1/nodes", node("tainted"))[0] == 201
+    name = "tolerates-for-a-while"
+    spec = {
+        "nodeName": "tainted",
+        "terminationGracePeriodSeconds": 0,
+        "tolerations": [
+            {"key": "gone", "effect": "NoExecute", "operator": "Exists", "tolerationSeconds": 3}
+        ],
+    }
+    assert service.request("POST", PODS, pod(name, cpu="1m", **spec))[0] == 201
+    taint = {"spec": {"taints": [{"key": "gone", "effect": "NoExecute"}]}}
+    kind = "application/strategic-merge-patch+json"
+    status, body = service.request("PATCH", "/api/v1/nodes/tainted", taint, content_type=kind)
+    assert status == 200, body
+    began = time.monotonic()
+    with service.database() as connection:
+        until(
+            lambda: connection.execute("SELECT 1 FROM eviction_timer").fetchall(),
+            seconds=3,
+            what="the timer",
+        )
+    host, _, pid = first_words(service, "timers").rpartition(":")
+    assert host == socket.gethostname()
+    assert int(pid) in timers(service).values()
+    until(lambda: time.monotonic() - began > 2.5, what="its last moment")
+    os.kill(int(pid), signal.SIGKILL)
+    until(
+        lambda: service.request("GET", f"{PODS}/{name}")[0] == 404, seconds=30, what="its eviction"
+    )
+    assert time.monotonic() - began < 3 + 2 + SLACK
+    until(lambda: not first_words(service, "timers").endswith(f":{pid}"), seconds=10, what="a word")

@@ -6,18 +6,16 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from clusterstate.health import heartbeats
 from tests import faults
 from tests.faults.test_frozen import SLACK, first_words, place, post, refused, stopped
-from tests.forms import many
 from tests.live import Service, node, pod, started
 from tests.waiting import running, until
 
-pytestmark = faults.MARKS
+pytestmark = [*faults.MARKS, pytest.mark.long]
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -61,7 +59,6 @@ def bound_twice(service: Service) -> list[str]:
     return [name for (name,) in rows]
 
 
-@pytest.mark.drawn
 def test_after_a_kill_the_standby_binds_what_comes_and_nothing_twice_or_never(
     service: Service,
 ) -> None:
@@ -78,7 +75,7 @@ def test_after_a_kill_the_standby_binds_what_comes_and_nothing_twice_or_never(
     posting.start()
     times: list[float] = []
     try:
-        for _ in range(many(1, 3)):
+        for _ in range(3):
             until(lambda: standing_by(service), seconds=90, what="a standby")
             old = works(service)
             os.kill(old, signal.SIGKILL)
@@ -95,61 +92,6 @@ def test_after_a_kill_the_standby_binds_what_comes_and_nothing_twice_or_never(
     assert bound_twice(service) == []
 
 
-def timers(service: Service) -> dict[str, int]:
-    """Return the processes that evict, or stand by for that, by their names."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (folder / "cmdline").read_bytes()
-            environment = (folder / "environ").read_bytes()
-        except OSError:
-            continue
-        if f"STOWAGE_STATE={service.state}\0".encode() in environment:
-            for name in ("timers", "timers-standby"):
-                if f"--name\0{name}\0".encode() in command:
-                    found[name] = int(folder.name)
-    return found
-
-
-def test_after_a_kill_the_standby_of_the_timers_evicts_in_time(service: Service) -> None:
-    """The due time comes while the process that worked is away."""
-    until(
-        lambda: len(heartbeats.beating(service.state, "timers")) == 2, seconds=90, what="a standby"
-    )
-    assert service.request("POST", "/api/v1/nodes", node("tainted"))[0] == 201
-    name = "tolerates-for-a-while"
-    spec = {
-        "nodeName": "tainted",
-        "terminationGracePeriodSeconds": 0,
-        "tolerations": [
-            {"key": "gone", "effect": "NoExecute", "operator": "Exists", "tolerationSeconds": 3}
-        ],
-    }
-    assert service.request("POST", PODS, pod(name, cpu="1m", **spec))[0] == 201
-    taint = {"spec": {"taints": [{"key": "gone", "effect": "NoExecute"}]}}
-    kind = "application/strategic-merge-patch+json"
-    status, body = service.request("PATCH", "/api/v1/nodes/tainted", taint, content_type=kind)
-    assert status == 200, body
-    began = time.monotonic()
-    with service.database() as connection:
-        until(
-            lambda: connection.execute("SELECT 1 FROM eviction_timer").fetchall(),
-            seconds=3,
-            what="the timer",
-        )
-    host, _, pid = first_words(service, "timers").rpartition(":")
-    assert host == socket.gethostname()
-    assert int(pid) in timers(service).values()
-    until(lambda: time.monotonic() - began > 2.5, what="its last moment")
-    os.kill(int(pid), signal.SIGKILL)
-    until(
-        lambda: service.request("GET", f"{PODS}/{name}")[0] == 404, seconds=30, what="its eviction"
-    )
-    assert time.monotonic() - began < 3 + 2 + SLACK
-    until(lambda: not first_words(service, "timers").endswith(f":{pid}"), seconds=10, what="a word")
-
-
-@pytest.mark.long
 def test_a_kill_is_no_reason_to_try_again_who_was_refused(service: Service) -> None:
     """Nothing is being bound: a bind that a kill leaves in doubt may give room back, and wakes."""
     refused_pods(service, "huge")
@@ -181,7 +123,6 @@ def unbound(service: Service) -> set[str]:
     return {name for (name,) in rows}
 
 
-@pytest.mark.long
 def test_a_stopped_scheduler_is_replaced_and_stands_by_when_it_wakes(service: Service) -> None:
     until(lambda: service.ready(), what="ready")
     until(lambda: standing_by(service), seconds=90, what="a standby")
@@ -203,7 +144,6 @@ def test_a_stopped_scheduler_is_replaced_and_stands_by_when_it_wakes(service: Se
     assert bound_twice(service) == []
 
 
-@pytest.mark.long
 def test_processes_are_replaced_while_pods_are_placed(service: Service) -> None:
     """`manage.py reload`: successors are warm before the old ones end, so no pod waits for one."""
     until(lambda: standing_by(service), seconds=90, what="a standby")
