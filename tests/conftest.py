@@ -28,7 +28,7 @@ settings.register_profile(
     "any-machine",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    max_examples=many(20, 400),
+    max_examples=many(12, 400),
 )
 settings.load_profile("any-machine")
 # A counterexample is made smaller for five minutes, and it says no more than after some seconds.

@@ -21,6 +21,7 @@ from scheduling.controllers import garbage, manager
 from scheduling.controllers.workloads import follower as workloads
 from tests.controllers.support import NOW, after, make_node, make_owner, make_pod, pod_manifest
 from tests.creating import create_pod
+from tests.forms import few
 from tests.roundtrips import counted
 
 pytestmark = pytest.mark.django_db
@@ -268,7 +269,7 @@ def test_foreground_goes_down_the_chain_before_it_goes_up():
     ],
     ids="-".join,
 )  # fmt: skip
-@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("start", few([0, 1]))
 @pytest.mark.parametrize("policy", ["Foreground", "Background"])
 def test_objects_that_own_each_other_in_a_circle_do_not_wait_for_each_other(kinds, start, policy):
     """``should not be blocked by dependency circle``, test/e2e/apimachinery, of any kinds."""

@@ -53,7 +53,7 @@ steps = strategies.happenings(
 )  # fmt: skip
 
 
-@settings(max_examples=many(25, 300), deadline=None)
+@settings(max_examples=many(12, 300), deadline=None)
 @given(
     strategies.clusters(),
     st.lists(strategies.pods(), min_size=4, max_size=4),

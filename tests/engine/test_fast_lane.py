@@ -109,7 +109,7 @@ def more_node(number: int) -> Node:
     return node.build()
 
 
-@settings(max_examples=many(30, 300), deadline=None)
+@settings(max_examples=many(15, 300), deadline=None)
 @given(
     strategies.clusters(),
     st.lists(plain_pods, min_size=5, max_size=5),

@@ -170,7 +170,7 @@ pod_kinds = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=many(12, 120), deadline=None)
+@settings(max_examples=many(8, 120), deadline=None)
 @given(
     st.lists(st.integers(1, 4), min_size=2, max_size=3),
     st.lists(pod_kinds, min_size=2, max_size=3),

@@ -304,7 +304,7 @@ def test_a_group_that_never_preempts_displaces_nobody():
     assert victims_of(decide(snapshot, never, high("p0"))) == set()
 
 
-@settings(max_examples=many(30, 300), deadline=None)
+@settings(max_examples=many(15, 300), deadline=None)
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=4),
     st.lists(st.integers(1, 3), min_size=1, max_size=5),

@@ -28,6 +28,7 @@ from scheduling.framework.types import PodInfo
 from tests.builders import make_node, make_pod
 from tests.engine import lanes
 from tests.engine.test_runs import assert_counts_are_true, read
+from tests.forms import many
 from tests.harness import framework_with, kubernetes_framework
 from tests.properties.test_recorded_worlds import facts_of
 from tests.strategies import HOSTNAME, ZONE
@@ -216,8 +217,9 @@ def test_nominated_pods_that_no_filter_counts_leave_pods_with_terms_to_the_loop(
     assert sides.by_loop == 40
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("nodes", [1, 3, 20, 63, 64, 65, 500])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(many(3, 20)))
 def test_programs_decide_as_the_reference_path(nodes: int, seed: int) -> None:
     """Over pods that come and leave, classes that come, and terms that become known."""
     dice = random.Random(seed * 1000 + nodes)

@@ -57,7 +57,7 @@ steps = strategies.happenings(
 )  # fmt: skip
 
 
-@settings(max_examples=many(40, 400), deadline=None)
+@settings(max_examples=many(20, 400), deadline=None)
 @given(
     strategies.clusters(most_nodes=4, most_pods=8),
     st.lists(strategies.pods(), min_size=4, max_size=4),

@@ -43,7 +43,7 @@ def aspects_of(profile: Profile, info: PodInfo, snapshot: Snapshot) -> list[Any]
     return [plugin.aspect(info, snapshot) for plugin in profile.aspected]
 
 
-@settings(max_examples=many(50, 600), deadline=None)
+@settings(max_examples=many(25, 600), deadline=None)
 @given(st.lists(st.tuples(asked, st.sampled_from(["", "overhead", "init"])), min_size=2))
 def test_what_is_filled_in_is_what_the_plugins_say(wanted: list[tuple[Any, str]]) -> None:
     snapshot = Snapshot()

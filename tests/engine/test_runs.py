@@ -357,7 +357,7 @@ def decided_alike(
 
 
 test_a_run_decides_as_the_reference_path = decided_alike(
-    many(20, 200),
+    many(10, 200),
     st.just(12),
     st.lists(plain_pods(), min_size=3, max_size=3),
     st.lists(strategies.pods(), min_size=2, max_size=2),
@@ -367,7 +367,7 @@ _looking_at_pods = (
     st.lists(grouped_pods(), min_size=5, max_size=5),
 )
 test_a_run_of_pods_that_look_at_pods_decides_as_the_reference_path = decided_alike(
-    many(30, 300), st.just(12), *_looking_at_pods
+    many(15, 300), st.just(12), *_looking_at_pods
 )
 test_a_run_over_several_blocks_of_rows_decides_as_the_reference_path = decided_alike(
     many(6, 60),

@@ -89,7 +89,7 @@ events = st.lists(
 )
 
 
-@settings(max_examples=many(40, 500), deadline=None)
+@settings(max_examples=many(20, 500), deadline=None)
 @given(
     st.lists(strategies.pods(), min_size=4, max_size=4),
     st.lists(st.integers(0, 4).flatmap(strategies.nodes), min_size=5, max_size=5),

@@ -457,7 +457,7 @@ def test_a_mirror_that_followed_is_a_mirror_that_loads() -> None:
     run_state_machine_as_test(
         Following,
         settings=settings(
-            max_examples=many(6, 60),
+            max_examples=many(4, 60),
             stateful_step_count=30,
             deadline=None,
             phases=[Phase.generate],

@@ -49,7 +49,7 @@ from tests.forms import many
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WORLDS = int(os.environ.get("PLANS") or many(4, 1000))
+WORLDS = int(os.environ.get("PLANS") or many(2, 1000))
 FIRST = int(os.environ.get("PLANS_FROM", "0"))
 KNOWN = (585, 678, 880, 1902)
 """Worlds that once did not come true: queues, and who is nominated, differed from the live ones."""
@@ -61,7 +61,7 @@ STORING = 5000
 """From this number on there are volumes of nodes and zones; pods have them, or wait for one."""
 SEEDS = [*range(FIRST, FIRST + WORLDS)]
 if not os.environ.get("PLANS"):
-    more = [first + n for first in (RICH, CLAIMING, STORING) for n in range(many(4, 500))]
+    more = [first + n for first in (RICH, CLAIMING, STORING) for n in range(many(2, 500))]
     SEEDS = sorted({*SEEDS, *more, *KNOWN})
 END = 75
 ZONES = ("a", "b")

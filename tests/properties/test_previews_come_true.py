@@ -27,7 +27,7 @@ from tests.properties.test_plans_come_true import END, World, comes_true
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WORLDS = int(os.environ.get("PREVIEWS") or many(4, 40))
+WORLDS = int(os.environ.get("PREVIEWS") or many(2, 40))
 FIRST = int(os.environ.get("PREVIEWS_FROM", "0"))
 _ROW = re.compile(r'<tr><th scope="row">(?:<a [^>]*>)?([^<]+)(?:</a>)?</th>(.*?)</tr>', re.DOTALL)
 _LANDS = re.compile(r'<a class="ok" href="/console/nodes/([^/"]+)/">')

@@ -228,7 +228,7 @@ def new_mirror() -> Mirror:
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("seed", range(many(3, 8)))
+@pytest.mark.parametrize("seed", range(many(2, 8)))
 def test_following_in_columns_or_rows_gives_what_loading_gives(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
