@@ -1,7 +1,7 @@
 """The solver in a child process, so that the product's processes neither block nor grow.
 
 Each process has at most one child. It starts on first use, lowers its priority once it has loaded
-(niceness 10), has the memory limit of ``child_process``, and ends when it gets no request for a
+(niceness 19), has the memory limit of ``child_process``, and ends when it gets no request for a
 minute or its parent ends. Requests and answers go through its standard input and output, each a
 length and MessagePack. It sends each better placement while it searches; if it dies or is too late,
 the last one is the answer, with the bound that needs no search.

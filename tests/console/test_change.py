@@ -535,3 +535,30 @@ def test_a_deployment_is_scaled_by_its_preview(operator: Client, viewer: Client)
     assert manifest("Deployment", "default", "shop")["spec"]["replicas"] == 3
     for wrong in ({"replicas": "many"}, {"replicas": "-1"}, {"replicas": "1", "kind": "Job"}):
         assert operator.get(CHANGE, {**whose, **wrong}).status_code == 400
+
+
+def test_a_rebalance_is_asked_for_by_a_form_with_how_its_pods_leave(
+    operator: Client, two_nodes: None
+) -> None:
+    def preview(query: str) -> tuple[StoredPlan, str]:
+        """Return the plan to which an open page is led once it is made, and its page."""
+        answer = operator.get(f"{CHANGE}?{query}", headers={"HX-Request": "true"})
+        page = text(operator.get(answer["HX-Redirect"]))
+        return shown(page), page
+
+    assert 'name="do" value="rebalance"' in text(operator.get("/console/plans/"))
+    plan, page = preview("do=rebalance&selector=&most=1&per_hour=20&hold=on")
+    spec = plan.posted_document()["spec"]
+    assert spec.pop("changes") == [{"drain": {"nodes": ["n1"]}}]
+    assert spec == {"holdPlaces": True, "podsPerHour": 20}
+    assert all(one["place"] == "n2" for one in plan.to_do() if one["do"] == "evict")
+    assert "No pod leaves before the place of its replacement is held" in page
+    assert "At most 20 pods leave in an hour" in page
+    told = text(operator.get(f"/console/plans/{plan.name}/yaml"))
+    assert "holdPlaces: true" in told
+    assert "podsPerHour: 20" in told
+    without, _ = preview("do=rebalance")
+    assert not any("place" in one for one in without.to_do())
+    wrong = operator.get(f"{CHANGE}?do=rebalance&per_hour=many")
+    assert "per_hour: must be a number of pods" in text(wrong)
+    assert "no such pod waits" in text(operator.get(f"{CHANGE}?do=rebalance&pod=default/web-1"))

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from clusterstate.objects.values.errors import ServiceUnavailable
-from scheduling.packing import process, search
+from scheduling.packing import child_process, process, search
 from tests.packing import worlds
 
 
@@ -39,7 +40,10 @@ def test_the_process_answers_as_the_search_does_and_serves_again(solver: process
             expected.steps,
         )
     assert solver._child is not None
-    assert os.getpriority(os.PRIO_PROCESS, solver._child.pid) >= 10
+    pid = solver._child.pid
+    assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+    most = child_process.MOST_MEMORY
+    assert resource.prlimit(pid, resource.RLIMIT_DATA) == (most, most)
 
 
 def test_a_process_that_is_killed_leaves_its_last_answer_and_is_replaced(

@@ -68,9 +68,8 @@ def page(request: HttpRequest) -> HttpResponse:
         if not request.GET.get("do"):
             return HttpResponseRedirect(reverse("console:what-if"))
         return layout.page(request, "plan_nothing.html", "Nothing is to be changed", {})
-    horizon = plan_forms.horizon_of(request.GET)
     try:
-        document = plan_forms.document_of(changes, horizon=horizon)
+        document = plan_forms.document_of(changes, plan_forms.how_of(request.GET))
         if layout.is_part(request):
             return _late_preview(request, document, user)
         plan = _earlier_preview(request, document, user) or api_plans.predicted_plan(
@@ -94,7 +93,10 @@ def _late_preview(request: HttpRequest, document: Manifest, user: User) -> HttpR
     if request.GET.get("progress"):
         return layout.progress_of(request, "plan", document)
     plan = api_plans.predicted_plan(document, by=user, is_preview=True)
-    return HttpResponse(headers={"HX-Redirect": _address(request, plan=plan.name)})
+    address = _address(request, plan=plan.name)
+    if request.GET.get("do") == plan_forms.REBALANCE:  # its changes are others than the address's
+        address = reverse("console:plan", args=(plan.name,))
+    return HttpResponse(headers={"HX-Redirect": address})
 
 
 def _earlier_preview(request: HttpRequest, document: Manifest, user: User) -> StoredPlan | None:

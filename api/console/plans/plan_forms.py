@@ -26,8 +26,10 @@ from clusterstate.objects.wire import reading
 CORDON, UNCORDON, DRAIN, DELETE = "cordon", "uncordon", "drain", "delete"
 TAINT, UNTAINT, LABEL, RESIZE = "taint", "untaint", "label", "resize"
 EVICT, DELETE_POD, EDIT, SCALE = "evict", "delete-pod", "edit", "scale"
+REBALANCE: Final = "rebalance"
 KNOWN: Final = (
     CORDON, UNCORDON, DRAIN, DELETE, TAINT, UNTAINT, RESIZE, EVICT, DELETE_POD, EDIT, SCALE,
+    REBALANCE,
 )  # fmt: skip
 SCALED: Final = ("Deployment", "ReplicaSet", "StatefulSet")
 """The kinds whose replicas a plan may change."""
@@ -43,17 +45,30 @@ _TAKEN: Final = {"Node": "add", "Pod": "pods", **dict.fromkeys(_IMPORTED, "impor
 """What a text may hold besides plans and a configuration, and the change that takes it."""
 
 
-def document_of(changes: Sequence[Manifest], *, horizon: int | None = None) -> Manifest:
-    """Return a ``Plan`` that asks about changes, looking ``horizon`` seconds ahead if given."""
-    spec: Manifest = {"changes": list(changes)}
-    if horizon is not None:
-        spec["horizonSeconds"] = horizon
+def document_of(changes: Sequence[Manifest], how: Manifest | None = None) -> Manifest:
+    """Return a ``Plan`` that asks about changes; ``how``: other fields of its ``spec``."""
+    spec = {"changes": list(changes), **(how or {})}
     return {"apiVersion": own.API_VERSION, "kind": "Plan", "spec": spec}
+
+
+def how_of(query: QueryDict) -> Manifest:
+    """Return how far ahead an address looks, and how its plan is carried out: fields of ``spec``.
+
+    Fields that the address does not state are left out. A rebalance holds places if it says so.
+    """
+    found: Manifest = {}
+    if (horizon := horizon_of(query)) is not None:
+        found["horizonSeconds"] = horizon
+    if query.get("hold") == "on" or query.get("do") == REBALANCE:
+        found["holdPlaces"] = query.get("hold") == "on"
+    if pods := _number(query, "per_hour", "pods"):
+        found["podsPerHour"] = pods
+    return found
 
 
 def horizon_of(query: QueryDict) -> int | None:
     """Return how many seconds an address wants to look ahead, None for as far as plans do."""
-    return _seconds(query, "horizon")
+    return _number(query, "horizon", "seconds")
 
 
 def changes_of(query: QueryDict) -> list[Manifest]:
@@ -74,6 +89,8 @@ def changes_of(query: QueryDict) -> list[Manifest]:
         return [{EVICT: {"pods": pods, **more, **grace}}]
     if do == SCALE:
         return [{SCALE: _scale(query)}]
+    if do == REBALANCE:
+        return [{REBALANCE: _rebalance(query)}]
     on = {"nodes": _nodes(query)}
     if do in (TAINT, UNTAINT):
         return [{do: {**on, "taints": [_taint(query, exact=do == TAINT)]}}]
@@ -107,19 +124,29 @@ def _scale(query: QueryDict) -> Manifest:
     return {"kind": kind, "namespace": namespace, "name": name, "replicas": replicas}
 
 
+def _rebalance(query: QueryDict) -> Manifest:
+    if room_for := query.get("pod", "").strip():
+        return {"roomFor": room_for}
+    selector, most = query.get("selector", "").strip(), _number(query, "most", "nodes")
+    return {
+        **({"selector": selector} if selector else {}),
+        **({} if most is None else {"mostNodes": most}),
+    }
+
+
 def _grace(query: QueryDict) -> Manifest:
-    seconds = _seconds(query, "grace")
+    seconds = _number(query, "grace", "seconds")
     return {} if seconds is None else {"gracePeriodSeconds": seconds}
 
 
-def _seconds(query: QueryDict, name: str) -> int | None:
+def _number(query: QueryDict, name: str, of: str) -> int | None:
     text = query.get(name, "").strip()
     if not text:
         return None
-    seconds = natural(text, digits=11)
-    if seconds is None:
-        raise BadRequest(f"{name}: must be a number of seconds")
-    return seconds
+    number = natural(text, digits=11)
+    if number is None:
+        raise BadRequest(f"{name}: must be a number of {of}")
+    return number
 
 
 def _nodes(query: QueryDict) -> list[str]:
@@ -315,8 +342,12 @@ def _words(change: Manifest) -> Iterator[str]:
         elif what == EVICT:
             verb = "delete" if body.get("disableEviction") else "evict"
             yield f"{verb} {_listed([*(body.get('pods') or ()), *_hidden_counts(body)])}"
+        elif "roomFor" in body:
+            yield f"make room for {body['roomFor']}"
         else:
             names = list(body.get("nodes") or ())
+            if what == REBALANCE and not body.get("selector"):
+                names.append("all nodes")
             if body.get("selector"):
                 names.append(f"nodes with {body['selector']}")
             yield f"{what} {_listed([*names, *_hidden_counts(body)])}"

@@ -68,7 +68,8 @@ def _readable_plan(request: HttpRequest, name: str) -> StoredPlan:
 def listed(request: HttpRequest) -> HttpResponse:
     """Return the latest plans, and how far each is carried out."""
     layout.require(request, "list", PLURAL, group=own.GROUP)
-    context = {"plans": _rows(request, latest_plans(limit=_MANY))}
+    may_rebalance = not layout.missing(request, layout.FORETELLING)
+    context = {"plans": _rows(request, latest_plans(limit=_MANY)), "may_rebalance": may_rebalance}
     if layout.is_part(request):
         return layout.part(request, "plans_rows.html", context)
     return layout.page(request, "plans.html", "Plans", context)
@@ -207,6 +208,7 @@ def show(
         "placed_exist": plan.applied_at is not None
         or not any("pods" in change for change in changes),
         "waits": [one for one in waiting if "anyway" not in one][:_FEW],
+        "how": _how(plan),
         "staying": (status.get("staying") or [])[:_FEW],
         "budgets": status.get("budgets") or [],
         "room": plan_preview.room(status),
@@ -270,7 +272,11 @@ def _options(request: HttpRequest, changes: Sequence[Manifest]) -> list[Option]:
     """Return what a drain may be asked for besides, where the address asks for one."""
     if request.GET.get("do") != plan_forms.DRAIN or request.method != "GET":
         return []
-    texts = {"force": "pods without a controller", "local": "pods with local data (emptyDir)"}
+    texts = {
+        "force": "pods without a controller",
+        "local": "pods with local data (emptyDir)",
+        "hold": "a place for each pod before it leaves",
+    }
     found = []
     for name, text in texts.items():
         is_on = request.GET.get(name) == "on"
@@ -302,11 +308,18 @@ def _back(changes: Sequence[Manifest]) -> str:
 def as_yaml(request: HttpRequest, name: str) -> HttpResponse:
     """Return a plan's document, to be kept, posted or opened as a what-if again."""
     layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
-    return yaml_file(whole_changes_of(request, find_plan(name)), f"{name}.yaml")
+    plan = find_plan(name)
+    return yaml_file(whole_changes_of(request, plan), f"{name}.yaml", _how(plan))
 
 
-def yaml_file(changes: Sequence[Manifest], name: str) -> HttpResponse:
+def _how(plan: StoredPlan) -> Manifest:
+    """Return the fields of a plan's ``spec`` that say how it is carried out."""
+    spec = plan.posted_document().get("spec") or {}
+    return {field: spec[field] for field in ("holdPlaces", "podsPerHour") if field in spec}
+
+
+def yaml_file(changes: Sequence[Manifest], name: str, how: Manifest | None = None) -> HttpResponse:
     """Return changes as the YAML of a ``Plan``, to be saved."""
-    text = pages.as_yaml(plan_forms.document_of(changes))
+    text = pages.as_yaml(plan_forms.document_of(changes, how))
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return HttpResponse(text, content_type="application/yaml; charset=utf-8", headers=headers)
