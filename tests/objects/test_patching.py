@@ -103,6 +103,18 @@ def test_a_json_patch_that_does_not_fit_is_a_422(operation):
     assert (raised.value.code, raised.value.reason) == (422, "Invalid")
 
 
+def test_null_stands_for_a_member_that_is_not_there():
+    """evanphx/json-patch v4, ``Patch.test``: so a client makes sure that nobody set a field."""
+    absent = {"op": "test", "path": "/metadata/labels/a", "value": None}
+    added = {"op": "add", "path": "/metadata/labels/a", "value": "1"}
+    document = {"metadata": {"labels": {}}}
+    made = patching.json_patch(document, [absent, added])
+    assert made == {"metadata": {"labels": {"a": "1"}}}
+    for there in (made, {"metadata": {}}, {"metadata": {"labels": []}}):
+        with pytest.raises(patching.PatchNotApplicable):
+            patching.json_patch(there, [absent, added])
+
+
 @pytest.mark.parametrize(
     "operations",
     [
