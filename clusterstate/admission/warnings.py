@@ -5,8 +5,8 @@ Sent as ``Warning`` headers; kubectl prints them. Texts that Kubernetes has too 
 """
 
 import ipaddress
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -35,6 +35,27 @@ _DEPRECATED_LABELS: Final = {
     "beta.kubernetes.io/instance-type": (
         'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead'
     ),
+}
+_SECCOMP: Final = "seccomp.security.alpha.kubernetes.io/pod"
+_SYSCTLS: Final = 'non-functional in v1.11+; use the "sysctls" field instead'
+_FORMER_ANNOTATIONS: Final = {
+    "scheduler.alpha.kubernetes.io/critical-pod": (
+        'non-functional in v1.16+; use the "priorityClassName" field instead'
+    ),
+    "security.alpha.kubernetes.io/sysctls": _SYSCTLS,
+    "security.alpha.kubernetes.io/unsafe-sysctls": _SYSCTLS,
+    _SECCOMP: 'non-functional in v1.27+; use the "seccompProfile" field instead',
+}
+_FORMER_VOLUMES: Final = {
+    "photonPersistentDisk": "deprecated in v1.11, non-functional in v1.16+",
+    "gitRepo": "deprecated in v1.11",
+    "scaleIO": "deprecated in v1.16, non-functional in v1.22+",
+    "flocker": "deprecated in v1.22, non-functional in v1.25+",
+    "storageos": "deprecated in v1.22, non-functional in v1.25+",
+    "quobyte": "deprecated in v1.22, non-functional in v1.25+",
+    "glusterfs": "deprecated in v1.25, non-functional in v1.26+",
+    "cephfs": "deprecated in v1.28, non-functional in v1.31+",
+    "rbd": "deprecated in v1.28, non-functional in v1.31+",
 }
 _MOUNTS: Final = "automountServiceAccountToken"
 _WARNED_PARTS: Final = ("spec", "type", "imagePullSecrets", _MOUNTS)
@@ -213,9 +234,23 @@ def pod_warnings(spec: Manifest, path: str, meta: Manifest) -> list[str]:
             f"{path}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid "
             "and will be treated as 1"
         )
-    for field in ("containers", "initContainers"):
+    warnings += _volume_warnings(spec.get("volumes") or (), f"{path}.volumes")
+    for field, name in (("hostAliases", "ip"), ("imagePullSecrets", "name")):
+        warnings += _doubles(spec.get(field) or (), f"{path}.{field}", name)
+    warnings += _fractions(spec.get("overhead") or {}, f"{path}.overhead")
+    ports: dict[tuple[Any, Any], list[tuple[str, Manifest]]] = {}
+    profiles = spec.get("securityContext") or {}
+    annotations, at = meta.get("annotations") or {}, f"{path.removesuffix('spec')}metadata"
+    warnings += [
+        f"{at}.annotations[{key}]: {text}"
+        for key, text in _FORMER_ANNOTATIONS.items()
+        if key in annotations and not (key == _SECCOMP and profiles.get("seccompProfile"))
+    ]
+    for field in ("initContainers", "containers", "ephemeralContainers"):
         for index, container in enumerate(spec.get(field) or ()):
-            warnings += _container_warnings(container, f"{path}.{field}[{index}]")
+            where = f"{path}.{field}[{index}]"
+            warnings += _container_warnings(container, where)
+            warnings += _port_warnings(container.get("ports") or (), f"{where}.ports", ports)
     if spec.get("nodeName") and spec.get("nodeSelector"):
         warnings.append(
             f"{path}.nodeName: the scheduler is bypassed, so that nodeSelector, affinity and "
@@ -228,22 +263,83 @@ def _container_warnings(container: Manifest, path: str) -> list[str]:
     warnings: list[str] = []
     resources = container.get("resources") or {}
     for field in ("limits", "requests"):
-        for name, value in (resources.get(field) or {}).items():
-            # 128m of memory is an eighth of a byte; 128M or 128Mi was meant.
-            if name in ("memory", "ephemeral-storage") and str(value).endswith("m"):
-                warnings.append(
-                    f'{path}.resources.{field}[{name}]: fractional byte value "{value}" is '
-                    "invalid, must be an integer"
-                )
-    names: dict[str, int] = {}
+        warnings += _fractions(resources.get(field) or {}, f"{path}.resources.{field}")
+    names: set[str] = set()
     for index, variable in enumerate(container.get("env") or ()):
-        name = variable.get("name") or ""
-        if name in names:
+        name, value = variable.get("name") or "", variable.get("value") or ""
+        reference = f"$({name})"
+        extends = reference in value and value != reference and not variable.get("valueFrom")
+        if name in names and not extends:
             warnings.append(
                 f'{path}.env[{index}]: hides previous definition of "{name}", which may be '
                 "dropped when using apply"
             )
-        names[name] = index
+        names.add(name)
+    return warnings
+
+
+def _fractions(amounts: Manifest, path: str) -> list[str]:
+    """Return the warnings for bytes that are none: of 128m, for one, 128M or 128Mi was meant."""
+    return [
+        f'{path}[{name}]: fractional byte value "{amounts[name]}" is invalid, must be an integer'
+        for name in ("memory", "ephemeral-storage")
+        if str(amounts.get(name) or "0")[-1] in "mun"
+    ]
+
+
+def _doubles(items: Sequence[Manifest], path: str, field: str) -> list[str]:
+    """Return the warnings for items of one name or address."""
+    warnings = []
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        value = item.get(field) or ""
+        if value in seen:
+            warnings.append(f'{path}[{index}].{field}: duplicate {field} "{value}"')
+        seen.add(value)
+        if not value and field == "name":
+            warnings.append(f'{path}[{index}].name: invalid empty name ""')
+    return warnings
+
+
+def _volume_warnings(volumes: Sequence[Manifest], path: str) -> list[str]:
+    """Return the warnings for volumes that Kubernetes has no driver for any more."""
+    return [
+        f"{path}[{index}].{source}: {_FORMER_VOLUMES[source]}"
+        for index, volume in enumerate(volumes)
+        for source in volume
+        if source in _FORMER_VOLUMES
+    ]
+
+
+def _port_warnings(
+    ports: Sequence[Manifest], path: str, others: dict[tuple[Any, Any], list[tuple[str, Manifest]]]
+) -> list[str]:
+    """Return the warnings for a container's ports; ``others`` are those of containers before it."""
+    warnings = []
+    for index, port in enumerate(ports):
+        where, number, protocol = (
+            f"{path}[{index}]",
+            port.get("containerPort"),
+            port.get("protocol"),
+        )
+        host, address = port.get("hostPort") or 0, port.get("hostIP") or ""
+        if address and not host:
+            shown = f"Name:{port.get('name') or ''} HostPort:0 ContainerPort:{number}"
+            shown = f"{{{shown} Protocol:{protocol} HostIP:{address}}}"
+            warnings.append(f"{where}: hostIP set without hostPort: {shown}")
+        alike = others.setdefault((number, protocol), [])
+        for before, other in alike:
+            of_host, of_address = other.get("hostPort") or 0, other.get("hostIP") or ""
+            if (host, address) == (of_host, of_address):
+                how = "duplicate"
+            elif not host or not of_host:
+                how = "overlapping"
+            elif host == of_host and bool(address) is not bool(of_address):
+                how = "dangerously ambiguous"
+            else:
+                continue
+            warnings.append(f"{where}: {how} port definition with {before}")
+        alike.append((where, port))
     return warnings
 
 
@@ -297,14 +393,14 @@ def _unparsed(term: Manifest, path: str, consequence: str) -> list[str]:
 
 def _null_selector(term: Manifest, path: str) -> list[str]:
     if term.get("labelSelector") is None:
-        return [f"{path}: a null labelSelector results in matching no pod"]
+        return [f"{path}.labelSelector: a null labelSelector results in matching no pod"]
     return []
 
 
 def _spread_warnings(constraint: Manifest, path: str, meta: Manifest) -> list[str]:
     selector = constraint.get("labelSelector")
     if selector is None:
-        return [f"{path}: a null labelSelector results in matching no pod"]
+        return [f"{path}.labelSelector: a null labelSelector results in matching no pod"]
     own = meta.get("labels") or {}
     unmatched = {k: v for k, v in (selector.get("matchLabels") or {}).items() if own.get(k) != v}
     if unmatched:
