@@ -56,6 +56,16 @@ _MOST_ORDERS = 24
 _MOST_MOVES = 256
 
 
+def _keys(batch: Sequence[PendingPod], groups: dict[str, Framework]) -> dict[int, GroupKey]:
+    """Return the groups of a batch's pods that are decided as groups, by the pods' class."""
+    classes = {pod.class_id: pod.spec for pod in batch}
+    return {
+        class_id: key
+        for class_id, spec in classes.items()
+        if spec.spec.scheduler_name in groups and (key := group_key(spec)) is not None
+    }
+
+
 def with_members(
     batch: Sequence[PendingPod], queue: PriorityQueue, groups: dict[str, Framework]
 ) -> list[PendingPod]:
@@ -64,20 +74,21 @@ def with_members(
     Members of a group that may be tried and are not in the batch are taken from the queue.
     ``groups``: the profiles that decide pods as groups, by scheduler name.
     """
+    keys = _keys(batch, groups)
+    if not keys:
+        return list(batch)
     found: list[PendingPod] = []
     at: dict[GroupKey, list[PendingPod]] = {}
     order: list[PendingPod | GroupKey] = []
     for pod in batch:
-        key = group_key(pod.spec)
-        if key is None or pod.spec.spec.scheduler_name not in groups:
+        key = keys.get(pod.class_id)
+        if key is None:
             order.append(pod)
         elif key in at:
             at[key].append(pod)
         else:
             at[key] = [pod]
             order.append(key)
-    if not at:
-        return list(batch)
     for one in order:
         if isinstance(one, tuple):
             members = [*at[one], *queue.pop_members(one)]
@@ -90,12 +101,16 @@ def with_members(
 
 def runs(
     batch: Sequence[PendingPod], groups: dict[str, Framework]
-) -> Iterator[tuple[GroupKey | None, list[PendingPod]]]:
+) -> Iterator[tuple[GroupKey | None, Sequence[PendingPod]]]:
     """Yield the pods of a batch in order: each group alone, and each stretch of other pods."""
+    keys = _keys(batch, groups)
+    if batch and not keys:
+        yield None, batch
+        return
     run: list[PendingPod] = []
     now: GroupKey | None = None
     for pod in batch:
-        key = group_key(pod.spec) if pod.spec.spec.scheduler_name in groups else None
+        key = keys.get(pod.class_id)
         if key != now and run:
             yield now, run
             run = []
