@@ -17,7 +17,7 @@ def metadata_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def put_namespace(metadata: dict[str, Any], namespace: str) -> None:
-    """Put the namespace of the URL into ``metadata``; another one there is an error."""
+    """Set the namespace of the URL in ``metadata``; a different one there is an error."""
     if not namespace:
         return
     own = metadata.get("namespace")

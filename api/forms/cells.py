@@ -1,6 +1,6 @@
-"""Cells of tables: what all printers share, from durations in words to label selectors as text.
+"""Cells of tables: shared by all printers, from durations in words to label selectors as text.
 
-Rules: Kubernetes ``pkg/printers/internalversion/printers.go`` and what it uses, v1.36. The clock is
+Rules: Kubernetes ``pkg/printers/internalversion/printers.go`` and its imports, v1.36. The clock is
 an argument.
 """
 
@@ -124,7 +124,7 @@ def format_selector(selector: Manifest | None) -> str:
 
 
 def balancers_of(status: Manifest) -> list[str]:
-    """Return the addresses of a load balancer, or its names where it has no address, each once.
+    """Return the addresses of a load balancer, or host names in place of missing ones, each once.
 
     Rule: ``loadBalancerStatusStringer``.
     """
@@ -191,8 +191,8 @@ class Printers(dict[str, Printer]):
     ) -> Callable[[Filler], Filler]:
         """Return a decorator for the function that fills the columns of a kind.
 
-        A text stands for columns, ``name``, ``name:type`` or ``name:type:priority`` each, with a
-        comma and a space between them.
+        Columns may be given as one text: ``name``, ``name:type`` or ``name:type:priority`` each,
+        joined by a comma and a space.
         """
 
         def add(fill: Filler) -> Filler:

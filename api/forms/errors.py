@@ -1,9 +1,9 @@
 """Every answer that is not a success, as a Kubernetes ``Status``.
 
 Clients print ``message`` and branch on ``reason``; a page of HTML or DRF's ``detail`` would reach
-the user as "the server rejected our request for an unknown reason". So everything ends here: the
-``StatusError`` of the layers below, what DRF and Django raise, a lost database and any defect.
-Shapes: apimachinery ``api/errors/errors.go``, v1.36.
+the user as "the server rejected our request for an unknown reason". So all errors are converted
+here: ``StatusError`` of the layers below, exceptions of DRF and Django, a lost database, any
+defect. Shapes: apimachinery ``api/errors/errors.go``, v1.36.
 """
 
 import errno
@@ -69,13 +69,13 @@ class Unprocessable(errors.StatusError):
 
 
 class InsufficientStorage(errors.StatusError):
-    """A disk is full; the request can be repeated once there is room. Kubernetes has none."""
+    """A disk is full; the client may retry once there is room. Kubernetes has no such error."""
 
     code, reason = 507, "InsufficientStorage"
 
 
 ONLY_READS = "only reads: it is a replica, or was made one"
-# What PostgreSQL says that is not about the request, by SQLSTATE (appendix A of its manual).
+# PostgreSQL's errors that the request did not cause, by SQLSTATE (appendix A of its manual).
 _STATES = {
     "25006": f"the database {ONLY_READS}",
     "25P03": "the request was stopped while it wrote",
@@ -95,13 +95,13 @@ _FULL = re.compile(
 
 
 def _storage(error: Exception) -> errors.StatusError | None:
-    """Return the refusal where database or disk failed through no fault of the request."""
+    """Return the error for a failure of database or disk that the request did not cause."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return InsufficientStorage(DISK_FULL, {"retryAfterSeconds": 5})
     cause = error if isinstance(error, psycopg.Error) else error.__cause__
     if not isinstance(cause, psycopg.Error):
         return None
-    # For a quota PostgreSQL has no code of its own, only the system's words.
+    # PostgreSQL has no code for a quota, only the system's message.
     if cause.sqlstate == "53100" or (
         cause.sqlstate in ("XX000", "58030") and _FULL.search(str(cause))
     ):
@@ -117,7 +117,7 @@ def failure(
 ) -> dict[str, Any]:
     """Return a failure as a ``Status`` manifest.
 
-    ``details`` is there even if it is empty, since ``kubectl debug`` reads it without a check.
+    ``details`` is present even if it is empty, since ``kubectl debug`` reads it without a check.
     """
     return {
         "kind": "Status",
@@ -134,7 +134,7 @@ def failure(
 def success(
     code: int = 200, details: dict[str, Any] | None = None, revision: int | None = None
 ) -> dict[str, Any]:
-    """Return a success as a ``Status`` manifest; ``code`` is written only when it is not 200.
+    """Return a success as a ``Status`` manifest; ``code`` is written only if it is not 200.
 
     ``revision``: that of what was written (deletions, pods/binding and pods/eviction, v1.38), or
     ``None`` where nothing was.
@@ -166,9 +166,9 @@ size of an index's entry, and rows that a constraint refuses."""
 
 
 def _data(error: Exception) -> errors.StatusError | None:
-    """Return the refusal of a value that the database does not take, None for other failures.
+    """Return the error for a value that the database refuses, None for other failures.
 
-    The last net below admission, which names the field: a client's value is a client's error.
+    A last check after admission, which names the field: an invalid value is the client's error.
     """
     if not isinstance(error, DatabaseError):
         return None
@@ -182,8 +182,8 @@ def _data(error: Exception) -> errors.StatusError | None:
 def translate(error: Exception) -> errors.StatusError:
     """Return the failure to send to the client for any exception.
 
-    Unexpected ones are logged with their traceback and come back as a 500 that contains nothing of
-    the inside. A lost database is a 503 that may be repeated, a full disk a 507.
+    Unexpected ones are logged with their traceback and become a 500 without internal details. A
+    lost database is a retryable 503, a full disk a 507.
     """
     if isinstance(error, errors.StatusError):
         return error
@@ -225,7 +225,7 @@ def _tell(why: str, error: Exception) -> None:
 
 
 def last_refusal_for_room(seconds: float) -> str:
-    """Return why a write was lately refused for lack of space; empty if none was."""
+    """Return why a write was refused for lack of space lately; empty if none was."""
     if not _no_room:
         return ""
     at, why = _no_room[-1]
@@ -243,7 +243,7 @@ def headers(status: errors.StatusError) -> dict[str, str]:
 
 
 def unknown_path(path: str) -> errors.NotFound:
-    """Return the refusal of a path at which nothing is served; of some groups it says why."""
+    """Return the error for a path that is not served; for some groups it says why."""
     parts = path.split("/", 3)
     why = NOT_SERVED.get(parts[2], "") if len(parts) > 2 and parts[1] == "apis" else ""
     return errors.NotFound(f"{UNKNOWN_PATH}: {why}" if why else UNKNOWN_PATH)

@@ -1,7 +1,7 @@
 """Prometheus' text format (0.0.4), line by line.
 
-Written here and not by prometheus_client, whose objects for each sample cost the answer ten times
-as long: histograms have twenty lines each, and requests of other clients wait meanwhile.
+Not by prometheus_client, whose objects for each sample make the answer ten times as slow:
+histograms have twenty lines each, and other requests wait meanwhile.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +67,7 @@ def histogram(
 
 
 def totals(found: Iterable[Total]) -> str:
-    """Return what all processes counted; every declared counter without labels has a line."""
+    """Return the totals of all processes; every declared counter without labels has a line."""
     by_name: dict[str, list[Total]] = {}
     for one in found:
         by_name.setdefault(one.name, []).append(one)
@@ -82,7 +82,7 @@ def totals(found: Iterable[Total]) -> str:
             series = [Total(name, "", [0.0] * width)]
         for one in series:
             if len(one.figures) != width:
-                continue  # another version's buckets, until somebody counts again
+                continue  # buckets of another version, until a process counts again
             if family.bounds:
                 *counts, total = one.figures
                 parts.append(histogram(name, one.labels, family.bounds, counts, total))

@@ -1,8 +1,8 @@
-"""A failure's answer where no view makes one: before a view is asked, and instead of one.
+"""A failure's answer outside of views: before a view is called, or instead of one.
 
-Strangers, bodies that are too large, watches and unknown paths are refused outside of Django REST
-framework's views. Their clients read the same ``Status`` in the same form: a program that takes
-protobuf alone could not read the reason in JSON.
+Unauthenticated requests, too large bodies, watches and unknown paths are refused outside of Django
+REST framework's views. Their clients get the same ``Status`` in the same form: a program that
+accepts only protobuf could not read the reason in JSON.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -69,10 +69,10 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Have an error that has become an answer hold nothing but its words.
+    """Remove the tracebacks of an error, which has become an answer.
 
-    The frames that it came through hold the view, and those of a batch the error itself, so that
-    none of them would be freed before the garbage collector looks for them.
+    Their frames refer to the view, and those of a batch to the error itself, so only the garbage
+    collector would free them.
     """
     while error is not None:
         error.__traceback__ = None

@@ -1,9 +1,9 @@
-"""Which parser reads a body, and in which form a client is answered.
+"""Which parser reads a body, and in which form a client gets its answer.
 
 Everything is stored as JSON; a ``Table`` and a ``PartialObjectMetadata`` are JSON with other
-contents, and protobuf is written from JSON at the end. A client gets the form that it names first,
-or weighs most, of those that can be given: client-go names protobuf before JSON, and some kinds
-have no message there. Rule: ``NegotiateMediaTypeOptions``, apiserver
+contents, and protobuf is converted from JSON at the end. A client gets the form that it names
+first, or with the highest weight, of those available: client-go names protobuf before JSON, and
+some kinds have no message there. Rule: ``NegotiateMediaTypeOptions``, apiserver
 ``endpoints/handlers/negotiation/negotiate.go``, v1.36.
 """
 
@@ -44,10 +44,10 @@ _SHAPES = {
 
 @remembered(256)
 def forms(accept: str) -> tuple[str, ...]:
-    """Return the forms that an ``Accept`` header takes, the one to give first at the beginning.
+    """Return the forms that an ``Accept`` header accepts, the preferred one first.
 
-    An empty header takes anything. A ``Table`` never comes in protobuf. Each distinct header is
-    read once.
+    An empty header accepts anything. A ``Table`` is never in protobuf. Each distinct header is
+    parsed once.
     """
     if not accept.strip():
         return (PLAIN,)
@@ -55,10 +55,10 @@ def forms(accept: str) -> tuple[str, ...]:
 
 
 def meta_version(accept: str, chosen_form: str) -> str:
-    """Return the version of meta.k8s.io in which an answer of a form is written.
+    """Return the version of meta.k8s.io for an answer in ``chosen_form``.
 
-    It is the one of the clause by which the form is given: kubectl before 1.16 reads ``v1beta1``
-    alone. Rule: ``transformResponseObject``, apiserver ``endpoints/handlers/response.go``, v1.36.
+    It is the one in the clause of that form: kubectl before 1.16 reads only ``v1beta1``. Rule:
+    ``transformResponseObject``, apiserver ``endpoints/handlers/response.go``, v1.36.
     """
     return next((version for form, version in _named(accept) if form == chosen_form), V1)
 
@@ -100,7 +100,7 @@ _QUALITY: Final = re.compile(r";\s*q=([0-9]{1,9}(?:\.[0-9]{0,9})?)\s*(?:;|$)", r
 
 
 def _version_of_meta(values: Mapping[str, str]) -> str:
-    """Return the ``apiVersion`` of meta.k8s.io that a clause names, empty where it names none.
+    """Return the ``apiVersion`` of meta.k8s.io in a clause, empty without one.
 
     Rule: ``AllowsMediaTypeTransform``, apiserver ``endpoints/handlers/rest.go``, v1.36.
     """
@@ -115,7 +115,7 @@ def form(accept: str, *, has_message: bool) -> str:
     have a message (``has_message``), ``PROTOBUF``.
 
     Raises:
-        NotAcceptable: nothing in it can be given.
+        NotAcceptable: none of these is accepted.
     """
     for found in forms(accept):
         if found in _OF_LINES or (found == PROTOBUF and has_message):
@@ -150,7 +150,7 @@ def for_failures(accept: str) -> str:
 
 
 def not_acceptable() -> NotAcceptable:
-    """Return the error 406, which lists the media types that are offered."""
+    """Return the error 406, which lists the available media types."""
     return NotAcceptable(
         f"only the following media types are accepted: application/json, {MEDIA_TYPE}, "
         "application/yaml, application/json;as=Table;v=v1;g=meta.k8s.io, "
@@ -172,7 +172,7 @@ class Negotiation(BaseContentNegotiation):
     def select_renderer(
         self, request: Any, renderers: Any, format_suffix: str | None = None
     ) -> tuple[Any, str]:
-        """Return the renderer for the answer, and the media type to call it by.
+        """Return the renderer for the answer, and the media type of its header.
 
         Raises:
             NotAcceptable: the client accepts none of the renderers' media types.
@@ -188,7 +188,7 @@ class Negotiation(BaseContentNegotiation):
 
 
 def fitting(accept: str, renderers: Iterable[Any]) -> Iterator[Any]:
-    """Yield the renderers that write what an ``Accept`` header takes, in its order."""
+    """Yield the renderers that an ``Accept`` header accepts, in its order."""
     for form in forms(accept):
         for renderer in renderers:
             if renderer.format == form:

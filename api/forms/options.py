@@ -56,7 +56,7 @@ def check_write(query: QueryDict, method: str, *, applies: bool) -> None:
 
     Raises:
         BadRequest: ``force`` is no boolean.
-        Invalid: with every parameter that is wrong.
+        Invalid: with every invalid parameter.
     """
     causes: list[FieldError] = []
     manager = query.get("fieldManager", "")
@@ -78,12 +78,12 @@ def check_write(query: QueryDict, method: str, *, applies: bool) -> None:
 
 
 def dry_run(values: list[str], named: str) -> bool:
-    """Return whether ``dryRun`` says All; any other word is refused.
+    """Return whether ``dryRun`` is All; any other value is refused.
 
     Rule: ValidateDryRun.
 
     Raises:
-        Invalid: ``named`` is what the options of the request are called.
+        Invalid: ``named`` is the kind of the request's options.
     """
     causes = _dry_run_causes(values)
     if causes:
@@ -102,11 +102,11 @@ def delete_options(body: Any, query: QueryDict) -> Manifest:
 
     The result has ``gracePeriodSeconds`` (int), ``preconditions`` (dict), ``propagationPolicy``,
     ``orphanDependents`` (bool) and ``dryRun`` (bool), each only when given. ``orphanDependents`` is
-    in ``propagationPolicy`` too.
-    Rule: ValidateDeleteOptions, apimachinery ``meta/v1/validation``, v1.36.
+    in ``propagationPolicy`` too. Rule: ValidateDeleteOptions, apimachinery ``meta/v1/validation``,
+    v1.36.
 
     Raises:
-        BadRequest: something does not decode. Invalid: it decodes and is wrong.
+        BadRequest: something does not decode. Invalid: it decodes and is invalid.
     """
     version = body.get("apiVersion") if isinstance(body, dict) else None
     # Every group has a DeleteOptions of the same shape.
@@ -150,7 +150,7 @@ def _refuse_unsafe(value: Manifest, query: QueryDict) -> None:
     """Refuse deletion without reading the object, which would skip finalizers and budgets.
 
     Raises:
-        BadRequest: the parameter is no boolean. Invalid: it is asked for.
+        BadRequest: the parameter is no boolean. Invalid: it is true.
     """
     is_unsafe = value.get(_UNSAFE)
     if is_unsafe is None and _UNSAFE in query:
@@ -201,7 +201,7 @@ def program(agent: str) -> str:
 
 
 def check_timeout(query: Mapping[str, str]) -> None:
-    """Check ``timeout``, by which clients limit a request; the answer comes sooner in any case.
+    """Check ``timeout``, by which clients limit a request; it has no other effect.
 
     Raises:
         BadRequest: it is no duration.
@@ -215,10 +215,10 @@ def check_timeout(query: Mapping[str, str]) -> None:
 
 
 class Version(msgspec.Struct, frozen=True):
-    """Which version of a list is asked for.
+    """The requested version of a list.
 
-    ``least`` is a revision that the answer must contain, 0 for any; ``exact`` the revision that
-    the answer must stand at, None for the present.
+    ``least``: a revision that the answer must include, 0 for any; ``exact``: the revision of the
+    answer, None for the present.
     """
 
     least: int = 0
@@ -231,12 +231,12 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def moment(query: Mapping[str, str], *, now: datetime) -> datetime | None:
-    """Return the moment whose state a read asks for by ``at``, None for the present.
+    """Return the past moment in ``at`` whose state a read requests, None for the present.
 
-    ``time_of`` says how it is written.
+    ``time_of`` has the formats.
 
     Raises:
-        BadRequest: it is none of these, or other parameters ask for another state.
+        BadRequest: it has no such format, or other parameters request another state.
     """
     text = query.get("at")
     if text is None:
@@ -247,13 +247,13 @@ def moment(query: Mapping[str, str], *, now: datetime) -> datetime | None:
 
 
 def time_of(text: str, name: str, *, now: datetime) -> datetime:
-    """Return the moment that a parameter says.
+    """Return the moment in a parameter.
 
-    It is written as RFC 3339, as how long ago it was (``10`` minutes, ``90s``, ``2h``, ``1d``), or
-    as a time of day: ``03:10`` is the last ten past three, in UTC.
+    As RFC 3339, as an age (``10`` minutes, ``90s``, ``2h``, ``1d``), or as a time of day: ``03:10``
+    is the last ten past three, in UTC.
 
     Raises:
-        BadRequest: it is none of these.
+        BadRequest: it has none of these formats.
     """
     ago = _AGO.fullmatch(text)
     clock = _CLOCK.fullmatch(text)
@@ -275,24 +275,24 @@ def time_of(text: str, name: str, *, now: datetime) -> datetime:
 
 
 def require_present(query: Mapping[str, str], what: str) -> None:
-    """Check that a request that is only about the present has no parameter ``at``.
+    """Check that a request about the present has no parameter ``at``.
 
     Raises:
-        BadRequest: it does.
+        BadRequest: it has.
     """
     if "at" in query:
         raise BadRequest(f"at: {what} is about the present; only reads may say at")
 
 
 def exact_version(query: Mapping[str, str]) -> int | None:
-    """Return the revision that a read of one object asks for with Exact, None for the present.
+    """Return the revision of a read of one object with Exact, None for the present.
 
     Raises:
         BadRequest: the revision is no number. Invalid: the two contradict each other.
     """
     match = query.get("resourceVersionMatch", "")
     if match != EXACT:
-        return None  # a present object is never older than what was told
+        return None  # a present object is never older than any revision that a client has
     version = query.get("resourceVersion", "")
     causes = _match_causes(query, version, match)
     if causes:
@@ -301,13 +301,13 @@ def exact_version(query: Mapping[str, str]) -> int | None:
 
 
 def list_version(query: Mapping[str, str]) -> Version:
-    """Return the version of a list that ``resourceVersion`` and ``resourceVersionMatch`` ask for.
+    """Return the version of a list in ``resourceVersion`` and ``resourceVersionMatch``.
 
     With ``limit`` a revision means exactly that one, as Kubernetes' first clients expected. A
     further page has its revision in its token (``GetList``, apiserver ``storage/etcd3/store.go``).
 
     Raises:
-        BadRequest: a number is none, or a list goes on at another revision.
+        BadRequest: a number is invalid, or a further page names another revision.
         Invalid: the two contradict each other.
     """
     text = query.get("resourceVersion", "")
@@ -323,7 +323,7 @@ def list_version(query: Mapping[str, str]) -> Version:
     revision = wire.revision(text) or 0
     if revision and query.get("continue"):
         raise BadRequest("specifying resource version is not allowed when using continue")
-    wire.signed(query.get("timeoutSeconds"), "timeoutSeconds")  # a list is there long before
+    wire.signed(query.get("timeoutSeconds"), "timeoutSeconds")  # a check only
     pages = (wire.signed(query.get("limit"), "limit") or 0) > 0
     if revision and (match == EXACT or (pages and not match)):
         return Version(revision, revision)
@@ -352,8 +352,8 @@ def check_watch(query: Mapping[str, str]) -> None:
     """Check ``resourceVersionMatch`` of a watch.
 
     Raises:
-        BadRequest: it asks for the past.
-        Invalid: it is there without ``sendInitialEvents``, or the other way round.
+        BadRequest: the watch has a parameter ``at``.
+        Invalid: it is present without ``sendInitialEvents``, or the other way round.
     """
     require_present(query, "a watch")
     match = query.get("resourceVersionMatch", "")

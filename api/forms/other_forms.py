@@ -1,9 +1,9 @@
-"""Paths under which objects have another form than the one in which they are stored.
+"""Paths under which objects have another form than the stored one.
 
-Events of ``events.k8s.io`` are the core group's under other names of fields; autoscalers of
-``autoscaling/v1`` know less than those of ``autoscaling/v2``; PodGroups and Workloads have older
-versions. Each is stored once. A request is converted before a view sees it, and its answer after
-the view, so that selectors, patches and watches work alike in both forms.
+Events of ``events.k8s.io`` are the core group's with other field names; autoscalers of
+``autoscaling/v1`` have fewer fields than those of ``autoscaling/v2``; PodGroups and Workloads have
+older versions. Each is stored once. A request is converted before a view sees it, and its answer
+after the view, so that selectors, patches and watches work alike in both forms.
 """
 
 from collections.abc import Callable
@@ -28,8 +28,8 @@ class Form(msgspec.Struct, frozen=True):
 
     ``stored`` converts bodies, and patches unless ``patches_shown``: then a patch is applied to the
     object in this form. ``kept`` adds to a changed object those fields of the old one that this
-    form lacks. ``require`` raises if this form does not allow a new object, or one in place of an
-    old one; it gets both in the stored form.
+    form lacks. ``require`` raises if this form does not allow a new object, or an update; it gets
+    both objects in the stored form.
     """
 
     kind: Kind
@@ -76,7 +76,7 @@ class Form(msgspec.Struct, frozen=True):
 
 
 def _stored_autoscaler(value: Any) -> Any:
-    """Return a body as version 2 has it.
+    """Return a body in the form of version 2.
 
     Raises:
         BadRequest: it is of another kind or version.
@@ -132,7 +132,7 @@ _GROUPS: Final = {
 
 
 def of(target: routes.Target, version: str) -> Form | None:
-    """Return the form in which a path of this version has its objects; ``None``: as stored."""
+    """Return the form of objects under a path of this version; ``None``: as stored."""
     if target.kind.group == event_names.GROUP:
         return EVENTS
     if target.kind is AUTOSCALERS.kind and version == first_autoscalers.VERSION:

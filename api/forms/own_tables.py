@@ -1,4 +1,4 @@
-"""The columns that ``kubectl get`` prints of what is Stowage's own, such as plans and brakes.
+"""The columns that ``kubectl get`` prints for Stowage's own resources, such as plans and brakes.
 
 The clock is an argument, as in ``tables``.
 """

@@ -1,8 +1,8 @@
-"""Pages: what a signed-in person sees who opens an API path in a browser.
+"""Pages: an API path opened in a browser by a signed-in person.
 
 The same view, permissions and contents as for any client; only the renderer differs. A page reads,
-and changes nothing: it has no form and no script. It asks no other server for anything, and its
-policy lets the browser load one style sheet of ours and nothing else.
+and changes nothing: it has no form and no script. It loads nothing from other servers, and its
+policy allows one style sheet of this service and nothing else.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ class TableRow(msgspec.Struct, frozen=True):
 
 
 def write(data: Any, request: Any, status: int) -> bytes:
-    """Return the page of what a view answers with; ``status`` is the code of the answer."""
+    """Return the page for a view's result; ``status`` is the code of the answer."""
     path: str = request.path_info
     query = request.query_params
     context = {
@@ -68,15 +68,15 @@ def as_yaml(value: Any) -> str:
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # either
-    """Writes an object that occurs twice both times in full, without aliases."""
+    """Writes an object that occurs twice in full both times, without YAML aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Return True: an object is written out again, not as an alias."""
+        """Return True: repeated objects are written out again."""
         return True
 
 
 def _chosen(query: Any) -> str:
-    """Return the format in which the whole answer is shown below the page's tables."""
+    """Return the format of the whole answer below the page's tables, empty for none."""
     found = str(query.get("view", ""))
     return found if found in _VIEWS else ""
 
@@ -87,8 +87,8 @@ def _crumbs(path: str) -> Iterator[Link]:
     yield Link("Stowage", "/")
     for number, part in enumerate(parts, start=1):
         address = "/" + "/".join(quote(one) for one in parts[:number])
-        # There is no page of "namespaces" in the middle of a path of another group, nor of a name
-        # before "namespaces"; discovery and collections have one.
+        # Discovery and collections have pages; "namespaces" inside a path of another group has
+        # none, nor has a name before "namespaces".
         yield Link(part, "" if number == len(parts) or not _has_page(parts[:number]) else address)
 
 
@@ -119,7 +119,7 @@ def _of_content(data: Content, query: Any) -> dict[str, Any]:
     following = ""
     token = table["metadata"].get("continue")
     if token:
-        # The token says at which revision the list goes on.
+        # The token has the revision of the list.
         parameters = {key: value for key, value in query.dict().items() if key not in _OF_REVISIONS}
         following = "?" + urlencode({**parameters, "continue": token})
     value = replies.value_of(data) if _chosen(query) else None
@@ -138,7 +138,7 @@ def _cell(value: Any) -> str:
 
 
 def _text(value: Any, query: Any) -> str:
-    """Return the whole answer as text, where that is asked for."""
+    """Return the whole answer as text, if requested."""
     chosen = _chosen(query)
     if not chosen:
         return ""
@@ -159,7 +159,7 @@ def _of_object(kind: Kind, item: Manifest, query: Any) -> dict[str, Any]:
 
 
 def _of_value(path: str, value: Any, query: Any) -> dict[str, Any]:
-    """Return what is shown of an answer that holds no objects: a document, a failure."""
+    """Return the page of an answer without objects: a document, a failure."""
     chosen = _text(value, query)
     found: dict[str, Any] = {"title": path, "text": chosen or as_yaml(value)}
     if not isinstance(value, dict):
@@ -212,7 +212,7 @@ def _to(kind: str, name: Any, namespace: str = "", about: str = "") -> Iterator[
 
 
 def related(kind: Kind, item: Manifest) -> Iterator[Link]:
-    """Yield what an object names: its namespace, owners, node, classes, volumes, events."""
+    """Yield links to what an item names: namespace, owners, node, classes, volumes, events."""
     metadata = item.get("metadata") or {}
     namespace, name = metadata.get("namespace", ""), metadata.get("name", "")
     spec = item.get("spec") if isinstance(item.get("spec"), dict) else {}

@@ -19,9 +19,9 @@ _LONGEST = 1 << 31
 
 
 class Page(msgspec.Struct, Generic[Item], frozen=True):
-    """Part of a list: its items, and where the rest begins (empty: there is none).
+    """Part of a list: its items, and the token of the next page (empty: there is none).
 
-    ``remaining`` is how many objects follow, None where that is not known.
+    ``remaining``: how many objects follow, None if unknown.
     """
 
     items: list[Item]
@@ -37,20 +37,20 @@ Source = Callable[[int | None, str], Page[Any]]
 class ContinuePagination(BasePagination):
     """Reads one page and writes the list's metadata.
 
-    ``most``: how many items a page has at most, whatever is asked for; 0 for any number.
+    ``most``: the limit of items on a page, whatever is requested; 0 for none.
     """
 
     most = 0
 
     def paginate_queryset(self, queryset: Source, request: Request, view: Any = None) -> list[Any]:  # type: ignore[override]  # a function that reads, no query set
-        """Return the items of the page that the request asks for.
+        """Return the items of the requested page.
 
         Raises:
-            BadRequest: ``limit`` is no number, or the token was not given out here.
+            BadRequest: ``limit`` is no number, or the token was not issued here.
         """
         query = request.query_params
         requested = (wire.signed(query.get("limit"), "limit") or 0) if query else 0
-        # As the storage of kube-apiserver has it; no list is longer than what a number can say.
+        # As in kube-apiserver's storage; no list is longer than the largest number.
         limit = min(requested, _LONGEST) if requested > 0 else None
         if request.accepted_renderer.format == PAGE:
             limit = min(limit or _OF_A_PAGE, _MOST_OF_A_PAGE)

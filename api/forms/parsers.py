@@ -1,7 +1,7 @@
-"""Bodies: from bytes to values, by the media type that a client names.
+"""Bodies: from bytes to values, by the Content-Type.
 
 JSON, YAML and Kubernetes' protobuf hold objects; nulls in them mean absent, and are dropped. In
-patches nulls mean removal, and stay. What the values mean is not looked at here (`api.forms.wire`).
+patches nulls mean removal, and stay. `api.forms.wire` checks the values.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Parser(BaseParser):
 
 
 class JSONParser(Parser):
-    """``application/json``, and whatever else is written in JSON."""
+    """``application/json``, and other types written in JSON."""
 
     media_type = JSON
 
@@ -53,7 +53,7 @@ class JSONParser(Parser):
     def read(self, raw: bytes) -> Any:
         """Return the value without nulls."""
         value = reading.read_json(raw)
-        # Most bodies have none, and looking for the word costs a hundredth of a walk.
+        # Most bodies have no null, and a search costs a hundredth of a walk.
         return strip_nulls(value) if b"null" in raw else value
 
 

@@ -1,9 +1,9 @@
 """Bodies in Kubernetes' protobuf form, in both directions (``objects.wire.protobuf``).
 
 From 1.32 on kubectl's commands built on typed clients send protobuf and give up on a 415, as do Go
-programs. Answers are made as JSON, as they are stored, and written in protobuf at the very end for
-a client that takes nothing else (`api.forms.renderers`): no view knows. A kind without a protobuf
-message (those of ``stowage.dev``) is 406 then; sent in protobuf it is 415.
+programs. Answers are composed as JSON, and converted to protobuf at the very end for a client that
+accepts nothing else (`api.forms.renderers`), without the views. A kind without a protobuf message
+(those of ``stowage.dev``) is 406 then; sent in protobuf it is 415.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ def decode(raw: bytes) -> Manifest:
     Raises:
         UnsupportedMediaType: an object that has no protobuf message.
         BadRequest: the bytes are not such a body.
-        TooLarge: the body is larger than Kubernetes takes, or holds too many values.
+        TooLarge: the body is larger than Kubernetes accepts, or holds too many values.
     """
     if len(raw) > MAX_BYTES:
         raise TooLarge(f"the body is larger than the limit of {MAX_BYTES} bytes")

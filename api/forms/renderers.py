@@ -1,6 +1,6 @@
-"""How answers are written: JSON, YAML, protobuf, and Kubernetes' short forms of objects.
+"""Writes answers: JSON, YAML, protobuf, and Kubernetes' short forms of objects.
 
-A renderer gets what a view answered with (`api.forms.replies`) and returns bytes. A Table and a
+A renderer gets a view's result (`api.forms.replies`) and returns bytes. A Table and a
 ``PartialObjectMetadata`` are JSON with other contents; a value that is no object stays as it is.
 """
 
@@ -21,7 +21,7 @@ class Renderer(BaseRenderer):
     format: str
 
     def write(self, data: Any, request: Any = None) -> bytes:
-        """Return the text; ``request`` is None where none came to a view."""
+        """Return the text; ``request`` is None if no view was called."""
         raise AssertionError("each renderer says how it writes")
 
     def render(
@@ -31,7 +31,7 @@ class Renderer(BaseRenderer):
         return self.write(data, None if renderer_context is None else renderer_context["request"])
 
     def meta_version(self, request: Any) -> str:
-        """Return the version of meta.k8s.io in which the client takes this form."""
+        """Return the version of meta.k8s.io that the client accepts for this form."""
         accept = "" if request is None else request.META.get("HTTP_ACCEPT", "")
         return negotiation.meta_version(accept, self.format)
 
@@ -48,7 +48,7 @@ class JSONRenderer(Renderer):
         if request is None:
             return body
         query = request.query_params
-        if query and query.get("pretty") in wire.TRUE:  # a failure is told whatever it says
+        if query and query.get("pretty") in wire.TRUE:  # failures are indented only on request too
             return replies.pretty(body)
         return body
 
@@ -144,7 +144,7 @@ class PageRenderer(Renderer):
     def render(
         self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None
     ) -> bytes:
-        """Return the page; nothing may be loaded into it but our own style sheet."""
+        """Return the page; its policy allows only the service's own style sheet."""
         response = renderer_context["response"]
         response["Content-Security-Policy"] = pages.POLICY
         return pages.write(data, renderer_context["request"], response.status_code)

@@ -1,8 +1,8 @@
-"""Responses of views, before a renderer writes them.
+"""Results of views, before a renderer writes them.
 
 Stored objects are bytes and stay bytes: a LIST joins them. Only a form that needs more (a Table, a
-page) looks inside. A *content* is one stored object, a list of them, or manifests that were made
-for the answer; whatever else a view answers with (a review, a ``Status``) is a plain value.
+page) decodes them. A *content* is one stored object, a list of them, or manifests that were
+composed for the answer; any other result (a review, a ``Status``) is a plain value.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,19 +43,19 @@ class Content(msgspec.Struct, frozen=True, gc=False):
         raise NotImplementedError
 
     def table(self, include: str, version: str = V1) -> dict[str, Any]:
-        """Return the objects as a Table; ``include`` says how much of each stands in its row.
+        """Return the objects as a Table; ``include``: how much of each object its row includes.
 
-        ``version`` is one of meta.k8s.io.
+        ``version``: of meta.k8s.io.
         """
         raise NotImplementedError
 
     def partial(self, version: str = V1) -> bytes:
-        """Return the metadata of the objects alone; ``version`` is one of meta.k8s.io."""
+        """Return only the metadata of the objects; ``version``: of meta.k8s.io."""
         raise NotImplementedError
 
 
 class StoredAnswer(Content, frozen=True, gc=False):
-    """One object as it is stored; ``moment`` is when it was like that, None for now."""
+    """One object as stored; ``moment``: the past time of its state, None for now."""
 
     body: bytes
     moment: datetime | None = None
@@ -65,7 +65,7 @@ class StoredAnswer(Content, frozen=True, gc=False):
         return self.body
 
     def manifests(self) -> list[Manifest]:
-        """Return the object alone."""
+        """Return the object as a list of one."""
         return [decode(self.body)]
 
     def table(self, include: str, version: str = V1) -> dict[str, Any]:
@@ -81,9 +81,9 @@ class StoredAnswer(Content, frozen=True, gc=False):
 
 
 class StoredList(Content, frozen=True, gc=False):
-    """A list of objects as they are stored; ``metadata`` is the list's own.
+    """A list of objects as stored; ``metadata``: the list's own.
 
-    ``moment`` is when they were like that, None for now.
+    ``moment``: the past time of their state, None for now.
     """
 
     items: Sequence[bytes]
@@ -123,7 +123,7 @@ class MadeManifests(Content, frozen=True, gc=False):
     alone: bool = False
 
     def json(self) -> bytes:
-        """Return the one, or the list."""
+        """Return the one object, or the list."""
         if self.alone:
             return encode(self.items[0])
         return encode(
@@ -168,10 +168,10 @@ def value_of(data: Any) -> Any:
 
 
 class Answer(Response):
-    """DRF's response, without work of Django's constructors that the renderer makes void.
+    """DRF's response, without the work of Django's constructors that the renderer overwrites.
 
-    They set a content type and an empty content, which the renderer replaces; that is a third of
-    the framework's own time for a request.
+    They set a content type and an empty content, which takes a third of the framework's own time
+    for a request.
     """
 
     def __init__(self, data: Any, status: int) -> None:
@@ -184,7 +184,7 @@ class Answer(Response):
         self._post_render_callbacks: list[Any] = []
         self._resource_closers: list[Any] = []
         self._container: list[bytes] = []
-        own: Any = self  # typed in the stubs as always there
+        own: Any = self  # the stubs declare it as always present
         own.content_type = own.template_name = own.context_data = own.using = None
         own._request = own._charset = own._reason_phrase = own._handler_class = None
 
@@ -198,7 +198,7 @@ def reply(data: Any, *, status: int = 200, warnings: Sequence[str] = ()) -> Resp
 
 
 def warn(response: HttpResponseBase, text: str) -> None:
-    """Add a warning to an answer, before those that it has."""
+    """Add a warning to an answer, before its other warnings."""
     others = response.headers.get("Warning")
     response.headers["Warning"] = ", ".join(filter(None, (warning_header([text]), others)))
 
@@ -243,19 +243,19 @@ def join_list(kind: Kind, items: Sequence[bytes], metadata: dict[str, Any]) -> b
         kind.api_version.encode(),
         encode(metadata),
     )
-    # Kubernetes' items do not say what the list says, and its clients do not ask them.
+    # The list's items omit kind and apiVersion in Kubernetes, and its clients do not need them.
     prefix = b'{"apiVersion":"%s","kind":"%s",' % (kind.api_version.encode(), kind.name.encode())
     length = len(prefix)
     parts = [b"{" + one[length:] if one.startswith(prefix) else one for one in items]
     if not parts:
         return head + b"]}"
-    parts[0] = head + parts[0]  # instead of a copy of the whole
+    parts[0] = head + parts[0]  # without a copy of the whole
     parts[-1] += b"]}"
     return b",".join(parts)
 
 
 class _HasMetadata(msgspec.Struct):
-    """The only part of an object that a partial one has."""
+    """The only part of an object in a PartialObjectMetadata."""
 
     metadata: msgspec.Raw
 

@@ -45,7 +45,7 @@ PRINTERS: Final = Printers()
 
 
 def _some(values: Iterable[str], *, most: int = _MOST, between: str = ",") -> str:
-    """Return the first values and how many more there are."""
+    """Return the first values and the number of the others."""
     found = list(values)
     more = f" + {len(found) - most} more..." if len(found) > most else ""
     return between.join(found[:most]) + more
@@ -94,7 +94,7 @@ def _controller_revision(item: Manifest, now: datetime) -> Cells:
 
 @PRINTERS.of("ResourceQuota", NAME, "Request, Limit", AGE)
 def _resource_quota(item: Manifest, now: datetime) -> Cells:
-    """Rule: ``printResourceQuota``: what stands in the status, limits apart."""
+    """Rule: ``printResourceQuota``: the amounts of the status, limits apart."""
     status = item.get("status") or {}
     used = status.get("used") or {}
     shown: dict[bool, list[str]] = {False: [], True: []}
@@ -293,7 +293,7 @@ def _ip_address(item: Manifest, now: datetime) -> Cells:
 
 
 def _flow_place(item: Manifest) -> tuple[int, str]:
-    """Return what FlowSchemas are sorted by: which of them is asked first."""
+    """Return the sort key of FlowSchemas: by matching precedence."""
     return (item.get("spec") or {}).get("matchingPrecedence", 0), name_of(item)
 
 
@@ -347,7 +347,7 @@ def _modes(modes: Iterable[str]) -> str:
 
 
 def _class_of(item: Manifest) -> str:
-    """Return the StorageClass of a volume or a claim; an annotation of former times comes first.
+    """Return the StorageClass of a volume or a claim; an old annotation takes precedence.
 
     Rule: ``GetPersistentVolumeClass``, pkg/apis/core/helper/helpers.go.
     """

@@ -1,6 +1,6 @@
 """Server-side printing: objects as rows of a ``Table``.
 
-``kubectl get`` prints what the server says. Each kind has a function from manifest to cells, under
+``kubectl get`` prints the server's table. Each kind has a function from manifest to cells, under
 the columns that it fills (``cells.Printers``). Rules of the cells: Kubernetes
 ``pkg/printers/internalversion/printers.go``, v1.36. The clock is an argument.
 """
@@ -68,13 +68,13 @@ def _pod_conditions(pod: Manifest) -> list[Manifest]:
 
 
 def _restarted(container: Manifest) -> str:
-    """Return when the run of a container before this one ended, empty where there was none."""
+    """Return when the previous run of a container ended, empty without one."""
     last = (container.get("lastState") or {}).get("terminated") or {}
     return last.get("finishedAt") or ""
 
 
 def _pod_status(pod: Manifest) -> tuple[str, int, int, int, str]:
-    """Return status text, ready containers, all containers, restarts, the last one's time.
+    """Return status text, ready containers, all containers, restarts, time of the last one.
 
     Rule: ``printPod``.
     """
@@ -357,7 +357,7 @@ def _disruption_budget(item: Manifest, now: datetime) -> Cells:
 
 
 def _outside(spec: Manifest, status: Manifest) -> str:
-    """Return where a Service is reached from outside. Rule: ``getServiceExternalIP``."""
+    """Return a Service's external address. Rule: ``getServiceExternalIP``."""
     type_, own = spec.get("type", "ClusterIP"), spec.get("externalIPs") or []
     if type_ == "ExternalName":
         return str(spec.get("externalName", ""))
@@ -463,7 +463,7 @@ def table(
 ) -> Manifest:
     """Return a ``Table`` of ``items``; ``headed`` False leaves the column definitions out.
 
-    ``version`` is the one of meta.k8s.io that the Table and the metadata in its rows are of.
+    ``version``: of meta.k8s.io, for the Table and the metadata in its rows.
     """
     how = printer(kind)
     if how.place is not None:

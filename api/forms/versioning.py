@@ -1,4 +1,4 @@
-"""The version of a request stands in its path: ``/api/v1``, ``/apis/apps/v1``."""
+"""The version of a request, from its path: ``/api/v1``, ``/apis/apps/v1``."""
 
 from typing import Any
 
@@ -9,21 +9,21 @@ from api.forms import errors
 
 
 class PathVersioning(BaseVersioning):
-    """Reads the version where ``routes`` found it."""
+    """Returns the version that ``routes`` found in the path."""
 
     def determine_version(self, request: Any, *args: Any, **kwargs: Any) -> str:
-        """Return the version that the path names, empty outside of ``/api`` and ``/apis``."""
+        """Return the version in the path, empty outside of ``/api`` and ``/apis``."""
         return routes.route_of(request.META, request).version
 
 
 class KindVersioning(PathVersioning):
-    """Serves the versions that the registry of kinds knows."""
+    """Accepts the versions in the registry of kinds."""
 
     def determine_version(self, request: Any, *args: Any, **kwargs: Any) -> str:
         """Return the version.
 
         Raises:
-            NotFound: no kind is served there in it.
+            NotFound: no kind is served in that version.
         """
         route = routes.route_of(request.META, request)
         if route.target is None:

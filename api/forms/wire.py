@@ -1,10 +1,10 @@
 """Bodies: from bytes in JSON or YAML to a checked manifest, and back.
 
-``body`` is the one place where a request's data is decoded, which keeps ``Any`` out of the views.
-A body that does not decode, or has a field of the wrong JSON type, is one 400: a single badly typed
+``body`` is the one place where a request's data is decoded, which keeps ``Any`` out of the views. A
+body that does not decode, or has a field of the wrong JSON type, is one 400: a single badly typed
 object in storage would break every typed list that contains it. Unknown fields are dropped and
-reported as warnings, or refused with ``fieldValidation=Strict``; of fields that stand twice the
-last one counts. What the values mean is admission's business.
+reported as warnings, or refused with ``fieldValidation=Strict``; of duplicate fields the last one
+counts. Admission validates the values.
 """
 
 from typing import Any, Final
@@ -109,9 +109,9 @@ _MOST_TOLD: Final = 100
 
 
 class Twice(msgspec.Struct, frozen=True):
-    """Members that occur twice in a body.
+    """Duplicate members of a body.
 
-    ``fields`` are paths, of a body in JSON; ``keys`` is what Go's reader says of a body in YAML.
+    ``fields``: their paths, for a body in JSON; ``keys``: the message of Go's reader, for YAML.
     """
 
     fields: tuple[str, ...] = ()
@@ -122,10 +122,10 @@ NOT_TWICE: Final = Twice()
 
 
 def repeated(raw: bytes, content_type: str | None, mode: str) -> Twice:
-    """Return the fields that a body has twice, if ``mode`` (fieldValidation) asks for it.
+    """Return the duplicate fields of a body, if ``mode`` (fieldValidation) requires it.
 
     An apply may be JSON, too, which is YAML. Without the parameter this check is skipped, since it
-    takes longer than all other reading.
+    takes longer than all other parsing.
     """
     if mode not in ("Strict", "Warn"):
         return NOT_TWICE
@@ -149,8 +149,9 @@ def manifest(
 ) -> tuple[Manifest, list[str]]:
     """Return ``value``, which has no nulls, as a manifest of ``kind``, and warnings.
 
-    ``kind`` and ``apiVersion`` are filled in when absent, and unknown fields are dropped. ``twice``
-    is what stands twice in the body (``repeated``), reported together with unknown fields.
+    ``kind`` and ``apiVersion`` are filled in when absent, and unknown fields are dropped.
+    ``twice``: the duplicate fields of the body (``repeated``), reported together with unknown
+    fields.
 
     Raises:
         BadRequest: not an object, another kind, a field of the wrong JSON type, or an unknown
@@ -167,14 +168,14 @@ def manifest(
 def patched(
     value: Any, kind: Kind, field_validation: str, twice: Twice
 ) -> tuple[Manifest, list[str]]:
-    """Return what a patch made of an object as a manifest of ``kind``, and warnings.
+    """Return the result of a patch as a manifest of ``kind``, and warnings.
 
-    ``twice`` are the fields that stand twice in the patch. Unknown fields are dropped.
+    ``twice``: the duplicate fields of the patch. Unknown fields are dropped.
 
     Raises:
-        BadRequest: it made an object of another kind.
-        Invalid: it gave a field the wrong JSON type, or an unknown name, or one twice, when
-            ``field_validation`` is ``Strict`` (endpoints/handlers/patch.go).
+        BadRequest: the result is of another kind.
+        Invalid: a field has the wrong JSON type; or, when ``field_validation`` is ``Strict``, an
+            unknown name or occurs twice (endpoints/handlers/patch.go).
     """
     result = typed(value, kind.name, kind.api_version)
     if _is_plain(result, kind, twice):
@@ -211,7 +212,7 @@ def _name_owners_once(value: Manifest, when: str) -> list[str]:
     once: dict[bytes, Manifest] = {}
     again: list[str] = []
     for one in owners:
-        text = _encode_sorted(one)  # compared as keys: a body may hold 100,000 of them
+        text = _encode_sorted(one)  # compared as keys: a body may have 100,000 of them
         if text in once:
             again.append(one.get("uid") or "")
         else:
@@ -233,14 +234,14 @@ def _of_kind(value: Any, kind: Kind) -> Manifest:
 
 def _with_objects(value: Manifest) -> Manifest:
     for field in ("spec", "status"):
-        # Where a kind has none of its own, nothing else would look at what the field holds.
+        # For kinds without this field nothing else checks its type.
         if field in value and not isinstance(value[field], dict):
             raise BadRequest(f"{field}: expected an object")
     return value
 
 
 def _is_plain(value: Manifest, kind: Kind, twice: Twice) -> bool:
-    """Return whether there is nothing to check or to say: the usual case, which is fast to see."""
+    """Return whether there is nothing to check or to warn about: the usual case, found quickly."""
     return twice == NOT_TWICE and is_plain(kind.name, value)
 
 
@@ -291,7 +292,7 @@ def _show(value: Any) -> str:
 def validate_fields(value: Manifest, kind: Kind, mode: str, twice: Twice = NOT_TWICE) -> list[str]:
     """Return a warning for each unknown field and each in ``twice``; none if ``mode`` is Ignore.
 
-    They stand in the order of the fields, as kube-apiserver names them.
+    In the order of the fields, as in kube-apiserver.
 
     Raises:
         BadRequest: ``mode`` is ``Strict`` and a field is unknown.

@@ -1,19 +1,19 @@
-"""The audit log: who asked for what, from where, and what was answered, as Kubernetes writes it.
+"""The audit log: who requested what, from where, and the answer, in Kubernetes' format.
 
 ::
 
-    request -> opened() -> known() (its level; refused if the log is full and must not be) -> work
+    request -> opened() -> record_user() (sets the level; refused if the log is full) -> work
             -> answered() -> queue -> one thread: lines -> file, table
 
-The thread of a request appends to a queue, and no more. One thread of the process makes the lines,
-Events of audit.k8s.io/v1, and writes many at once. The queue is bounded by number and by bytes.
-What finds no room is counted and dropped, unless AUDIT_WHEN_FULL says ``refuse``: then requests
-that would be written are refused with 503 until there is room. While the database does not answer,
-lines wait, too.
+The thread of a request only appends to a queue. One thread of the process makes the lines, Events
+of audit.k8s.io/v1, and writes many at once. The queue is bounded by number and by bytes. Entries
+that do not fit are counted and dropped, unless AUDIT_WHEN_FULL is ``refuse``: then requests that
+would be written are refused with 503 until there is room. While the database does not answer, lines
+wait, too.
 
-Requests that are refused with 401 or 403 are written at Metadata at least, whatever the policy
-says. Secrets are never written (`clusterstate.objects.rules.audit_policy`): of the headers only the
-user agent is looked at, and neither forms nor answers of pages are.
+Requests that are refused with 401 or 403 are written at Metadata at least, whatever the policy.
+Secrets are never written (`clusterstate.objects.rules.audit_policy`): of the headers only the user
+agent is read; forms and answers of pages are not.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ _OVERWRITE_SECONDS: Final = 60.0
 
 
 class _Log:
-    """Lines that wait to be written, and the thread that writes them."""
+    """The waiting lines, and the thread that writes them."""
 
     def __init__(self) -> None:
         self._queue: deque[AuditedRequest] = deque()
@@ -89,7 +89,7 @@ class _Log:
         self.policy: Policy = audit_policy.DEFAULT
 
     def start(self) -> None:
-        """Read the settings and begin to write."""
+        """Read the settings and start the thread."""
         self.policy = configured_policy()
         self._file = audit_file.configured()
         self._ending = False
@@ -97,7 +97,7 @@ class _Log:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what waits, and end."""
+        """Write the waiting lines, and end the thread."""
         self._ending = True
         self._wake.set()
         if self._thread is not None:
@@ -113,7 +113,7 @@ class _Log:
         return max(len(self._lines), len(self._lines_of_file))
 
     def put(self, entry: AuditedRequest) -> None:
-        """Have an entry written; drop it where nothing more can wait."""
+        """Queue an entry; drop it if the queue is full."""
         size = len(entry.request) + len(entry.response)
         with self._lock:
             if self.is_full():
@@ -128,13 +128,13 @@ class _Log:
             self._wake.clear()
             try:
                 self.flush()
-            except Exception:  # the thread lives on: nobody else writes what waits
+            except Exception:  # the thread must survive: it is the only writer
                 logger.exception("audit_not_written")
         self.flush()
         connection.close()
 
     def flush(self) -> None:
-        """Write what waits; what comes meanwhile waits for the next time.
+        """Write the waiting lines; later ones wait for the next call.
 
         Queries for each few thousand lines.
         """
@@ -163,9 +163,9 @@ class _Log:
             self._lines += new_lines
 
     def _append_to_file(self) -> bool:
-        """Append the lines to the file; False when that has to be tried again later.
+        """Append the lines to the file; False if that must be retried.
 
-        Lines that the disk refuses are dropped and counted, unless nothing may happen unrecorded.
+        Lines that the disk refuses are dropped and counted, unless AUDIT_WHEN_FULL is ``refuse``.
         """
         lines = self._lines_of_file
         if self._file is None or not lines:
@@ -182,9 +182,9 @@ class _Log:
         return True
 
     def _write(self) -> bool:
-        """Write the lines to the table; False when that has to be tried again later.
+        """Write the lines to the table; False if that must be retried.
 
-        A line that the table does not take is left out: it must not keep all later ones out.
+        A line that the table refuses is left out, so that later ones are written.
         """
         some = len(self._lines)
         while self._lines:
@@ -220,7 +220,7 @@ def configured_policy() -> Policy:
     """Return the policy of AUDIT_POLICY_FILE, or the default.
 
     Raises:
-        PolicyError, OSError: the file holds none.
+        PolicyError, OSError: the file has no valid policy.
     """
     path = settings.AUDIT_POLICY_FILE
     if not path:
@@ -230,7 +230,7 @@ def configured_policy() -> Policy:
 
 
 def opened(scope: Scope) -> AuditedRequest:
-    """Return the entry of a request that has just come.
+    """Return the entry of a new request.
 
     The entry refers to the scope. The scope must not refer to the entry: such a cycle would never
     be freed, because the garbage collector does not track entries.
@@ -239,9 +239,9 @@ def opened(scope: Scope) -> AuditedRequest:
 
 
 def _audit_id(header: bytes) -> str:
-    """Return the id that a client gave, if it is a UUID, or a new one.
+    """Return the client's audit id, if it is a UUID, else a new one.
 
-    It is no secret, so it comes from a pseudorandom generator: a tenth of the system's time.
+    It is no secret, so it comes from a pseudorandom generator, in a tenth of the time.
     """
     if header:
         with contextlib.suppress(ValueError):
@@ -261,7 +261,7 @@ def record_user(entry: AuditedRequest, user: User, roles: Roles | None) -> None:
     """Record the user of a request, and decide how much of it is written to the audit log.
 
     Raises:
-        ServiceUnavailable: the log is full, and nothing may happen that is not written.
+        ServiceUnavailable: the log is full, and AUDIT_WHEN_FULL is ``refuse``.
     """
     entry.user, entry.roles = user, roles
     sender = entry.sender
@@ -281,10 +281,10 @@ def record_user(entry: AuditedRequest, user: User, roles: Roles | None) -> None:
 
 
 def page(entry: AuditedRequest, environ: Mapping[str, Any]) -> None:
-    """Note who was signed in when a page was answered, what it did, and the outcome of a sign-in.
+    """Record a page's user, its action, and the outcome of a sign-in.
 
-    A form that changes something is written as the request of the API that does the same. What was
-    typed into it is not written, whatever the policy says.
+    A form that changes something is written as the API request with the same effect. The form's
+    input is never written, whatever the policy.
     """
     entry.is_page = True
     did: Attributes | None = environ.get(DID)
@@ -296,9 +296,9 @@ def page(entry: AuditedRequest, environ: Mapping[str, Any]) -> None:
 
 
 def telling(entry: AuditedRequest, send: Send) -> Send:
-    """Return ``send`` for a response that no view makes; its header has the audit id.
+    """Return ``send`` for a response without a view, with the audit id in a header.
 
-    Notes that the answer has begun, unless it is a refusal.
+    Records the beginning of the answer, unless it is a refusal.
     """
 
     async def tell(message: MutableMapping[str, Any]) -> None:
@@ -314,14 +314,14 @@ def telling(entry: AuditedRequest, send: Send) -> Send:
 
 
 def id_of(entry: AuditedRequest) -> bytes:
-    """Return the audit id as the answer's header has it."""
+    """Return the audit id as a header value."""
     return entry.id.encode()
 
 
 def answered(
     entry: AuditedRequest, code: int, *, request: bytes = b"", response: bytes = b""
 ) -> None:
-    """Have a request written that has been answered, or is about to be; never fails."""
+    """Queue the entry of a request whose answer is complete or about to begin; never fails."""
     is_left_out = entry.user is not None and entry.verdict.level == NONE
     if (is_left_out and code not in _REFUSALS) or not is_on():
         return
@@ -334,7 +334,7 @@ def answered(
 
 def _answered(entry: AuditedRequest, code: int, request: bytes, response: bytes) -> None:
     entry.code = code
-    if entry.user is None:  # a page, or nobody who is known
+    if entry.user is None:  # a page, or an unauthenticated request
         name = entry.sender.name if entry.sender is not None else ""
         entry.verdict = log.policy.verdict(name, (), entry.request_attributes())
     if entry.is_page and entry.verdict.level in (REQUEST, REQUEST_RESPONSE):
@@ -348,7 +348,7 @@ def _answered(entry: AuditedRequest, code: int, request: bytes, response: bytes)
     if entry.request_attributes().resource and not entry.is_page:
         if entry.verdict.level in (REQUEST, REQUEST_RESPONSE):
             entry.request = request
-        # What an object is called stands in the answer; at least that is looked at.
+        # The answer has the object's name, so at least a small one is read.
         entry.response = response if len(response) <= LARGEST_BODY else b""
     _put(entry, COMPLETE)
 

@@ -1,8 +1,8 @@
-"""The lines of the audit log: what a request asks for, and the Event that tells of it.
+"""The lines of the audit log: the attributes of a request, and the Event about it.
 
-Rules: apiserver ``request/requestinfo.go`` and ``audit/request.go``, v1.36. An Event repeats what
-was asked and answered; the headers of a request are not looked at, but for the user agent. What
-looks like a token in an address, and in texts that repeat the address, is blanked.
+Rules: apiserver ``request/requestinfo.go`` and ``audit/request.go``, v1.36. An Event repeats
+request and answer; of the headers only the user agent. Anything that looks like a token in an
+address, and in texts that repeat the address, is blanked.
 """
 
 import uuid
@@ -41,7 +41,7 @@ _SEARCHED: Final = 512
 
 
 class AuditedRequest(msgspec.Struct, gc=False):
-    """A request, as far as the log looks at it."""
+    """The parts of a request that the log reads."""
 
     id: str
     received_at: float
@@ -60,13 +60,13 @@ class AuditedRequest(msgspec.Struct, gc=False):
     _attributes: RequestAttributes | None = None
 
     def request_attributes(self) -> RequestAttributes:
-        """Return what the request asks for."""
+        """Return verb and object of the request."""
         if self._attributes is None:
             self._attributes = wanted_of(self.scope)
         return self._attributes
 
     def does(self, did: Attributes) -> None:
-        """Note that a page did what a request of the API would have done."""
+        """Record the action of a page as the API request with the same effect."""
         self._attributes = RequestAttributes(
             did.verb,
             self.scope["path"],
@@ -164,7 +164,7 @@ def _moment(seconds: float) -> str:
 
 @lru_cache(maxsize=256)
 def _known_person(user: User) -> msgspec.Raw:
-    """Return a sender, who writes many requests, as a line has them."""
+    """Return a user who sends many requests, encoded for a line; cached."""
     return msgspec.Raw(_encode(_person(user)))
 
 
@@ -248,12 +248,12 @@ def line_of(entry: AuditedRequest) -> AuditLine:
 
 
 def _searched(text: str) -> str:
-    """Return a text as a column holds it: strangers' paths hold anything. The line has it whole."""
+    """Return a text for a column: strangers' paths may hold anything. The line has it whole."""
     return text[:_SEARCHED].replace("\0", "\ufffd")
 
 
 def _answer_of(entry: AuditedRequest) -> _Answer:
-    """Return what an answer says about its object, or why it failed."""
+    """Return the object's name in an answer, or the failure's reason."""
     body = entry.response
     if not body or entry.stage != COMPLETE:
         return _Answer()
@@ -279,7 +279,7 @@ def _status(answer: _Answer, code: int) -> dict[str, Any]:
 def _show(
     event: dict[str, Any], field: str, body: bytes, content_type: str, verdict: Verdict
 ) -> None:
-    """Put a body into an event, as the manifest that it is."""
+    """Add a body to an event, as a manifest."""
     if not body:
         return
     if len(body) > LARGEST_BODY:
@@ -298,12 +298,12 @@ def _show(
     if verdict.omit_managed_fields:
         _without_managed_fields(shown)
     if isinstance(shown, dict) and shown.get("kind") == "Status":
-        shown = _blanked(shown)  # its texts repeat what was in the address
+        shown = _blanked(shown)  # its texts may repeat the address
     event[field] = shown
 
 
 def _blanked(shown: Any) -> Any:
-    """Return a document whose texts are blanked where they hold a credential."""
+    """Return a document with credentials in its texts blanked."""
     if isinstance(shown, str):
         return blanking.text(shown)
     if isinstance(shown, list):
@@ -350,7 +350,7 @@ def _annotations(entry: AuditedRequest) -> dict[str, str]:
 
 
 def header(scope: Scope, name: bytes) -> str:
-    """Return a header of a request, empty where there is none."""
+    """Return a header of a request, empty without one."""
     for key, value in scope["headers"]:
         if key == name:
             return str(value, "latin-1")

@@ -1,9 +1,9 @@
 """The audit log as a file of JSON lines: mode 0600, rotated by size and age.
 
-Several processes write the same file. Each batch is written under the file's lock, by one that has
-made sure that the file is still the one of that name. A file that is full, or whose first line is
-old, gets the time in its name, and a new one is begun; of the old ones a number is kept, and none
-for longer than the configured days.
+Several processes write the same file. Each batch is written under the file's lock, after a check
+that the open file still has the name. A file that is full, or whose first line is old, is renamed
+with the time, and a new one is begun; a number of old ones is kept, and none for longer than the
+configured days.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _DAY = 86_400.0
 
 
 class File:
-    """A file that lines are appended to."""
+    """A file to which lines are appended."""
 
     def __init__(self, path: Path, *, most_bytes: int, days: float, files: int) -> None:
         """``days`` bound the age of a file and of what is kept; ``files``: kept beside it."""
@@ -56,7 +56,7 @@ class File:
             os.close(descriptor)
 
     def _open(self) -> int:
-        """Return the file of that name, locked; made if there is none."""
+        """Return the file of that name, open and locked; created if missing."""
         while True:
             descriptor = os.open(
                 self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
@@ -72,7 +72,7 @@ class File:
             os.close(descriptor)  # another process has rotated it meanwhile
 
     def _rotate(self) -> None:
-        """Give the file another name, and drop what is too much or too old."""
+        """Rename the file, and delete old ones that are too many or too old."""
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")  # noqa: TID251 - an edge
         self._path.replace(self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}"))
         old = sorted(self._path.parent.glob(f"{self._path.stem}-*{self._path.suffix}"))
@@ -83,7 +83,7 @@ class File:
 
 
 def _begun_at(descriptor: int, status: os.stat_result) -> float:
-    """Return when the first line was written, as the line says; else when the file changed."""
+    """Return when the first line was written, by its timestamp; else when the file changed."""
     start = os.pread(descriptor, 16_384, 0).partition(b"\n")[0]
     _, found, rest = start.partition(b'"stageTimestamp":"')
     with contextlib.suppress(ValueError):
@@ -99,7 +99,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 
 def configured() -> File | None:
-    """Return the file of AUDIT_LOG_FILE, ``None`` where none is wanted."""
+    """Return the file of AUDIT_LOG_FILE, ``None`` without the setting."""
     if not settings.AUDIT_LOG_FILE:
         return None
     return File(

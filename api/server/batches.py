@@ -1,14 +1,14 @@
-"""Requests that wait together are answered together.
+"""Requests that wait together are served together.
 
-Creating, deleting and reading single objects, and renewing leases, is what clients do thousands of
-times a second. Most of what one such request costs is the same for all: a thread woken, a few round
-trips to the database, a commit. While a batch is at work the next requests wait, and the next batch
-takes them all: one statement inserts all their nodes, one reads all the pods they ask for. A
-request that comes alone is a batch of one and does not wait for others.
+Clients create, delete and read single objects, and renew leases, thousands of times a second. Most
+of the cost of one such request is the same for all: a thread woken, a few round trips to the
+database, a commit. While a batch is at work the next requests wait, and the next batch takes them
+all: one statement inserts all their nodes, one reads all their pods. A single request is a batch of
+one and does not wait for others.
 
-A view that runs in a batch finds it in its request (``of``) and returns what the batch hands out
-in place of an answer: a ``DeferredAnswer``, which the view itself completes when the batch has been
-executed (``StatusView.complete``). Views work the same without one.
+A view that runs in a batch finds it in its request (``of``) and returns a ``DeferredAnswer`` from
+the batch, which the view itself completes when the batch has been executed
+(``StatusView.complete``). Views work the same without one.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,13 +38,13 @@ Result = TypeVar("Result")
 
 
 class Place(Protocol):
-    """Where a batch leaves the answer to one request."""
+    """Where a batch stores the answer to one request."""
 
     def finish(self, make: Callable[[Any], Any], result: Any) -> None:
-        """Answer with what ``make`` makes of a result; if that fails, the write stays."""
+        """Store ``make`` of a result as the answer; if that fails, the write stays."""
 
     def fail(self, error: Exception) -> None:
-        """Take a failure for the answer."""
+        """Store a failure as the answer."""
 
 
 AnyPlace = TypeVar("AnyPlace", bound=Place)
@@ -54,14 +54,14 @@ class _Completes(Protocol):
     """A view."""
 
     def complete(self, request: Request, make: Callable[[], HttpResponseBase]) -> HttpResponseBase:
-        """Return the finished answer that ``make`` returns, or the failure that it raises."""
+        """Return the complete answer that ``make`` returns, or the failure that it raises."""
 
 
 class DeferredAnswer(HttpResponseBase):
-    """The place of an answer that the batch will give; ``answer`` holds it then.
+    """A placeholder for an answer that the batch will make; ``answer`` holds it then.
 
-    It goes through a view like any response and is never sent, so it has no content and no headers.
-    ``view`` and ``request`` are those that it came from, and complete it.
+    It passes through a view like any response and is never sent, so it has no content and no
+    headers. ``view`` and ``request``: its origin, which completes it.
     """
 
     view: _Completes
@@ -71,7 +71,7 @@ class DeferredAnswer(HttpResponseBase):
         self.answer: HttpResponseBase | None = None
 
     def finish(self, make: Callable[[Any], HttpResponseBase], result: Any) -> None:
-        """Have the view complete what ``make`` makes of a result."""
+        """Have the view complete ``make`` of a result."""
         self.answer = self.view.complete(self.request, lambda: make(result))
 
     def fail(self, error: Exception) -> None:
@@ -84,19 +84,19 @@ class DeferredAnswer(HttpResponseBase):
 
 
 class _Group(Generic[Wanted, Result]):
-    """Requests of a batch that one action serves, and how each is answered."""
+    """Requests of a batch that one action serves, and the functions that answer them."""
 
     def __init__(self, do: Callable[[Sequence[Wanted]], Sequence[Result | Exception]]) -> None:
         self._do = do
         self._requests: list[tuple[Place, Wanted, Callable[[Result], Any]]] = []
 
     def add(self, request: Wanted, finish: Callable[[Result], Any], place: AnyPlace) -> AnyPlace:
-        """Add one request's work; its place gets what ``finish`` makes of the result."""
+        """Add one request's work; its place gets ``finish`` of the result."""
         self._requests.append((place, request, finish))
         return place
 
     def execute(self) -> None:
-        """Do all of it; every place has its answer afterwards."""
+        """Execute all of it; every place has its answer afterwards."""
         self._execute(self._requests)
 
     def _execute(self, requests: list[tuple[Place, Wanted, Callable[[Result], Any]]]) -> None:
@@ -107,7 +107,7 @@ class _Group(Generic[Wanted, Result]):
                 for place, _, _ in requests:  # the database failed, none of the requests
                     place.fail(error)
                 return
-            # One request that nothing foresaw must not fail the others; nothing was stored.
+            # An unexpected failure of one request must not fail the others; nothing was stored.
             for one in requests:
                 self._execute([one])
             return
@@ -120,7 +120,7 @@ class _Group(Generic[Wanted, Result]):
 
 
 class Batch:
-    """The work that the views of a batch ask for, by action and kind."""
+    """The work of a batch's views, by action and kind."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group[Any, Any]] = {}
@@ -149,7 +149,7 @@ class Batch:
         finish: Callable[[DeletedObject], Any],
         place: AnyPlace,
     ) -> AnyPlace:
-        """Delete an object, or begin to; return the place that gets what ``finish`` returns."""
+        """Delete an object, or mark it; return the place that gets what ``finish`` returns."""
 
         def do(deletions: Sequence[Deletion]) -> Sequence[DeletedObject | StatusError]:
             return objects.delete_each(kind, deletions, now=clock.now())
@@ -159,7 +159,7 @@ class Batch:
     def renew(
         self, kind: Kind, update: objects.Update, finish: Callable[[StoredObject], HttpResponseBase]
     ) -> DeferredAnswer:
-        """Update an object that says that its holder lives, and answer what ``finish`` returns."""
+        """Renew an object's heartbeat; return the place that gets what ``finish`` returns."""
 
         def do(updates: Sequence[objects.Update]) -> Sequence[StoredObject | Exception]:
             return objects.renew_each(kind, updates, now=clock.now())
@@ -173,11 +173,10 @@ class Batch:
         return self._group("read Pod", _read_pods).add((namespace, name), finish, place)
 
     def execute(self) -> None:
-        """Do all of it; every place has its answer afterwards.
+        """Execute all of it; every place has its answer afterwards.
 
-        The batch forgets what it did. Each request's environment holds the batch, so that a batch
-        that held the requests would leave them all, with bodies and answers, to the garbage
-        collector.
+        The batch drops its requests. Each request's environment refers to the batch, so a reference
+        back would leave them all, with bodies and answers, to the garbage collector.
         """
         groups, self._groups = self._groups, {}
         for group in groups.values():

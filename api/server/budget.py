@@ -1,8 +1,8 @@
 """How many bytes of bodies and answers a process holds for each client.
 
-A body counts from the moment that its length is known until its request is answered, a large answer
-until its client has read it. When all of them reach the limit, or those of one flow half of it,
-further requests are answered 429. All methods belong to the event loop.
+A body counts from when its length is known until its request is answered, a large answer until its
+client has read it. When all of them reach the limit, or those of one flow half of it, further
+requests are answered 429. All methods run on the event loop.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class Budget:
         return self._used
 
     def require(self, flow: str, size: int) -> None:
-        """Raise TooManyRequests when ``size`` more bytes of ``flow`` are too many now."""
+        """Raise TooManyRequests if ``size`` more bytes of ``flow`` would exceed a limit now."""
         if self._used + size > self._total or self._flows.get(flow, 0) + size > self._of_one:
             raise TooManyRequests(
                 "the server holds too many bytes of requests and responses; try again later",
@@ -37,7 +37,7 @@ class Budget:
             )
 
     def take(self, flow: str, size: int) -> None:
-        """Count bytes of a flow that are in memory already, whatever the limit."""
+        """Count bytes of a flow that are already in memory, whatever the limit."""
         self._used += size
         self._flows[flow] = self._flows.get(flow, 0) + size
 

@@ -1,9 +1,8 @@
-"""Large answers, compressed for clients that take that.
+"""Large answers, compressed for clients that accept gzip.
 
-Which answers, and how, is as in kube-apiserver (``endpoints/handlers/responsewriters/writers.go``,
-v1.36): answers larger than ``LEAST_BYTES`` are compressed for clients with ``gzip`` in
-``Accept-Encoding``, at the fastest level, since a tenth of the size is what matters. Watches and
-other answers that stay open are sent as they come.
+As in kube-apiserver (``endpoints/handlers/responsewriters/writers.go``, v1.36), answers larger than
+``LEAST_BYTES`` are compressed for clients with ``gzip`` in ``Accept-Encoding``, at the fastest
+level, which gives a tenth of the size. Watches and other streams are not compressed.
 """
 
 import gzip
@@ -19,7 +18,7 @@ _LEVEL: Final = 1  # ``defaultGzipContentEncodingLevel``
 
 
 def is_wanted(scope: Scope, answer: Answer) -> bool:
-    """Return whether an answer is large, is not compressed yet, and its client takes gzip."""
+    """Return whether an answer is large and not yet compressed, and its client accepts gzip."""
     _, headers, body = answer
     return (
         len(body) > LEAST_BYTES
@@ -39,9 +38,9 @@ def _takes_gzip(scope: Scope) -> bool:
 
 
 def compressed(answer: Answer) -> Answer:
-    """Return an answer with its body in gzip; long work, for a thread. The answer stays as it is.
+    """Return a compressed copy of an answer; long work, to run on a thread.
 
-    While zlib works, other threads compute.
+    zlib releases the GIL.
     """
     status, headers, body = answer
     packed = gzip.compress(body, _LEVEL, mtime=0)

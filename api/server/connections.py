@@ -1,8 +1,8 @@
-"""The database connection of a request thread: kept for ever, found dead without a round trip.
+"""The database connection of a request thread: kept open, and checked without a round trip.
 
 Django's own health check sends a statement before each request's first one. Here the socket is
-asked instead: nothing is outstanding between two requests, so a readable socket means that the
-server has closed it. That costs two microseconds and catches a restarted server just as well.
+checked instead: nothing is outstanding between two requests, so a readable socket means that the
+server has closed it. That costs two microseconds and also detects a restarted server.
 """
 
 import select
@@ -24,7 +24,7 @@ RECONNECT_SECONDS = 8.0
 def check(*, away_since: float = 0.0) -> None:
     """Drop this thread's connection if the server has closed it, and wait for a new one.
 
-    After a crash the server gives out no revisions until they are secured. This asks for the
+    After a crash the server gives out no revisions until they are secured. This reads the
     watermark, which secures them, so that the request does not fail for that reason. Gives up
     silently after ``RECONNECT_SECONDS``, counted from ``away_since`` (monotonic) if the database is
     known to be away, and at once if a host does not answer at all: the request then fails with its
@@ -75,7 +75,7 @@ def _readable(descriptor: int) -> bool:
 
 
 def _trust_the_check(sender: object, **_: object) -> None:
-    """Keep Django from sending its own check: ``check`` has just looked at the socket."""
+    """Keep Django from its own check: ``check`` has just checked the socket."""
     connection.health_check_done = True  # type: ignore[attr-defined]  # not in the stubs
 
 

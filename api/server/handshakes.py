@@ -1,11 +1,10 @@
-"""TLS handshakes that cannot be held in great numbers: a new one takes the place of a silent one.
+"""Limits the number of TLS handshakes: a new one replaces a silent one.
 
 A handshake has five seconds (``HANDSHAKE_SECONDS``). Until it is complete there is no connection
-that ``protocol`` counts, so whoever opens some hundred of them and says nothing would use up the
-descriptors of the process, and everybody else would be refused as long. So a process keeps few of
-them. One more takes the place of the oldest one *of the address that has most of them*: who opens
-many crowds out none but those of the same address, and a handshake that goes on is over in
-milliseconds.
+that ``protocol`` counts, so a client that opens some hundred silent ones would use up the process's
+descriptors, and others would be refused meanwhile. So a process keeps few of them. One more
+replaces the oldest one *of the address with the most*: a client that opens many replaces only those
+of its own address, and an active handshake is over in milliseconds.
 """
 
 import asyncio
@@ -18,9 +17,9 @@ LEAST: Final = 16
 
 
 class Handshakes:
-    """The handshakes of one process that are not complete; used on its event loop alone.
+    """The incomplete handshakes of one process; used on its event loop only.
 
-    ``most`` returns how many there may be. ``seconds`` is how long one may take.
+    ``most`` returns their limit. ``seconds``: how long one may take.
     """
 
     def __init__(self, *, most: Callable[[], int], seconds: float, end_seconds: float) -> None:
@@ -40,7 +39,7 @@ class Handshakes:
         return lambda: _Begun(self, make, context)
 
     def begin(self, transport: asyncio.Transport) -> str:
-        """Add a connection and return its address; abort another if there are too many."""
+        """Add a connection and return its address; abort another one if there are too many."""
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
         self._open.setdefault(address, {})[transport] = None
@@ -53,7 +52,7 @@ class Handshakes:
         return address
 
     def end(self, address: str, transport: asyncio.Transport) -> None:
-        """Note that a handshake is complete, or over; nothing if that is known."""
+        """Remove a handshake that is complete or over; does nothing if it is not there."""
         of_address = self._open.get(address, {})
         if transport in of_address:
             del of_address[transport]
@@ -64,7 +63,7 @@ class Handshakes:
     def shake(
         self, transport: asyncio.Transport, waiting: asyncio.Protocol, context: ssl.SSLContext
     ) -> Coroutine[asyncio.Future[None], None, asyncio.Transport | None]:
-        """Return a coroutine that returns the transport behind the handshake, or raises OSError."""
+        """Return a coroutine that returns the transport after the handshake, or raises OSError."""
         return asyncio.get_running_loop().start_tls(
             transport,
             waiting,
@@ -76,7 +75,7 @@ class Handshakes:
 
 
 class _Begun(asyncio.Protocol):
-    """A connection whose handshake begins; the protocol behind it is made when it is complete."""
+    """A connection during its handshake, after which its protocol is created."""
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class _Begun(asyncio.Protocol):
             self._shaking.send(None)
         except StopIteration as done:
             secured = done.value
-        except OSError:  # the client hung up, spoke no TLS, was too slow or was crowded out
+        except OSError:  # the client hung up, spoke no TLS, was too slow or was replaced
             self._transport.abort()
             return
         if secured is not None and not secured.is_closing() and not self._waiting.lost:

@@ -1,23 +1,21 @@
-"""Whether a pod that is posted now will be placed now, and which part of the service is to blame.
+"""Whether a pod that is posted now will be placed now, and which part of the service is at fault.
 
-``/livez`` and ``/healthz`` say that this process answers; a supervisor restarts what does not.
-``/readyz`` answers for the work. It is ready when the database takes writes and the loops report
-that they follow: each writes its row in the database every two seconds, after its work, on whatever
-host it runs (``clusterstate.health.progress``). That a process was killed shows at once: its
-session of the database is gone. Redis only shortens waits, so its absence is reported (``[!]``) and
-does not make the service unready. The console, where it is a process of its own, is waited for
-once, until it first answers.
+``/livez`` and ``/healthz`` say that this process answers; a supervisor restarts one that does not.
+``/readyz`` is ready when the database accepts writes and the loops report that they follow: each
+writes its row in the database every two seconds, after its work, on whatever host it runs
+(``clusterstate.health.progress``). A killed process shows at once: its database session is gone.
+Redis only shortens waits, so its absence is reported (``[!]``) and does not make the service
+unready. The console, if it is a separate process, is waited for once, until it first answers.
 
-A thread of this process looks once a second, so an answer never waits for a server that is frozen:
-``latest`` returns what was found last, at once, and says so when that is too long ago. It says of
-the database that it does not answer only while the thread waits for it: a thread that had no
-processor for seconds knows nothing about the database.
-``problems`` has the thread look again and waits for it, but no longer than ``ANSWER_SECONDS``.
+A thread of this process checks once a second, so an answer never waits for a frozen server:
+``latest`` returns the last results at once, and says so if they are too old. It reports the
+database as not answering only while the thread waits for it: a thread that had no processor for
+seconds knows nothing about the database. ``problems`` has the thread check again and waits for it,
+at most ``ANSWER_SECONDS``.
 
-``CHECKS`` is the list of what is looked at; each entry returns parts, and may query. The first one
-is about what is needed, and what it finds is told at once: a Redis that is slow to answer makes
-nothing of it old.
-``health_texts`` says in which words they are told.
+``CHECKS`` lists the checks; each returns parts, and may query. The first one covers the needed
+parts, and its results are published at once, so a slow Redis does not delay them. ``health_texts``
+has the texts.
 """
 
 import socket
@@ -79,7 +77,7 @@ _prepared: set[str] = set()
 
 
 def _lacking() -> str:
-    """Return which tables of this version the database lacks. Queries until it lacks none."""
+    """Return the tables of this version that the database lacks. Queries until it lacks none."""
     name = str(settings.DATABASES["default"]["NAME"])
     if name in _prepared:
         return ""
@@ -118,13 +116,14 @@ def _work() -> Iterator[Part]:
         else:
             yield Part(loop)
     for loop in sorted(set(progress.schedulers()).difference(progress.LOOPS, found.ended)):
-        # One that holds its session keeps its pods, and without a report it does not decide them.
+        # A scheduler that holds its session keeps its pods, and without a report it does not decide
+        # them.
         silent = found.silent_seconds.get(loop, 0.0)
         slow = silent > found.patience.get(loop, progress.SILENT_SECONDS)
         yield Part(loop, f"has not worked for {silent:.0f} s" if slow else "")
     held = found.log_held_seconds
     yield Part("log", f"held up by a transaction of {held:.0f} s" if held > _HELD_SECONDS else "")
-    if settings.SERVES:  # a test has another time of day than the database
+    if settings.SERVES:  # a test's clock differs from the database's
         ahead = clock.compare(database=found.at, before=before, after=after)
         which = "ahead of" if ahead > 0 else "behind"
         problem = f"is {abs(ahead):.0f} s {which} the database's, whose time is written"
@@ -136,9 +135,9 @@ _console_answered: set[str] = set()
 
 
 def _console() -> Iterator[Part]:
-    """Return whether the console's own process answers, where there is one. Queries nothing.
+    """Return whether the console's own process answers, if there is one. Queries nothing.
 
-    The start of the service waits for it, for a minute at most. Pods are placed without it, so
+    The start of the service waits for it, a minute at most. Pods are placed without it, so
     afterwards it is reported as not needed.
     """
     address = settings.CONSOLE_AT
@@ -178,7 +177,7 @@ def _needed() -> Iterator[Part]:
 
 
 def _followers() -> Iterator[Part]:
-    """Return which followers have set objects aside, or lag; the service is ready all the same.
+    """Return which followers have set objects aside, or lag; the service is ready in any case.
 
     Queries once.
     """
@@ -204,7 +203,7 @@ def _redis_client(url: str) -> "redis.Redis":
 
 
 def _or_none(ask: Callable[..., _T]) -> _T | None:
-    """Return what a query finds; ``None`` if the database fails, which another part reports."""
+    """Return a query's result; ``None`` if the database fails, which another part reports."""
     try:
         return ask(patience=_STATEMENT_SECONDS)
     except Error:
@@ -213,7 +212,7 @@ def _or_none(ask: Callable[..., _T]) -> _T | None:
 
 
 def _configuration() -> Iterator[Part]:
-    """Return whether the scheduler can use the configuration: needed by some profile at least.
+    """Return whether the scheduler can use the configuration; needed by at least some profile.
 
     Queries once.
     """
@@ -224,7 +223,7 @@ def _configuration() -> Iterator[Part]:
 
 
 def _decisions() -> Iterator[Part]:
-    """Return whether checked decisions came out the same once more (`queries.decision_checks`).
+    """Return whether repeated decisions had the same results (`queries.decision_checks`).
 
     Queries once.
     """
@@ -235,7 +234,7 @@ def _decisions() -> Iterator[Part]:
 
 
 def _redis() -> Iterator[Part]:
-    """Return whether Redis answers; without it waits are longer and nothing else."""
+    """Return whether Redis answers; without it only waits are longer."""
     problem = ""
     try:
         _redis_client(settings.REDIS_URL).ping()
@@ -245,9 +244,9 @@ def _redis() -> Iterator[Part]:
 
 
 def _disk() -> Iterator[Part]:
-    """Return whether there is room for writes where that is known. Reads nothing but the disk.
+    """Return whether the disk has room for writes, if known. Reads only the disk.
 
-    Without room the service stays ready: behind a proxy that asks here, deletions must get through,
+    Without room the service stays ready: behind a proxy that checks readiness, deletions must pass,
     since they make room.
     """
     problem = ""
@@ -261,10 +260,10 @@ def _disk() -> Iterator[Part]:
 
 
 def _advisor() -> Iterator[Part]:
-    """Return whether questions are answered; pods are placed without. Asks Redis.
+    """Return whether an advisor answers; pods are placed without one. Asks Redis.
 
-    An advisor that cannot read the database gives no sign of life, so then, which one query tells,
-    it is not known whether any runs.
+    An advisor that cannot read the database sends no heartbeat, so then, which one query finds out,
+    it is unknown whether any runs.
     """
     if settings.SERVES:  # another process answers its own questions
         problem = advisor.problem()
@@ -286,7 +285,7 @@ _WITHOUT_DATABASE: Final = (_disk, _redis)
 
 
 def run_check(check: Callable[[], Iterator[Part]]) -> list[Part]:
-    """Return the parts that a check looks at, as they are now. May query, or ask Redis."""
+    """Return the parts of a check, as they are now. May query, or ask Redis."""
     try:
         return list(check())
     except Exception as error:
@@ -298,7 +297,7 @@ def run_check(check: Callable[[], Iterator[Part]]) -> list[Part]:
 
 
 class _Lookout:
-    """The thread that checks all parts, and what it found last."""
+    """The thread that checks all parts, and its last results."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -319,7 +318,7 @@ class _Lookout:
         self._parts: list[Part] = []
 
     def start(self, every: float | None = None) -> None:
-        """Start the thread, once; it looks when it is asked, and ``every`` this many seconds."""
+        """Start the thread, once; it checks on request, and every ``every`` seconds."""
         with self._changed:
             self._every = every or self._every
             if self._thread is None:
@@ -327,7 +326,7 @@ class _Lookout:
                 self._thread.start()
 
     def end(self) -> None:
-        """End the thread; the next one who asks starts another."""
+        """End the thread; the next request starts another."""
         with self._changed:
             self._thread = None
             self._changed.notify_all()
@@ -348,7 +347,7 @@ class _Lookout:
             for check in CHECKS[1:]:
                 if check in _WITHOUT_DATABASE:
                     others += run_check(check)
-                elif not self._is_away:  # else it would wait as long
+                elif not self._is_away:  # else it would wait equally long
                     others += self._asking_database(check)
             if self._every is None:
                 connection.close()
@@ -362,7 +361,7 @@ class _Lookout:
         connection.close()
 
     def _asking_database(self, check: Callable[[], Iterator[Part]]) -> list[Part]:
-        """Run a check, and note whether the database answered: one that fails hangs up."""
+        """Run a check, and note whether the database answered; a failed one closes its session."""
         self._asked_database_at = time.monotonic()
         self._waits_since = self._waits_since or self._asked_database_at
         found = run_check(check)
@@ -376,13 +375,13 @@ class _Lookout:
         return _SELDOM_SECONDS if seldom else self._every or 0.0
 
     def latest(self) -> list[Part]:
-        """Return what was found last; at once, whatever is frozen."""
+        """Return the last results at once, whatever is frozen."""
         self.start(_EVERY_SECONDS)
         now = time.monotonic()
         with self._changed:
             parts, age, since = self._parts, now - self._needed_at, self._waits_since
             may_be_old = _TOO_OLD_SECONDS
-            if now - self._asked_at > _ASKED_LATELY_SECONDS:  # then it is looked at from now on
+            if now - self._asked_at > _ASKED_LATELY_SECONDS:  # from now on it is checked regularly
                 may_be_old += _SELDOM_SECONDS
                 self._is_asked = True
                 self._changed.notify_all()
@@ -399,21 +398,21 @@ class _Lookout:
         return [Part("web"), Part("database", f"{health_texts.NO_ANSWER} for {now - since:.0f} s")]
 
     def look(self) -> None:
-        """Have the thread look now, without waiting for it."""
+        """Have the thread check now, without waiting for it."""
         self.start(_EVERY_SECONDS)
         with self._changed:
             self._is_asked, self._asked_at = True, time.monotonic()
             self._changed.notify_all()
 
     def away_since(self) -> float:
-        """Return since when the database does not answer, monotonic, 0 while it does; at once."""
+        """Return since when the database has not answered, monotonic, 0 while it does; at once."""
         since = self._waits_since or 0.0
         is_known = self._is_away or time.monotonic() - since > _STATEMENT_SECONDS
-        # One that answers other threads meanwhile is slow.
+        # A database that answers other threads meanwhile is only slow.
         return since if is_known and last_answer() < self._asked_database_at else 0.0
 
     def ask(self, seconds: float) -> list[Part]:
-        """Have the thread look; return what it finds, or what is known if that takes too long."""
+        """Have the thread check; return the results, or the last ones if that takes too long."""
         self.start()
         now = time.monotonic()
         with self._changed:
@@ -445,26 +444,26 @@ def latest() -> list[Part]:
 
 
 def troubles() -> list[health_texts.Trouble]:
-    """Return the parts that do not work, as they were found last; never waits.
+    """Return the failing parts, by the last results; never waits.
 
-    A process that does not serve (a command, a test) looks after nobody: it has none.
+    Empty in processes that do not serve (commands, tests).
     """
     return health_texts.troubles(latest()) if settings.SERVES else []
 
 
 def away_since() -> float:
-    """Return since when the database does not answer, monotonic, 0 while it does; never waits."""
+    """Return since when the database has not answered, monotonic, 0 while it does; never waits."""
     return _lookout.away_since() if settings.SERVES else 0.0
 
 
 def look() -> None:
-    """Have the database looked at now, since a session failed; never waits."""
+    """Have the database checked now, since a session failed; never waits."""
     if settings.SERVES:
         _lookout.look()
 
 
 def in_pages(request: HttpRequest) -> dict[str, Any]:
-    """Return what every template knows of the service's health (``context_processors``)."""
+    """Return the service's health for every template (``context_processors``)."""
     return {"service_troubles": troubles}
 
 
@@ -481,12 +480,12 @@ def alive(request: HttpRequest) -> HttpResponse:
 
 
 def ready(request: HttpRequest, look: Callable[[], list[Part]] = problems) -> HttpResponse:
-    """Answer 200 when all that is needed works, else 503; the text names every part."""
+    """Answer 200 if all needed parts work, else 503; the text names every part."""
     return _answer(*health_texts.of("readyz", look(), request.META.get("QUERY_STRING", "")))
 
 
 def single(request: HttpRequest, endpoint: str, name: str) -> HttpResponse:
-    """Answer whether one part works, for users who may get the path."""
+    """Answer whether one part works, for users with the right to get the path."""
     try:
         if request.method != "GET":
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)

@@ -1,8 +1,8 @@
-"""In which words health is told: all parts, all but some, or a single one.
+"""The texts of health: of all parts, of some, or of a single one.
 
-``verbose``, ``exclude`` and paths of single parts are those of Kubernetes' API server
-(apiserver ``server/healthz/healthz.go``, v1.36). Without them ``/livez`` and ``/healthz`` say ok,
-and ``/readyz`` names each part and its problem. What does not work is told with 503.
+``verbose``, ``exclude`` and paths of single parts are those of Kubernetes' API server (apiserver
+``server/healthz/healthz.go``, v1.36). Without them ``/livez`` and ``/healthz`` say ok, and
+``/readyz`` names each part and its problem. A failing part gives 503.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One part and what is wrong with it, empty when it works.
+    """One part and its problem, empty when it works.
 
     ``needed`` False: without it the service works, only slower or with less, so it stays ready.
     """
@@ -78,9 +78,9 @@ UNREAD: Final = "unknown, since the database cannot be read"
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """A part that does not work, in the words of the console; ``needed`` as of a ``Part``.
+    """A failing part, in the words of the console; ``needed`` as of a ``Part``.
 
-    ``effect``: what a user of the service notices of it, empty where the problem says so.
+    ``effect``: what a user of the service notices, empty if the problem says so.
     """
 
     name: str
@@ -101,9 +101,9 @@ _EFFECTS: Final = {
 
 
 def troubles(parts: Sequence[Part]) -> list[Trouble]:
-    """Return the parts that do not work, those that are needed first.
+    """Return the failing parts, needed ones first.
 
-    Without the database it alone is told of: what is not known of the others follows from that.
+    If the database fails, only that: the problems of the others follow from it.
     """
     found = [
         Trouble(part.name, part.problem, _EFFECTS.get(part.name, ""), part.needed)
@@ -114,7 +114,7 @@ def troubles(parts: Sequence[Part]) -> list[Trouble]:
 
 
 def alive(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return what ``/livez`` and ``/healthz`` are about, given the parts of ``/readyz``."""
+    """Return the parts of ``/livez`` and ``/healthz``, given those of ``/readyz``."""
     problems = {part.name: part.problem for part in parts}
     names = [name for name in _OF_LIFE if name != "ping" and _THERE.get(name, name) in problems]
     more = [Part(name, problems[_THERE.get(name, name)], needed=False) for name in names]
@@ -122,7 +122,7 @@ def alive(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def of(endpoint: str, parts: Sequence[Part], query: str) -> tuple[int, str]:
-    """Return status and text of an endpoint that was asked with these parameters."""
+    """Return status and text of an endpoint, for these query parameters."""
     parameters = parse_qs(query, keep_blank_values=True)
     excluded = {_name(parts, one): one for one in parameters.get("exclude", ())}
     counted = [part for part in parts if part.name not in excluded]
@@ -163,7 +163,7 @@ def _line(part: Part) -> str:
 
 
 def _by_their_names(parts: Sequence[Part]) -> list[tuple[str, Part]]:
-    """Return the parts that Kubernetes has, too, by the names that it gives them."""
+    """Return the parts that Kubernetes has, too, by Kubernetes' names."""
     found = {part.name: part for part in parts}
     return [
         (name, found[ours]) for name, ours in _THERE.items() if name not in found and ours in found

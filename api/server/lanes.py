@@ -2,15 +2,15 @@
 
 A lane is a queue and a few threads. An idle thread takes a request at once; while all are busy
 requests gather, and the next free thread takes up to ``limit`` of them. The event loop is woken
-once for the answers of a whole batch: waking a thread is dearer than most of what is done in it.
+once for the answers of a whole batch, since waking a thread costs more than most of its work.
 
 Requests belong to *flows*, usually one per user, as in Kubernetes' API priority and fairness. Flows
-take turns, so that a request waits for one turn of each flow and not for all that others sent
-before. While more than one flow is active, none has more than half of the threads: another's
-request finds a thread free. Threads that find nothing to do for a while rest, which gives their
-database session back, and are woken when all others are busy. A flow may let only so many requests
-wait; more are answered 429, as are requests that waited too long. A flow that is alone has the
-whole lane. A flow that is heavy gives way (``api.server.shares``).
+take turns, so that a request waits for one turn of each flow and not for all earlier requests of
+others. While more than one flow is active, none has more than half of the threads: another's
+request finds a free thread. Threads without work for a while rest, which frees their database
+session, and are woken when all others are busy. A flow may have a limited number of waiting
+requests; more are answered 429, as are requests that waited too long. A single flow has the whole
+lane. A heavy flow is delayed (``api.server.shares``).
 """
 
 import asyncio
@@ -63,16 +63,16 @@ _RETRY = {"retryAfterSeconds": 1}
 
 
 class Receiver(Protocol[Taken_contra]):
-    """Who waits for an answer, such as a future."""
+    """A receiver of an answer, such as a future."""
 
     def done(self) -> bool:
-        """Return whether it waits no more."""
+        """Return whether it no longer waits."""
 
     def set_result(self, result: Taken_contra, /) -> None:
-        """Take the answer."""
+        """Deliver the answer."""
 
     def set_exception(self, exception: Exception, /) -> None:
-        """Take an error for the answer."""
+        """Deliver an error as the answer."""
 
 
 class _Flow(Generic[Work, Answer]):
@@ -85,11 +85,11 @@ class _Flow(Generic[Work, Answer]):
         self.waiting: deque[tuple[Work, Receiver[Answer], float]] = deque()
         self.running = 0
         self.begun_at = 0.0  # when its last batch was begun
-        self.yields_since: float | None = None  # when it first gave way before the next one
+        self.yields_since: float | None = None  # when it was first delayed before the next one
 
 
 class _Batch(NamedTuple, Generic[Work, Answer]):
-    """A batch, its flows with how many pieces each has in it, and when to look again, if ever."""
+    """A batch, its flows with their numbers of pieces, and the delay before the next check."""
 
     batch: "list[tuple[Work, Receiver[Answer], float]]"
     flows: dict[_Flow[Work, Answer], int]
@@ -108,12 +108,11 @@ class Lane(Generic[Work, Answer]):
     """A queue of work for ``threads`` threads, each taking up to ``limit`` pieces at a time.
 
     ``serve`` returns one answer for each piece, in order. If it raises, ``run`` raises that for
-    every piece of the batch, and the thread goes on. ``prepare``, which makes the first thread
-    ready for its first piece, and ``finish``, which gives back what a thread has open, raise
-    nothing. ``most`` is how many pieces of one flow may wait. ``shares`` belongs to all lanes of a
-    process. ``keeps_room``: also a flow that is alone has half of the threads at most, since its
-    pieces take long. ``shared``: how many pieces a thread takes at a time while several flows are
-    active.
+    every piece of the batch, and the thread continues. ``prepare``, which makes the first thread
+    ready for its first piece, and ``finish``, which releases a thread's resources, never raise.
+    ``most``: how many pieces of one flow may wait. ``shares`` belongs to all lanes of a process.
+    ``keeps_room``: even a single flow has at most half of the threads, since its pieces take long.
+    ``shared``: how many pieces a thread takes at a time while several flows are active.
     """
 
     def __init__(
@@ -141,14 +140,15 @@ class Lane(Generic[Work, Answer]):
         self._threads = threads
         self._limit = limit
         self._most = most
-        # One token for each piece of work; a thread that finds nothing it may take waits for more.
+        # One token for each piece of work; a thread that finds no work it may do waits for another
+        # token.
         self._tokens: SimpleQueue[None] = SimpleQueue()
         self._idle = 0  # threads that wait for a token
         self._resting = 0
-        self._bell = threading.Semaphore(0)  # what wakes those that rest
+        self._bell = threading.Semaphore(0)  # wakes resting threads
         self._lock = threading.Lock()
         self._flows: dict[str, _Flow[Work, Answer]] = {}
-        self._turns: deque[_Flow[Work, Answer]] = deque()  # flows with work that waits
+        self._turns: deque[_Flow[Work, Answer]] = deque()  # flows with waiting work
         self._active: set[str] = set()
         self._was_shared = False
         self._active_since = 0.0
@@ -171,9 +171,10 @@ class Lane(Generic[Work, Answer]):
             self.leave(light)
 
     def enter(self, work: Work, receiver: "Receiver[Answer]", flow: str) -> bool:
-        """Have a receiver given the answer to a piece of work; called on the event loop.
+        """Queue a piece of work with the receiver of its answer; called on the event loop.
 
-        Returns what ``leave`` takes when the receiver has an answer or waits no more.
+        Returns the argument for ``leave``, which must be called when the receiver has an answer or
+        no longer waits.
 
         Raises:
             TooManyRequests: too much waits already.
@@ -186,7 +187,7 @@ class Lane(Generic[Work, Answer]):
         return self._shares.enter(flow)
 
     def leave(self, light: bool) -> None:  # noqa: FBT001  # what ``enter`` returned
-        """Note that a piece of work has its answer, or that nobody waits for it."""
+        """Note that a piece of work has its answer, or that its receiver no longer waits."""
         self._shares.leave(light)
         self.waiting -= 1
         if self._loop is not None:
@@ -210,7 +211,7 @@ class Lane(Generic[Work, Answer]):
         return loop
 
     def close(self) -> None:
-        """End the threads; what still waits is not answered."""
+        """End the threads; waiting work gets no answer."""
         self._closed = True
         for _ in range(self._threads):
             self._tokens.put(None)
@@ -238,7 +239,7 @@ class Lane(Generic[Work, Answer]):
             self._wake()
 
     def _wake(self) -> None:
-        """Wake a thread that rests if there are more tokens than threads that wait for one."""
+        """Wake a resting thread if there are more tokens than threads that wait for one."""
         if self._resting and self._tokens.qsize() > self._idle:
             self._resting -= 1
             self._bell.release()
@@ -270,7 +271,7 @@ class Lane(Generic[Work, Answer]):
                     passed.append(flow)
                     continue
                 if flow.name in heavy:
-                    if numbers:  # who is light does not wait for its part of a batch
+                    if numbers:  # a light flow's batch is not delayed
                         again.append(flow)
                         continue
                     if wait := self._must_wait(flow, now):
@@ -297,9 +298,9 @@ class Lane(Generic[Work, Answer]):
     def _drop_tokens(self, number: int, *, may_go_on: bool) -> None:
         """Take the tokens of a batch but the first; ``may_go_on``: another thread may run as well.
 
-        Tokens do not say whose they are, and what could not run when its own came has none. So one
-        stays, or is put back, while there is work that another thread may do: it must not wait for
-        the end of this batch.
+        Tokens belong to no particular piece, and a piece that could not run when its token came has
+        none. So one token stays, or is put back, while there is work for another thread, which must
+        not wait for the end of this batch.
         """
         tokens = self._tokens
         with contextlib.suppress(Empty):
@@ -310,7 +311,7 @@ class Lane(Generic[Work, Answer]):
         self._wake()
 
     def _must_wait(self, flow: _Flow[Work, Answer], now: float) -> float:
-        """Return for how many seconds a heavy flow must not begin anything, 0 when it may."""
+        """Return for how many seconds a heavy flow must not start a piece, 0 if it may."""
         if flow.running:
             return max(0.0, flow.begun_at + LONG_SECONDS - now)
         if self._shares.light_requests:
@@ -320,7 +321,7 @@ class Lane(Generic[Work, Answer]):
         return 0.0
 
     def _release(self, batch: "_Batch[Work, Answer]", computed: float, lasted: float) -> None:
-        """Note that a batch is done: how long its thread computed, and how long it lasted."""
+        """Note that a batch is done: the CPU seconds of its thread, and how long it lasted."""
         with self._lock:
             for flow, number in batch.flows.items():
                 flow.running -= 1
@@ -346,8 +347,8 @@ class Lane(Generic[Work, Answer]):
                 continue
             if self._closed:
                 break
-            # What could not run when its token came has none any more; so look again after each
-            # batch, until nothing may run. A token too many costs a look in vain.
+            # Pieces that could not run when their token came have none any more; so check again
+            # after each batch, until nothing may run. A surplus token costs one needless check.
             while True:
                 found = self._take()
                 batch, pause = found.batch, found.pause
@@ -377,7 +378,7 @@ class Lane(Generic[Work, Answer]):
         return True
 
     def _rest(self, *, first: bool) -> None:
-        """Give back what this thread has open; but for the first, wait until others are busy."""
+        """Release this thread's resources; except for the first, wait until others are busy."""
         if self._finish is not None:
             self._finish()
         if first:
@@ -390,7 +391,7 @@ class Lane(Generic[Work, Answer]):
     def _answer(
         self, batch: Sequence[tuple[Work, Receiver[Answer], float]]
     ) -> "list[_Done[Answer]]":
-        """Serve a batch, but for what waited too long."""
+        """Serve a batch, without pieces that waited too long."""
         oldest = time.monotonic() - MAX_WAIT_SECONDS
         fresh = [work for work, _, since in batch if since >= oldest]
         try:
@@ -400,7 +401,7 @@ class Lane(Generic[Work, Answer]):
         except Exception as error:  # each piece gets it as its answer
             logger.exception("lane_failed", lane=self.name, pieces=len(fresh))
             if self._finish is not None:
-                self._finish()  # what the thread had open may be half done
+                self._finish()  # the thread's connection may be in an undefined state
             # A future takes no StopIteration.
             failed = RuntimeError(repr(error)) if isinstance(error, StopIteration) else error
             return [_Done(receiver, failed) for _, receiver, _ in batch]
@@ -415,7 +416,7 @@ class Lane(Generic[Work, Answer]):
 
 
 class Calls:
-    """A lane for functions: what ``run_in_executor`` does, fairly among flows."""
+    """A lane for functions: as ``run_in_executor``, but fair among flows."""
 
     def __init__(
         self, name: str, *, threads: int, finish: Callable[[], None], shares: Shares | None = None
@@ -453,5 +454,5 @@ def _deliver(done: "Sequence[_Done[Any]]") -> None:
                 receiver.set_exception(failure)
             else:
                 receiver.set_result(answer)
-        except Exception:  # the others get theirs all the same
+        except Exception:  # the others still get theirs
             logger.exception("answer_not_taken")

@@ -1,8 +1,8 @@
 """Metrics of requests, counted where they enter the process, and ``/metrics``.
 
-The answer is the whole service's, whichever process gives it: what all processes counted
-(``clusterstate.telemetry.metrics``), and how timers, loops and the queue stand in the database. The
-scrape needs a token of the group ``system:monitoring``, or one that may do everything, unless
+The answer covers the whole service, whichever process gives it: the counts of all processes
+(``clusterstate.telemetry.metrics``), and the state of timers, loops and the queue in the database.
+The scrape needs a token of the group ``system:monitoring``, or one with all rights, unless
 STOWAGE_METRICS_OPEN is set. While the database is away the answer is 503.
 """
 
@@ -53,7 +53,7 @@ class _RequestScope(tuple[str, str, str, str, str]):
 
 
 def _place(path: str, route: Route, reported: str) -> _RequestScope:
-    """Return what the labels say of a path (``CleanScope`` of the apiserver)."""
+    """Return the labels of a path (``CleanScope`` of the apiserver)."""
     target = route.target
     if target is None:
         first = "/".join(path.split("/")[:3]).rstrip("/") or "/"
@@ -144,7 +144,7 @@ def _series(
 
 
 class OpenAnswer:
-    """A watch, or another answer that stays open: counted while it is, and when it ends."""
+    """A watch, or another open answer: counted while it is open, and when it ends."""
 
     def __init__(self, path: str, route: Route, reported: str = "WATCH") -> None:
         self._verb = reported
@@ -292,7 +292,7 @@ def _followers() -> Iterator[str]:
 
 def _disk() -> Iterator[str]:
     free = room.free()
-    if free is not None:  # nobody here can see the disk of another server
+    if free is not None:  # the disk of another server is not visible
         yield exposition.gauge(
             "stowage_disk_free_bytes", "Room that is left where the embedded database lies.", free
         )
@@ -324,8 +324,8 @@ def _headroom() -> Iterator[str]:
 def text() -> str:
     """Return the text of a scrape. Queries.
 
-    What this process counted is added to the stored totals first, and only stored totals are
-    shown: so no number falls, whichever process answers the next scrape.
+    This process's counts are added to the stored totals first, and only stored totals are shown, so
+    no number decreases, whichever process answers the next scrape.
 
     Raises:
         django.db.Error: the database is away.

@@ -1,20 +1,19 @@
-"""Connections that cannot be held for ever: uvicorn's HTTP protocol with deadlines and limits.
+"""uvicorn's HTTP protocol with deadlines and limits, so that clients cannot hold connections.
 
-Each phase of a request has its end: headers come within ``HEADER_SECONDS`` and ``HEADER_BYTES``, a
-body keeps coming and is complete after ``BODY_SECONDS``, a client that stops reading its answer for
-``READ_SECONDS`` is hung up on. A process keeps at most ``settings.MAX_CONNECTIONS``: one more takes
-the place of the one that has waited longest without a request. TLS handshakes end after
-``HANDSHAKE_SECONDS``, and there are a quarter as many at most (``handshakes``); only the loop can
-say so (``loop``).
+Each phase of a request has a deadline: headers within ``HEADER_SECONDS`` and ``HEADER_BYTES``, a
+complete body within ``BODY_SECONDS``; a client that does not read its answer for ``READ_SECONDS``
+is disconnected. A process keeps at most ``settings.MAX_CONNECTIONS``: one more replaces the one
+that has waited longest without a request. TLS handshakes end after ``HANDSHAKE_SECONDS``, and a
+quarter as many are allowed (``handshakes``); only the event loop can set that (``_Loop``).
 
-One look over all connections each second (``_sweep``) finds what is overdue, so that a request
-costs no timer; it notes when its phase began.
+A sweep over all connections each second (``_sweep``) finds overdue ones, so that a request needs no
+timer; it only notes when its phase began.
 
-uvicorn hands the head and the body of an answer to the kernel one after the other, which sends two
-packets and wakes the client twice: a tenth of the time that reading an object takes. A small answer
-goes out in one piece (``Protocol.answer``), past the two messages of ASGI that uvicorn would take
-apart, check and put together again. The same sweep ends connections on which no further request
-comes, for which uvicorn arms a timer after each answer.
+uvicorn writes the head and the body of an answer separately, which sends two packets and wakes the
+client twice: a tenth of the time of reading an object. A small answer is written at once
+(``Protocol.answer``), without the two ASGI messages that uvicorn would parse, check and join again.
+The same sweep closes connections without a further request, for which uvicorn sets a timer after
+each answer.
 """
 
 import asyncio
@@ -74,7 +73,7 @@ _IDLE, _HEADERS, _BODY, _ANSWER = range(4)
 
 
 _logger = logging.getLogger("uvicorn.error.requests")
-_logger.setLevel(logging.ERROR)  # a line for each malformed request would let anybody fill the log
+_logger.setLevel(logging.ERROR)  # else malformed requests would let strangers fill the log
 
 
 class RequestTimeout(StatusError):
@@ -84,7 +83,7 @@ class RequestTimeout(StatusError):
 
 
 class HeadersTooLarge(StatusError):
-    """The request line and headers are larger than is read here."""
+    """The request line and headers exceed the limit."""
 
     code, reason = 431, "RequestHeaderFieldsTooLarge"
 
@@ -121,7 +120,7 @@ class Protocol(HttpToolsProtocol):
             self.refuse(TooManyConnections("too many connections are open"))
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client sent."""
+        """Receive data of the client."""
         if self.transport.is_closing():
             return
         self._heard = self.loop.time()
@@ -135,7 +134,7 @@ class Protocol(HttpToolsProtocol):
         if (cycle := self._begun) is not None:
             self._begun = None
             if self.transport.is_closing():
-                return  # what came behind it was refused, and its client takes that for the answer
+                return  # the request after it was refused, and the client takes that for the answer
             go_on = partial(super()._start_asgi_task, cycle)
             if cycle.more_body or self._begin is None:
                 go_on(self.app)
@@ -164,14 +163,14 @@ class Protocol(HttpToolsProtocol):
     # ----------------------------------------------------------------- what the parser calls
 
     def on_message_begin(self) -> None:
-        """Begin a request, also one that came in one piece with the one before."""
+        """Begin a request, even if it arrived together with the one before."""
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
         if self._phase != _HEADERS:
             self._phase, self._since, self._header_bytes = _HEADERS, self._heard, 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, or a trailer behind a body in chunks, which nothing here reads."""
+        """Add a header; trailers after a chunked body are ignored."""
         if self._phase == _HEADERS:
             super().on_header(name, value)
 
@@ -183,7 +182,7 @@ class Protocol(HttpToolsProtocol):
             self.hang_up()
 
     def on_message_complete(self) -> None:
-        """Note that the request is complete; perhaps it was answered before its body came."""
+        """Note that the request is complete; it may have been answered before its body came."""
         if self.cycle.response_complete:
             self._phase, self._since, self._header_bytes = _IDLE, self._heard, 0
         else:
@@ -191,7 +190,7 @@ class Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request; without uvicorn's timer, since ``check`` ends who is idle."""
+        """Wait for the next request, without uvicorn's timer: ``check`` closes idle connections."""
         if self._phase == _ANSWER and not self.pipeline:
             self._phase, self._since, self._header_bytes = _IDLE, self.loop.time(), 0
         if self.pipeline or self.transport.is_closing():
@@ -201,7 +200,7 @@ class Protocol(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Begin to answer a request, when all that came of it is read."""
+        """Start answering a request, once all its received data is parsed."""
         self._answering = cycle
         if self._parses:
             self._begun = cycle
@@ -217,12 +216,12 @@ class Protocol(HttpToolsProtocol):
         headers: Sequence[tuple[bytes, bytes]],
         body: bytes,
     ) -> bool:
-        """Send a whole answer in one packet; return False where ASGI's two messages have to.
+        """Send a whole answer in one packet; return False if ASGI's two messages must be used.
 
-        ``headers`` have names in small letters. What goes out is what uvicorn would write
-        (``RequestResponseCycle.send``). The two messages are left to a client that sent several
-        requests ahead or does not read, to HEAD, and to headers that say how the body is sent, or
-        hold what no header may.
+        ``headers`` have lower-case names. The bytes are those that uvicorn would write
+        (``RequestResponseCycle.send``). The two messages are used for a client that pipelines
+        requests or does not read, for HEAD, and for headers that describe the body's encoding or
+        are invalid.
         """
         cycle: RequestResponseCycle = self.cycle
         if (
@@ -259,7 +258,7 @@ class Protocol(HttpToolsProtocol):
 
     @property
     def reads(self) -> bool:
-        """Whether the client has read what it was sent so far, but for a buffer."""
+        """Whether the client has read everything sent so far, except for a buffer."""
         return not self._paused_since
 
     @property
@@ -273,10 +272,10 @@ class Protocol(HttpToolsProtocol):
         return self._since
 
     def refuse(self, error: StatusError) -> None:
-        """Refuse the request that comes in with a ``Status``, and hang up.
+        """Refuse the incoming request with a ``Status``, and close the connection.
 
-        Nothing is said where its answer has begun, nor where the one before is still being
-        answered: the client would take the refusal for the answer to that.
+        Nothing is sent if its answer has begun, or an earlier one is still being answered: the
+        client would take the refusal for the answer to that.
         """
         refused = None if self._phase in (_IDLE, _HEADERS) else self.cycle
         answering = self._answering
@@ -294,26 +293,25 @@ class Protocol(HttpToolsProtocol):
         self._leave()
 
     def end(self, last: bytes) -> None:
-        """End an answer in chunks whose client does not read: a last chunk, then the end.
+        """End a chunked answer whose client does not read: write a last chunk, then the end.
 
-        The chunk goes past the flow control that the answer's own task waits for; should the client
-        read on within ``CLOSE_SECONDS``, it finds out why the answer ends.
+        The chunk bypasses the flow control that the answer's own task waits for; if the client
+        reads within ``CLOSE_SECONDS``, it learns why the answer ends.
         """
         self.transport.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(last), last))
         self._leave()
 
     def _leave(self) -> None:
-        """Close behind what is written; wake who waits for more of the request."""
+        """Close after the written data; wake tasks that wait for more of the request."""
         self._disconnect()
         self.flow.resume_writing()
         self.transport.close()
 
     def _disconnect(self) -> None:
-        """Tell requests without an answer that their client is gone; those that wait are dropped.
+        """Notify requests without an answer that their client is gone; drop waiting ones.
 
-        The super class tells the last one that came. Where a client sent several ahead, that is not
-        the one that is being answered, and whoever answers it would wait for ever, or write to a
-        connection that is closed.
+        The super class notifies only the latest one. If a client pipelined several, that is not the
+        one being answered, whose task would wait for ever, or write to a closed connection.
         """
         self.pipeline.clear()
         for cycle in (self._answering, self.cycle):
@@ -322,7 +320,7 @@ class Protocol(HttpToolsProtocol):
                 cycle.message_event.set()
 
     def hang_up(self) -> None:
-        """Close at once; also what the kernel has taken is not sent any more."""
+        """Close at once, discarding data that the kernel has buffered."""
         self._disconnect()
         found = self.transport.get_extra_info("socket")
         if found is not None:
@@ -331,7 +329,7 @@ class Protocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _make_room(self) -> bool:
-        """Hang up on the connection that has waited longest without a request, if there is one."""
+        """Close the connection that has waited longest without a request, if there is one."""
         waiting = [
             each
             for each in self.connections
@@ -346,7 +344,7 @@ class Protocol(HttpToolsProtocol):
         return True
 
     def check(self, now: float) -> None:
-        """End what is overdue."""
+        """Close the connection if its deadline has passed."""
         if self.transport.is_closing():
             self._closing_since = self._closing_since or now
             if now - self._closing_since > CLOSE_SECONDS:
@@ -370,14 +368,14 @@ class Protocol(HttpToolsProtocol):
 
 
 def _nothing() -> None:
-    """Do nothing: what uvicorn calls in place of a method that it has taken away."""
+    """Do nothing: a callback in place of a method that uvicorn removed."""
 
 
 _sweeping: set[asyncio.AbstractEventLoop] = set()
 
 
 def _sweeper(loop: asyncio.AbstractEventLoop, connections: "set[Any]") -> None:
-    """Look over the connections of a loop each second while there are any."""
+    """Sweep the connections of a loop each second while there are any."""
     if loop not in _sweeping:
         _sweeping.add(loop)
         loop.call_later(_SWEEP_SECONDS, _sweep, loop, connections)
@@ -395,7 +393,7 @@ def _sweep(loop: asyncio.AbstractEventLoop, connections: "set[Any]") -> None:
 
 
 class Server(uvicorn.Server):
-    """A server that sleeps while nobody asks: uvicorn's looks ten times a second if it must end."""
+    """A server that sleeps while idle: uvicorn's checks ten times a second whether it must end."""
 
     async def main_loop(self) -> None:
         """Write the date of answers each second, until a signal ends the server."""
@@ -416,7 +414,7 @@ _descriptors = 0
 
 
 def max_connections() -> int:
-    """Return how many connections this process keeps, with room for its other files.
+    """Return how many connections this process keeps, leaving room for its other files.
 
     Raises the process's soft limit of open files to the hard one at first.
     """
@@ -434,7 +432,7 @@ def max_connections() -> int:
 
 
 class _Loop(uvloop.Loop):
-    """A loop whose TLS servers do not wait for ever."""
+    """An event loop whose TLS handshakes are limited."""
 
     async def create_server(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
         context = kwargs.pop("ssl", None)

@@ -1,10 +1,10 @@
-"""Signs of life of a web process, from its event loop and for its request threads.
+"""Heartbeats of a web process, from its event loop and for its request threads.
 
-The loop beats while it turns. It stops doing so when a lane of request threads has had work for
+The loop beats while it runs. It stops when a lane of request threads has had work for
 ``STUCK_SECONDS`` and finished none of it: then all threads of the lane wait for something that does
 not come (every statement ends long before that), and a new process is needed.
 
-In a moment without requests the memory that a burst left is given back.
+In a moment without requests the memory of a burst is returned to the system.
 """
 
 import asyncio

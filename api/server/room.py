@@ -1,9 +1,9 @@
 """Writes are refused while the disk of the embedded database is nearly full.
 
-PostgreSQL refuses a row that finds no room and goes on, but when there is none for its log it stops
-for everybody, readers too. So what clients write is refused a little earlier, with 507: reads go
-on, deletions are let through, and what the service itself has begun has room to end. An external
-server's disk cannot be seen from here; its refusals are passed on (`api.forms.errors`).
+PostgreSQL refuses a row that does not fit and continues, but without space for its log it stops,
+for readers too. So clients' writes are refused a little earlier, with 507: reads continue,
+deletions pass, and work that the service has begun has room to end. The disk of an external server
+is not visible; its refusals are passed on (`api.forms.errors`).
 """
 
 import os
@@ -17,17 +17,17 @@ _LOOK_SECONDS = 0.5
 
 
 class _Room:
-    """How much there is, as of the last look.
+    """The free space, as of the last check.
 
-    Several threads ask. Time and answer of a look are replaced together: a thread that finds the
-    time of a look must not find the answer of the look before.
+    Several threads use this. Time and result of a check are replaced together, so that no thread
+    combines a new time with an old result.
     """
 
     def __init__(self) -> None:
         self._last: tuple[float, int | None] = (float("-inf"), None)
 
     def free(self) -> int | None:
-        """Return the free bytes that PostgreSQL's user may fill, ``None`` if not to be known."""
+        """Return the free bytes for PostgreSQL's user, ``None`` if unknown."""
         folder = settings.DATABASE_FOLDER
         if folder is None:
             return None
@@ -48,15 +48,15 @@ _room = _Room()
 
 
 def free() -> int | None:
-    """Return the free bytes where the embedded database lies, ``None`` if not to be known."""
+    """Return the free bytes on the embedded database's disk, ``None`` if unknown."""
     return _room.free()
 
 
 def require() -> None:
-    """Check that there is room for a write. Looks at the disk twice a second at most.
+    """Check that there is room for a write. Reads the disk twice a second at most.
 
     Raises:
-        InsufficientStorage: there is less than ``STOWAGE_DISK_RESERVE``.
+        InsufficientStorage: less than ``STOWAGE_DISK_RESERVE`` is free.
     """
     free = _room.free()
     if free is not None and free < settings.DISK_RESERVE_BYTES:

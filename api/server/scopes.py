@@ -1,4 +1,4 @@
-"""A request as the server hands it over (ASGI), and as Django's handler takes it (WSGI)."""
+"""Requests as the server passes them (ASGI), and as Django's handler takes them (WSGI)."""
 
 import io
 import sys
@@ -42,12 +42,12 @@ def raw_header(scope: Scope, name: bytes) -> bytes:
 
 
 def announced(scope: Scope) -> int:
-    """Return the length that a request says its body has, 0 where it says nothing."""
+    """Return the Content-Length of a request, 0 without one."""
     return natural(raw_header(scope, b"content-length")) or 0
 
 
 def check_url(scope: Scope) -> None:
-    """Raise BadRequest for what no name, selector or parameter can hold and no database store."""
+    """Raise BadRequest for a NUL, which no name, selector or parameter can have."""
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
         raise BadRequest("the URL holds a NUL character")
 
@@ -55,7 +55,7 @@ def check_url(scope: Scope) -> None:
 def environment_of(scope: Scope, body: bytes, user: User | None) -> dict[str, Any]:
     """Return the WSGI environment of a request; ``user``: the sender, None if unknown.
 
-    Of a browser nobody is known yet: the view finds its session.
+    A browser's user is unknown here: the view finds its session.
     """
     server = scope.get("server") or ("localhost", 80)
     client = scope.get("client") or ("", 0)
@@ -92,7 +92,7 @@ def environment_of(scope: Scope, body: bytes, user: User | None) -> dict[str, An
 
 @remembered(256)
 def _key(header: bytes) -> str | None:
-    """Return where a header stands in a WSGI environment, None where it does not."""
+    """Return a header's key in a WSGI environment, None if it is omitted there."""
     name = header.decode("latin-1")
     key = name.upper().replace("-", "_")
     if "_" in name or key == "CONTENT_LENGTH":

@@ -1,4 +1,4 @@
-"""Answers on their way to the client: whole, in parts, or before the request was read."""
+"""Sends answers: whole, in parts, or before the request was read."""
 
 import asyncio
 from contextlib import suppress
@@ -30,14 +30,14 @@ PLAIN_TEXT: Headers = [
 
 
 async def reply(scope: Scope, send: Send, status: int, headers: Headers, body: bytes) -> None:
-    """Send a small answer, in one packet where the connection can."""
+    """Send a small answer, in one packet if the connection can."""
     connection = scope.get(CONNECTION)
     if connection is None or not connection.answer(scope, status, headers, body):
         await _reply_by_messages(send, status, headers, body)
 
 
 async def _reply_by_messages(send: Send, status: int, headers: Headers, body: bytes) -> None:
-    """Send an answer through ``send``, which may be one that adds headers or notes the answer."""
+    """Send an answer through ``send``, which may add headers or record the answer."""
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -52,10 +52,10 @@ async def reply_in_parts(send: Send, status: int, headers: Headers, body: bytes)
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, response: HttpResponse) -> None:
-    """Answer a request of which perhaps not all has been read.
+    """Answer a request that may not have been read completely.
 
-    What is still coming is read and dropped for a moment: closing at once would reset the
-    connection, and the client would lose the answer.
+    Incoming data is read and dropped for a moment: closing at once would reset the connection, and
+    the client would lose the answer.
     """
     length = announced(scope)
     if scope.get(COMPLETE) or not (length or raw_header(scope, b"transfer-encoding")):
@@ -77,7 +77,7 @@ async def refuse(scope: Scope, receive: Receive, send: Send, response: HttpRespo
 
 
 async def drop(receive: Receive, most: int) -> None:
-    """Read what is left of a body, at most this many bytes."""
+    """Read and drop the rest of a body, at most ``most`` bytes."""
     dropped = 0
     while dropped < most:
         message = await receive()
@@ -95,7 +95,7 @@ async def reply_with(send: Send, response: HttpResponse) -> None:
 
 @lru_cache(maxsize=256)
 def _pair(key: str, value: str) -> tuple[bytes, bytes]:
-    """Return a header as it is sent; most answers have the same two."""
+    """Return a header in its wire form, cached: most answers have the same two."""
     return key.lower().encode("latin-1"), value.encode("latin-1")
 
 

@@ -1,4 +1,4 @@
-"""Browsers whose session was seen to be good: their requests take turns as their users."""
+"""Caches which browser sessions are valid, so that their requests belong to their users' flows."""
 
 import hashlib
 
@@ -12,18 +12,18 @@ MAX_SESSIONS = 10_000
 
 
 class Sessions:
-    """Which cookies belong to people who are logged in; bounded, and forgotten now and then."""
+    """Which cookies belong to logged-in users; bounded, and emptied from time to time."""
 
     def __init__(self) -> None:
         self._users: dict[bytes, str] = {}
 
     def flow(self, scope: Scope) -> str:
-        """Return the flow of a browser whose session was seen to be good, empty for others."""
+        """Return the flow of a browser whose session is known as valid, empty for others."""
         session = _session(scope)
         return self._users.get(session, "") if session else ""
 
     def saw(self, scope: Scope, user: str) -> None:
-        """Note that a request's session is a user's; called on threads."""
+        """Store that a request's session is a user's; called on threads."""
         session = _session(scope)
         if not session:
             return
@@ -32,14 +32,14 @@ class Sessions:
         self._users[session] = user
 
     def forget(self, scope: Scope) -> None:
-        """Note that a request's session is nobody's."""
+        """Store that a request's session is invalid."""
         self._users.pop(_session(scope), None)
 
 
 def _session(scope: Scope) -> bytes:
-    """Return what identifies the session of a request, empty where it has none.
+    """Return the session id of a request, empty without one.
 
-    Over https the cookie has a name of its own (`clusterstate.middleware.SecureTransport`).
+    Over https the cookie has another name (`clusterstate.middleware.SecureTransport`).
     """
     name = settings.SESSION_COOKIE_NAME.encode() + b"="
     if scope.get("scheme") == "https":

@@ -3,17 +3,17 @@
 Python computes on one thread at a time. During another user's flood a request waits less for a free
 thread than for its turns to compute: it needs half a dozen, each behind all threads that compute
 for the flood. So the lanes of a process know its *heavy* flows: those that take more than their
-part of the process while it is busy and others have requests as well. Of a heavy flow
+share of a busy process while others have requests as well. Of a heavy flow
 
-* one piece at a time is begun in each lane, however many threads there are (one that takes
-  ``LONG_SECONDS`` counts no more: it waits for something, or is a question of a minute);
-* none is begun while a light flow's request is under way, for ``YIELD_SECONDS`` at most.
+* each lane starts one piece at a time, however many threads it has (a piece that takes
+  ``LONG_SECONDS`` no longer counts: it waits for something, or is a question of a minute);
+* none starts while a light flow's request is under way, for ``YIELD_SECONDS`` at most.
 
-And threads give way to each other more often: each hand-over costs a little, so that is done only
-then. A process that is not busy, or serves one flow, has no heavy ones and none of this.
+Threads also switch more often then, which costs a little. A process that is not busy, or serves one
+flow, has no heavy flows and none of this.
 
-What a flow takes is the CPU time of the threads that serve it, halved every ``SPAN_SECONDS``. Flows
-are compared with each other, so what the event loop does for each of them may be left out.
+A flow's use is the CPU time of the threads that serve it, halved every ``SPAN_SECONDS``. Flows are
+compared with each other, so the event loop's work for them is left out.
 """
 
 import sys
@@ -51,13 +51,13 @@ class Shares:
         self._served = 0.0
 
     def note(self, flow: str, computed: float, lasted: float) -> None:
-        """Count the seconds that a thread computed for a flow, and how long that lasted."""
+        """Add the CPU seconds that a thread used for a flow, and how long that lasted."""
         with self._lock:
             self._used[flow] = self._used.get(flow, 0.0) + computed
             self._served += lasted
 
     def tick(self, now: float) -> None:
-        """Judge who is heavy, when it is time to; ``now`` is the monotonic time."""
+        """Recompute the heavy flows, if it is time; ``now`` is the monotonic time."""
         passed = now - self._ticked_at
         if passed < SPAN_SECONDS:
             return
@@ -66,7 +66,7 @@ class Shares:
             used = self._used
             heavy = heavy_of(used, busy=self._served / passed, seconds=2 * passed)
             self._served = 0.0
-            # A flow that asks no more is forgotten within seconds.
+            # A flow without requests is dropped within seconds.
             self._used = {flow: half for flow, s in used.items() if (half := s / 2) > 1e-4}
         if bool(heavy) != bool(self.heavy):
             sys.setswitchinterval(SWITCH_SECONDS[bool(heavy)])
@@ -84,10 +84,10 @@ class Shares:
 
 
 def heavy_of(used: dict[str, float], *, busy: float, seconds: float) -> frozenset[str]:
-    """Return the flows that take more than their part.
+    """Return the flows that use more than their share.
 
-    ``used``: for how many seconds threads computed for each flow, of the last ``seconds``;
-    ``busy``: how many threads served at a time, on average.
+    ``used``: the CPU seconds of each flow within the last ``seconds``; ``busy``: how many threads
+    served at a time, on average.
     """
     if busy < BUSY or len(used) < 2:
         return frozenset()

@@ -1,6 +1,6 @@
-"""The span of a request that creates a pod, which the server begins and ends.
+"""The span of a request that creates a pod; the server begins and ends it.
 
-Only where this process traces (``clusterstate.telemetry.tracing``) is anything of it called.
+Called only if this process traces (``clusterstate.telemetry.tracing``).
 """
 
 from collections.abc import MutableMapping

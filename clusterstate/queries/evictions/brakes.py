@@ -1,7 +1,7 @@
-"""Brakes: which part of a zone, namespace or owner is about to leave, and what is held back.
+"""Brakes: how many pods of each zone, namespace or owner are about to leave, and what is held back.
 
-An *owner* is the controller that a pod's ``ownerReferences`` name, such as its ReplicaSet. In the
-name of a brake it is ``NAMESPACE.KIND.NAME``.
+An *owner* is the controller in a pod's ``ownerReferences``, such as its ReplicaSet. In the name of
+a brake it is ``NAMESPACE.KIND.NAME``.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _OFF: Final = 100.0
 
 
 def limits() -> dict[str, float]:
-    """Return the scopes that are limited, with the share in percent that may leave."""
+    """Return the scopes with a limit, with the percentage of pods that may leave."""
     found = {
         ZONE: settings.BRAKE_ZONE_PERCENT,
         NAMESPACE: settings.BRAKE_NAMESPACE_PERCENT,
@@ -78,8 +78,8 @@ class Brake(msgspec.Struct, frozen=True):
 class HeldBack(msgspec.Struct, frozen=True):
     """The zones, namespaces and owners whose pods are not evicted now.
 
-    ``paced``: zones where the rate allows no eviction at this moment; the empty name is that of
-    nodes without a zone.
+    ``paced``: zones without an eviction left in the rate limit; the empty name means nodes without
+    a zone.
     """
 
     zones: tuple[str, ...] = ()
@@ -93,8 +93,8 @@ class HeldBack(msgspec.Struct, frozen=True):
 
 NOTHING: Final = HeldBack()
 
-# An owner's members are sorted in a document, and a text in it has its quotes escaped: what looks
-# like this is the controller among the references, and nothing else.
+# An owner's members are sorted in a document, and quotes inside a text are escaped, so only the
+# controller among the references matches this.
 _OWNED: Final = '"ownerReferences":['
 _CONTROLLER: Final = '"controller":true,"kind":"([^".]+)","name":"([^"]+)"'
 
@@ -146,8 +146,8 @@ def shares(now: datetime, *, least: int) -> list[Share]:
     """Return the zones, namespaces and owners that lose ``least`` pods or more.
 
     A pod counts if it is being evicted, if its timer is due within ``COUNTED_FOR``, or if its
-    eviction was asked for within that time before ``now``. Owners only where they are limited.
-    Queries once or twice; looks at all pods.
+    eviction was requested within that time before ``now``. Owners only if they have a limit.
+    Queries once or twice; reads all pods.
     """
     window = (now + COUNTED_FOR, now - COUNTED_FOR)
     found = [Share(*row) for row in sql.fetch(_SHARES, (*window, least))]
@@ -176,9 +176,9 @@ _ONE: Final = {
 
 
 def others_leaving(scope: str, name: str, now: datetime) -> tuple[int, int]:
-    """Return how many pods of a scope leave although nobody asked for it, and how many it has.
+    """Return how many pods of a scope leave without a request, and how many it has.
 
-    Queries once; looks at the pods of the scope.
+    Queries once; reads the pods of the scope.
     """
     names = (name,) * (3 if scope == OWNER else 2)
     row = sql.fetch_one(_ONE[scope], (now + COUNTED_FOR, now - COUNTED_FOR, *names))
@@ -199,7 +199,7 @@ def count_due(until: datetime, *, most: int) -> int:
 
 
 def count_asked(after: datetime) -> int:
-    """Return how many evictions were asked for since then. Queries once, by index."""
+    """Return how many evictions were requested since then. Queries once, by index."""
     row = sql.fetch_one("SELECT count(*) FROM asked_eviction WHERE at > %s::timestamptz", (after,))
     assert row is not None
     found: int = row[0]
@@ -219,7 +219,7 @@ def brakes() -> list[Brake]:
 
 
 def held_back(now: datetime) -> HeldBack:
-    """Return what is held back now. Queries once; not at all where nothing is limited."""
+    """Return what is held back now. Queries once; not at all without limits."""
     rate = settings.ZONE_EVICTION_RATE
     if not limits() and not rate:
         return NOTHING
@@ -251,7 +251,7 @@ _ZONE_OF_NODE = f"coalesce(n.labels ->> '{ZONE_LABEL}', '')"
 
 
 def unless_held(held: HeldBack) -> tuple[str, tuple[Any, ...]]:
-    """Return the condition on timers ``t``, and its parameters, that leaves out what is held."""
+    """Return a condition on timers ``t``, and its parameters, that excludes held-back ones."""
     if not held:
         return "true", ()
     conditions = [f"p.namespace = ANY(%s) OR {_ZONE_OF_NODE} = ANY(%s)"]
@@ -268,7 +268,7 @@ def unless_held(held: HeldBack) -> tuple[str, tuple[Any, ...]]:
 
 
 def why_held(held: HeldBack) -> tuple[str, tuple[Any, ...]]:
-    """Return an SQL expression: what holds the pod ``p`` on node ``t.node_name`` back, or ''."""
+    """Return an SQL expression for what holds back pod ``p`` on node ``t.node_name``, or ''."""
     if not held:
         return "''", ()
     listed = [

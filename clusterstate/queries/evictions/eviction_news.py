@@ -31,10 +31,10 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-# The timers ask this after every few nodes that come. The subqueries hide the revisions from the
-# planner: seen, it makes a plan for each of them anew, which costs ten times the reading. Texts are
-# looked up one by one, whatever the tables held when the plan was made: a join that was planned
-# while they were empty reads all documents.
+# The timers run this after every few changes of nodes. The subqueries hide the revisions from the
+# planner, which would otherwise plan anew for each of them, at ten times the cost of reading. Texts
+# are looked up one by one, whatever the tables held when the plan was made: a join planned for
+# empty tables would read all documents.
 _RANGE = "c.revision > (SELECT %s::bigint) AND c.revision <= (SELECT %s::bigint)"
 
 _NODE_NEWS = """
@@ -73,10 +73,10 @@ WHERE {range} AND c.kind = {pod}
 
 
 def eviction_news(cursor: int, *, limit: int = 20_000) -> News | None:
-    """Return what changed after ``cursor``; ``None`` when that is no longer kept.
+    """Return the changes after ``cursor``; ``None`` when these are no longer kept.
 
     Queries 1-5 times. At most ``limit`` revisions at once. Pods are those that have a timer, are on
-    a node that evicts, or have terms that hold during execution.
+    a node that evicts, or have terms that apply during execution.
     """
     mark = changes.watermark()
     if mark <= cursor:
@@ -103,7 +103,7 @@ def _node_news(
         if verb == changes.DELETED:
             old = _lens(text or previous)
     except msgspec.DecodeError:
-        # The rows say what is to be done about its taints; the reader judges its labels.
+        # The writer of timers reads its taints from rows; labels are judged by their keys.
         return NodeNews(name=name, at=at, taints=True, label_keys=frozenset())
     before, after = old.metadata.labels, new.metadata.labels
     keys: frozenset[str] = frozenset()

@@ -68,10 +68,9 @@ def waiting_timers(
 ) -> list[Timer]:
     """Return timers by due time: all, or those of one namespace, pod, node, zone or owner.
 
-    An ``owner`` is as brakes name it. Queries once.
-
-    ``after`` is the due time and pod id at which the page before ended. Pods that are ``held`` back
-    say in ``blocked_by`` what holds them.
+    ``owner``: in the form of a brake's name. Queries once. ``after``: the due time and pod id at
+    the end of the previous page. Timers of pods that are ``held`` back have the reason in
+    ``blocked_by``.
     """
     why, why_parameters = why_held(held)
     conditions, parameters = [""], list[Any](why_parameters)
@@ -166,7 +165,7 @@ FIGURES: Final = "eviction-figures"
 
 
 class Figures(msgspec.Struct, kw_only=True):
-    """Evictions so far: how many were later than none, one, two ... of ``LATENESS_BOUNDS``."""
+    """Evictions so far: how many were later than each of ``LATENESS_BOUNDS``; the first is 0."""
 
     evicted: int = 0
     seconds: float = 0.0

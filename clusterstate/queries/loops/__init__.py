@@ -2,7 +2,7 @@
 
 ::
 
-    controllers                     what controllers keep between passes
+    controllers                     state of controllers between passes
     loading                         what followers of the change log load first
     metrics                         totals and gauges of all processes
     state_metrics, state_families   metrics of objects by kube-state-metrics' names

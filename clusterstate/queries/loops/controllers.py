@@ -32,7 +32,7 @@ class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
     states: dict[str, dict[str, Any]]
 
     def is_behind(self, name: str) -> bool:
-        """Return whether the log is complete beyond what this controller acted on."""
+        """Return whether the watermark is above this controller's cursor."""
         return self.revisions.get(name, -1) < self.mark
 
 

@@ -37,18 +37,18 @@ class ClassRow(msgspec.Struct, frozen=True):
 
 @contextmanager
 def consistent_read() -> Iterator[int]:
-    """Let several reads see one state; yields the revision to follow changes from.
+    """Let several reads see one snapshot; yields the revision from which to follow changes.
 
-    Everything up to that revision is contained in what is read inside; some later changes may be,
-    so a follower that applies the log afterwards skips changes not newer than the row it holds.
+    The snapshot contains everything up to that revision, and maybe some later changes, so a
+    follower that applies the log afterwards skips changes not newer than the row it holds.
     """
-    revision = changes.watermark()  # before the snapshot: see the argument in changes.py
+    revision = changes.watermark()  # before the snapshot; changes.py has the reason
     nested = connection.in_atomic_block
     with transaction.atomic():
         if not nested:
             sql.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            # It delays no follower, reads a whole cluster, and computes between the statements: the
-            # other processes see that by its name (``sessions``).
+            # This delays no follower, reads a whole cluster, and computes between statements: other
+            # processes recognise it by the session's name (``sessions``).
             sql.fetch(_TAKE_TIME, (settings.SESSION_NAME + sql.LOADS,))
         with sql.patience(_SNAPSHOT_SECONDS):
             yield revision

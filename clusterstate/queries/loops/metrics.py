@@ -27,7 +27,7 @@ def totals() -> list[Total]:
 
 
 def gauges() -> dict[tuple[str, str], float]:
-    """Return the gauges of the living processes, added up by name and labels. Queries once."""
+    """Return the sum of the gauges of living processes, by name and labels. Queries once."""
     found: dict[tuple[str, str], float] = {}
     rows = sql.fetch(
         "SELECT gauges FROM process_metric"

@@ -1,8 +1,8 @@
-"""Metrics of objects by kube-state-metrics' names (v2.17), each as the SQL that tells its lines.
+"""Metrics of objects by kube-state-metrics' names (v2.17), each as the SQL that produces its lines.
 
 A ``StateFamily`` reads one table. In its expressions ``t`` is the object's row, ``j`` its document
-as jsonb (only where ``reads_document``), and what ``more`` joins; a row of the join is a line.
-PostgreSQL puts the lines together: the web process passes on text, a thousand objects at a time,
+as jsonb (only where ``reads_document``), and ``more`` may join others; each row of the result is a
+line. PostgreSQL composes the lines: the web process passes on text, a thousand objects at a time,
 and holds no objects (``state_metrics``).
 """
 
@@ -18,9 +18,9 @@ Labels = tuple[tuple[str, str], ...]
 class StateFamily(msgspec.Struct, frozen=True, kw_only=True):
     """One metric. ``labels`` maps names to SQL texts; ``value`` is SQL of a number.
 
-    ``resource`` is what ``resources=`` of a scrape names. ``where`` leaves out lines. ``mentions``
-    is a text without which a document has no line: to look for it costs a tenth of reading the
-    document.
+    ``resource``: its name in the parameter ``resources=`` of a scrape. ``where`` excludes lines.
+    ``mentions``: a text that every document with a line contains: a search for it costs a tenth of
+    parsing the document.
     """
 
     name: str
@@ -38,7 +38,7 @@ class StateFamily(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _quantity(text: str) -> str:
-    """Return SQL for the number that a Kubernetes quantity is; NULL for what is none."""
+    """Return SQL for the number in a Kubernetes quantity; NULL for an invalid one."""
     return (
         f"(SELECT (q.p)[1]::numeric * (_units ->> (q.p)[2])::numeric FROM"
         f" (SELECT regexp_match({text}, '^([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)$') AS p) q)"

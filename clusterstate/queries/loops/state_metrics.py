@@ -1,7 +1,7 @@
-"""The lines that a scrape of objects gets, made by PostgreSQL, some thousand objects at a time.
+"""The lines of a scrape of objects, composed by PostgreSQL, some thousand objects at a time.
 
 Each page is a statement of its own, so a scrape holds no transaction and no snapshot, and a pod
-that comes or goes meanwhile is in it or not. Objects come in the order of their rows.
+that is created or deleted meanwhile may be in it or not. Objects are in the order of their rows.
 """
 
 from typing import Any, Final
@@ -16,7 +16,7 @@ AT_ONCE: Final = 5000
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which objects: of some namespaces (none: of all), and one of this many shards of them."""
+    """A selection of objects: of some namespaces (empty: all), and one of ``shards`` shards."""
 
     namespaces: tuple[str, ...] = ()
     shard: int = 0
@@ -61,9 +61,9 @@ def _statement(family: StateFamily, selection: Selection) -> str:
 
 
 def page(family: StateFamily, selection: Selection, after: int) -> tuple[int | None, str]:
-    """Return the lines of the objects behind a row, and up to which row; None at the end. Queries.
+    """Return the lines of the objects after a row, and the last row of the page; None at the end.
 
-    ``after`` is 0 for the first page.
+    ``after`` is 0 for the first page. Queries once.
     """
     parameters: list[Any] = [after]
     if selection.namespaces and family.namespaced:

@@ -1,4 +1,4 @@
-"""Nodes with what their pods ask for, in one row each: what maps and lists of nodes show."""
+"""Nodes with the sums of their pods' requests, in one row each: for maps and lists of nodes."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,10 +14,10 @@ from clusterstate.objects.values.node import Node, NodeCondition
 class FleetNode(msgspec.Struct, frozen=True, gc=False):
     """A node. ``offered`` and ``requested`` are by resource: milli-CPU, bytes, whole units.
 
-    ``requested`` is what unfinished pods on the node request, with their RuntimeClasses' overhead,
-    and under ``pods`` their number. ``taints`` are (key, value, effect). ``ready`` is the status of
-    the Ready condition, empty where there is none; ``conditions`` are the types of the others
-    that are True. ``leaving`` is how many eviction timers run on it.
+    ``requested``: the requests of unfinished pods on the node, with their RuntimeClasses' overhead,
+    and under ``pods`` their number. ``taints``: (key, value, effect). ``ready``: the status of the
+    Ready condition, empty without one; ``conditions``: the types of the others that are True.
+    ``leaving``: how many eviction timers run on it.
     """
 
     id: int
@@ -35,7 +35,7 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
     leaving: int
 
     def share(self, resource: str) -> float:
-        """Return how full the node is of a resource; 1 where pods ask and nothing is offered."""
+        """Return the requested fraction of a resource; 1 if it is requested and not offered."""
         offered, requested = self.offered.get(resource, 0), self.requested.get(resource, 0)
         if offered > 0:
             return requested / offered
@@ -51,7 +51,7 @@ FROM node n JOIN document d ON d.id = n.document_id WHERE %s OR n.name = ANY(%s)
 
 
 def total(column: str) -> str:
-    """Return the SQL of a sum, the largest bigint where it is more: amounts may be that large."""
+    """Return the SQL of a sum, limited to the largest bigint: amounts may exceed it."""
     return f"least(sum({column}), {2**63 - 1})::bigint"
 
 
@@ -123,5 +123,5 @@ def _node(row: Sequence[Any], requested: dict[str, int], leaving: int) -> FleetN
 
 
 def worries(condition: NodeCondition) -> bool:
-    """Return whether a condition says that something is wrong with the node."""
+    """Return whether a condition reports a problem of the node."""
     return condition.type != "Ready" and condition.status == "True"

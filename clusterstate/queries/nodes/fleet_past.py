@@ -1,4 +1,4 @@
-"""Nodes with what their pods asked for, and the pods that waited, as they were at a revision."""
+"""Nodes with their pods' requests, and the waiting pods, as they were at a revision."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -88,12 +88,11 @@ class PastFleet(msgspec.Struct, frozen=True):
 
 
 def fleet_at(revision: int) -> PastFleet:
-    """Return the fleet as it was at a revision that `past.revision_at` found.
+    """Return the fleet as it was at a revision from `past.revision_at`.
 
-    Pods whose version of then is a row or lies in the log are added up by the database: the log
-    names the scheduling class of each version that it ended, and a class is kept as long as the log
-    names it. Of versions that were packed the blocks' indexes tell what each asked for. Queries
-    three times or more.
+    The database sums pods whose version is a row or in the log: the log names the scheduling class
+    of each version that it ended, and keeps the class. For packed versions the blocks' indexes have
+    the requests. Queries three times or more.
 
     Raises:
         Expired: that is no longer known.
@@ -111,7 +110,7 @@ def fleet_at(revision: int) -> PastFleet:
         past.require(revision)
         for namespace, title, text in past.bodies_at(_PODS, revision, log, sums.take):
             sums.count(namespace, title, text)
-        past.require(revision)  # none of it was dropped meanwhile
+        past.require(revision)  # no part was dropped meanwhile
     nodes = list_page("Node", at=revision).items
     items = [_node(_decode_node(text), sums, revision) for text in nodes]
     groups = sorted(sums.waited.values(), key=lambda one: (-one.pods, one.namespace, one.name))
@@ -119,7 +118,7 @@ def fleet_at(revision: int) -> PastFleet:
 
 
 def node_at(revision: int, node: bytes, pods: Iterable[bytes]) -> FleetNode:
-    """Return a node of then, by its version and those of all pods that were on it."""
+    """Return a node of that moment, from its version and those of all pods on it."""
     sums = _Sums()
     for text in pods:
         sums.count("", "", text)
@@ -147,7 +146,7 @@ class _Sums:
         ephemeral: int,
         extended: str,
     ) -> None:
-        """Add pods of a node that ask for the same extended resources each."""
+        """Add pods of a node with equal requests of extended resources."""
         more = {resource: each * pods for resource, each in _decode_amounts(extended).items()}
         self._add(name, (cpu, memory, ephemeral, pods), more, ending)
 
@@ -206,7 +205,7 @@ class _Sums:
         return use
 
     def _plain_of(self, text: str) -> tuple[int, ...]:
-        """Return what a pod on a node requested; ``_NOTHING`` if its glance tells more."""
+        """Return the requests of a pod on a node; ``_NOTHING`` if its glance has more."""
         if not text:
             return _NOTHING
         leaving, plain, more = self._use(text)

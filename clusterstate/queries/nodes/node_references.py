@@ -1,7 +1,7 @@
 """Which objects belong to a node because its pods refer to them, or because they name the node.
 
-Rule: plugin/pkg/auth/authorizer/node/graph.go, v1.36. Each question costs a few statements, and
-only agents of nodes cause them.
+Rule: plugin/pkg/auth/authorizer/node/graph.go, v1.36. Each check costs a few statements; only
+agents of nodes cause them.
 """
 
 from clusterstate.database import sql
@@ -52,7 +52,7 @@ def _is_of_pods(node: str, volume: Manifest) -> bool:
 
 
 def _pods_refer(node: str, namespace: str, resource: str, name: str) -> bool:
-    # A claim may be named after its pod; of all others the whole name stands in the document.
+    # A claim's name may contain its pod's; all other names are in the document as a whole.
     searched_text = "" if resource == _CLAIMS else name
     rows = sql.fetch(
         "SELECT d.text FROM pod t JOIN document d ON d.id = t.document_id"

@@ -13,8 +13,8 @@ UNJUDGED = "judged_at IS NULL OR judged_at < reported_at"
 class Signal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """How much of a resource the node has left, in bytes or processes.
 
-    Below ``threshold`` for longer than ``grace_period_seconds`` pods go, until ``minimum_reclaim``
-    above it is free.
+    Below ``threshold`` for longer than ``grace_period_seconds``, pods are evicted until
+    ``minimum_reclaim`` above it is free.
     """
 
     available: int
@@ -59,7 +59,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A node's last report, when it came, and what was concluded from the one before."""
+    """A node's last report, when it arrived, and the outcome of the one before."""
 
     node_name: str
     usage: Report

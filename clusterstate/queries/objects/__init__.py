@@ -3,14 +3,14 @@
 ::
 
     lists         lists, exact as of a revision, with selectors and pages
-    kept_lists    whole lists that were read before, and what has changed since
+    kept_lists    a cache of whole lists, updated from the log
     finding       objects by a part of their name
     events        Events, composed from columns or documents
-    beginnings    when a namespace that is there was created
+    beginnings    when an existing namespace was created
     namespaces    namespaces with changes or budgets, or terminating
     workloads     workloads of a namespace and their pods
     selections    what Services, controllers and budgets select
-    dependents    who names an owner, for the garbage collector
+    dependents    which objects name an owner, for the garbage collector
 """
 
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""When a namespace was created: what happened before belongs to an earlier one of its name."""
+"""When a namespace was created: earlier changes belong to a former namespace of its name."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -31,8 +31,8 @@ _MOST_REMEMBERED: Final = 4096
 class Beginning(msgspec.Struct, frozen=True):
     """The change that created a namespace.
 
-    ``revision`` is 0 where it is before all changes that are kept; then ``at`` is the second after
-    its creationTimestamp, which has no fractions.
+    ``revision`` is 0 if it is older than all kept changes; then ``at`` is the second after its
+    creationTimestamp, which has no fractions.
     """
 
     revision: int
@@ -43,7 +43,7 @@ _known: dict[str, Beginning] = {}
 
 
 def forget() -> None:
-    """Forget all: the rows are another history's."""
+    """Empty the cache, after a restore."""
     _known.clear()
 
 
@@ -51,10 +51,10 @@ memory.when_replaced(forget)
 
 
 def beginning(namespace: str) -> Beginning | None:
-    """Return when a namespace began, ``None`` where there is none.
+    """Return when a namespace was created, ``None`` if it does not exist.
 
-    Queries once; for a namespace that it has not answered about yet, up to twice more, and once for
-    each block of packed changes that it reads.
+    Queries once; for a namespace that is not cached, up to twice more, and once for each block of
+    packed changes that it reads.
     """
     row = sql.fetch_one(_PRESENT, (namespace,))
     if row is None:

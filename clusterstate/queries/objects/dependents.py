@@ -1,8 +1,8 @@
-"""Reads for the garbage collector: who names an owner, and which owners there are.
+"""Reads for the garbage collector: which objects name an owner, and which owners exist.
 
-What an object's owners are stands in its document alone. So the collector remembers, for each
-owner, which objects name it; of pods only the scheduling classes in which some do, by which they
-are found again. It learns both from the log, and all of it from the rows when it starts.
+Only an object's document has its owners. So the collector caches, for each owner, which objects
+name it; of pods only the scheduling classes in which some do, by which they are found again. It
+reads both from the log, and from all rows when it starts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +25,7 @@ Key = tuple[str, str, str]
 
 
 class Dependent(msgspec.Struct, frozen=True):
-    """An object that may have owners and is no pod. ``manifest`` is ``None`` where it has none."""
+    """An object that may have owners and is no pod. ``manifest`` is ``None`` without owners."""
 
     key: Key
     deleted: bool
@@ -64,7 +64,7 @@ _CUT_AT: Final = 4096
 _SHORT = f"split_part(left({_LIST}, {_CUT_AT}), ']', 1)"
 _IS_WHOLE = rf"""({_SHORT} LIKE '%%"}}' AND position('\' in {_SHORT}) = 0
   AND length({_SHORT}) < {_CUT_AT})"""
-# A text may have a bracket, too, and a list may be long: then texts are read as JSON has them.
+# A text may contain a bracket, and a list may be long: then texts are parsed as JSON.
 _LONG = rf"""substring({_LIST} FROM '^((?:[^]"]|"(?:[^"\\]|\\.)*")*)\]')"""
 
 
@@ -104,9 +104,9 @@ WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.kind = {KINDS["
 
 
 def news(cursor: int, *, pod_owners: Sequence[Key], limit: int = 20_000) -> News | None:
-    """Return what the log says after ``cursor``; ``None`` when that is no longer kept.
+    """Return the changes of the log after ``cursor``; ``None`` when these are no longer kept.
 
-    ``pod_owners`` are the pods that own something. Queries up to 6 times.
+    ``pod_owners``: the pods that own something. Queries up to 6 times.
     """
     mark = changes.watermark()
     if mark <= cursor:
@@ -135,7 +135,7 @@ def news(cursor: int, *, pod_owners: Sequence[Key], limit: int = 20_000) -> News
             for kind, namespace, name, verb, terminating, text in sql.fetch(
                 _OBJECTS, (*window, skipped)
             )
-            if kind in NAMES  # of a newer version beside this one
+            if kind in NAMES  # a kind of a newer version
         ],
         _dependent_pods(_new_owners, window),
         gone,
@@ -148,10 +148,10 @@ def _decoded(text: str | None) -> Manifest | None:
 
 
 def _dependent_pods(statement: Callable[..., str], window: tuple[int, int]) -> list[DependentPods]:
-    """Return the owners of pods that changed in a window. Queries once, again for cut off lists."""
+    """Return the owners of pods that changed in a window. Queries once; again for cut lists."""
     found = []
     rows = sql.fetch(statement(_SHORT), window)
-    # One that is as long as it may be was cut off, maybe between two owners.
+    # A list of the maximum length was truncated, maybe between two owners.
     owners = [_owners(listed) if len(listed) < _CUT_AT else None for _, _, listed in rows]
     if None in owners:
         odd = sql.fetch(statement(_LONG, f"AND NOT {_IS_WHOLE}"), window)
@@ -165,7 +165,7 @@ def _dependent_pods(statement: Callable[..., str], window: tuple[int, int]) -> l
 
 
 def _owners(listed: str | None) -> list[Manifest] | None:
-    """Return the owners that stand in a part of a document, ``None`` if it breaks off."""
+    """Return the owners in a part of a document, ``None`` if it is truncated."""
     try:
         return None if listed is None else msgspec.json.decode(f"[{listed}]", type=list[Manifest])
     except msgspec.DecodeError:
@@ -173,7 +173,7 @@ def _owners(listed: str | None) -> list[Manifest] | None:
 
 
 def everything() -> tuple[list[Dependent], list[DependentPods]]:
-    """Return all objects that have owners, or are ending, and the pods' classes that have some.
+    """Return all objects with owners or a deletion time, and the pods' classes with owners.
 
     Queries once for each kind, and once for each hundred thousand pods.
     """
@@ -250,9 +250,8 @@ def pods_of(
 ) -> list[int]:
     """Return ids of pods that name the owner, the oldest first, up to a limit. Queries once.
 
-    Looked at are pods of these classes, and those that changed since a revision: one whose class
-    changed since it was remembered is found as well. ``live``: only those that are not being
-    deleted.
+    Candidates are pods of these classes, and those that changed since a revision, so that a pod
+    whose class changed is found as well. ``live``: only those that are not being deleted.
     """
     where = "AND p.deletion_at IS NULL" if live else ""
     return _pods_that_name(owner, class_ids, since, where, limit)
@@ -261,7 +260,7 @@ def pods_of(
 def is_a_pod_of_it_waiting(owner: Owner, class_ids: Sequence[int], since: int) -> bool:
     """Return whether a pod that names the owner waits for its own dependents. Queries once.
 
-    The pods that are looked at are those of ``pods_of``.
+    The candidates are those of ``pods_of``.
     """
     where = (
         "AND p.deletion_at IS NOT NULL AND"

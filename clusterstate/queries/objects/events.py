@@ -36,8 +36,8 @@ def find_event(namespace: str, name: str) -> bytes | None:
 def compose_event(row: Sequence[Any]) -> bytes:
     """Return a v1 Event from the columns of ``EVENT_COLUMNS``; a client's from its document.
 
-    The service's own have an ``eventTime``, as kube-scheduler's do, and what such an event must
-    have: typed clients refuse a list of ``events.k8s.io`` in which one lacks it.
+    The service's own have an ``eventTime``, as kube-scheduler's do, and the fields that such an
+    event requires: typed clients refuse a list of ``events.k8s.io`` in which one lacks them.
     """
     (
         namespace, name, revision, uid, kind, api_version, involved_namespace, involved_name,
@@ -86,7 +86,7 @@ def compose_event(row: Sequence[Any]) -> bytes:
 def event_manifests(ids: Sequence[int]) -> dict[int, tuple[bytes, bool]]:
     """Return events as JSON by id, as they are now, and whether they are the service's own.
 
-    One of the service's own that a client has changed since is the client's. Queries once.
+    An own event that a client has changed counts as the client's. Queries once.
     """
     rows = sql.fetch(
         f"SELECT t.id, {EVENT_COLUMNS} FROM {EVENT_FROM} WHERE t.id = ANY(%s)",

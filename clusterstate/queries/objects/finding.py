@@ -38,7 +38,7 @@ def pods_like(part: str, *, namespace: str = "", limit: int) -> list[tuple[str, 
 def deleted_pods(name: str, *, namespace: str = "", limit: int) -> list[tuple[str, str]]:
     """Return namespace and name of deleted pods with exactly this name, by namespace.
 
-    Only those whose deletion still stands in the log. Queries once, by the index of deletions.
+    Only deletions in the log. Queries once, by the index of deletions.
     """
     rows = sql.fetch(
         "SELECT DISTINCT namespace FROM change WHERE kind = %s AND verb = 3 AND name = %s"
@@ -49,7 +49,7 @@ def deleted_pods(name: str, *, namespace: str = "", limit: int) -> list[tuple[st
 
 
 class PodSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """The filters of a list of pods; empty ones do not count. ``part``: of the name."""
+    """The filters of a list of pods; empty ones are ignored. ``part``: of the name."""
 
     part: str = ""
     namespace: str = ""

@@ -1,13 +1,13 @@
-"""Whole lists as they were read last, brought up to date from the change log.
+"""A cache of whole lists, updated from the change log.
 
-A list of 5,000 pods reads as many rows and composes as many texts, and nearly all of them are those
-of the list before. A list that is asked for again costs as much as what has changed since::
+A list of 5,000 pods reads as many rows and composes as many texts, nearly all of them equal to the
+previous list. A repeated list costs only the changes since::
 
     read whole --> keep --(next LIST: the changes since)--> current --> keep
 
-A kept list is never changed: a newer one takes its place, so that threads share it without a lock.
-It holds composed objects up to `MOST_BYTES` in a process; what nobody has asked for in a minute is
-dropped when the process tidies up. `lists` reads rows whenever nothing here can answer.
+A cached list is immutable: a newer one replaces it, so threads share it without a lock. The cache
+holds composed objects up to `MOST_BYTES` in a process; lists that were not requested for a minute
+are dropped by the process's regular clean-up. `lists` reads rows whenever the cache has no answer.
 """
 
 import time
@@ -52,9 +52,9 @@ memory.when_replaced(_kept.clear)
 
 
 def is_kept(kind: Kind) -> bool:
-    """Return whether lists of the kind are cached: those that the log can bring up to date.
+    """Return whether lists of the kind are cached: those that the log can update.
 
-    Not inside a transaction, which may be undone.
+    Not inside a transaction, which may be rolled back.
     """
     logged = not (kind.is_composed or kind.skips_change_log)
     return logged and not connection.in_atomic_block
@@ -68,9 +68,9 @@ def keep(kind: Kind, namespace: str, revision: int, found: Sequence[Entry]) -> N
 
 
 def current(kind: Kind, namespace: str, mark: int) -> CachedList | None:
-    """Return the list at ``mark``, a watermark, or later; ``None``: rows have to be read.
+    """Return the list at ``mark``, a watermark, or later; ``None``: rows must be read.
 
-    Queries once if the list that is kept is older.
+    Queries once if the cached list is older.
     """
     cached = _kept.get((kind.name, namespace))
     if cached is None or mark - cached.revision > _MOST_REVISIONS * len(cached.items):
@@ -126,7 +126,7 @@ def _put(
     items: list[bytes],
     size: int,
 ) -> CachedList:
-    """Return a list, cached if there is room; others are dropped, the longest unused first."""
+    """Return a list, cached if there is space; the least recently used ones are dropped."""
     new = CachedList(revision, keys, items, size, time.monotonic())
     place = kind.name, namespace
     before = _kept.pop(place, None)
@@ -144,7 +144,7 @@ def _put(
 
 
 def drop_unused() -> bool:
-    """Forget lists that nobody has asked for in a minute; return whether there were any."""
+    """Drop lists that were not requested for a minute; return whether there were any."""
     oldest = time.monotonic() - _UNUSED_SECONDS
     unused = [place for place, one in list(_kept.items()) if one.asked_at < oldest]
     for place in unused:

@@ -56,8 +56,8 @@ kube-apiserver's ``--etcd-compaction-interval``."""
 class Page(msgspec.Struct, frozen=True):
     """Part of a list, as of ``revision``. ``continue_token`` is empty on the last page.
 
-    ``remaining`` counts what follows, ``None`` where that is not known: it is not with selectors,
-    and not beyond ``MAX_REMAINING``.
+    ``remaining``: how many objects follow, ``None`` if unknown: with selectors, and beyond
+    ``MAX_REMAINING``.
     """
 
     items: list[bytes]
@@ -105,7 +105,7 @@ def _label_conditions(where: _Where, column: str, requirements: Sequence[Require
             where.add(f"NOT {column} ? %s::text", key)
         elif operator in (GREATER_THAN, LESS_THAN):
             sign = ">" if operator == GREATER_THAN else "<"
-            # Only what parses as an integer compares; the CASE keeps the cast from seeing the rest.
+            # Only integers compare; the CASE keeps the cast from other texts.
             where.add(
                 f"CASE WHEN {column} ->> %s::text ~ '^[+-]?[0-9]{{1,18}}$'"
                 f" THEN ({column} ->> %s::text)::bigint {sign} %s::bigint ELSE false END",
@@ -127,7 +127,7 @@ def _field_conditions(where: _Where, kind: Kind, requirements: Sequence[FieldReq
         elif column := kind.selectable.get(path):
             where.add(f"{column} {sign} %s", requirement.value)
             if path == "spec.nodeName" and requirement.value and not requirement.negated:
-                where.add("t.node_name <> ''")  # lets the partial index serve it
+                where.add("t.node_name <> ''")  # so that the partial index serves it
         else:
             # Rare fields live in the document only. Without its slots it is plain JSON.
             default = _DEFAULTS.get(path, "")
@@ -167,21 +167,21 @@ def list_page(
 ) -> Page:
     """Return objects ordered by namespace and name, as of one revision. Queries two to four times.
 
-    ``exact`` is that revision, or the next one if an atomic change is only half there; without it,
-    the list is of the present. ``at`` is a revision that was found for a moment of the past
-    (`past.revision_at`), also one of another history.
+    ``exact``: that revision, or the next one if it is inside an atomic change; without it, the list
+    is of the present. ``at``: a revision from `past.revision_at`, which may be of an earlier
+    history.
 
     An empty ``namespace`` means all. ``part``: only objects whose names contain it; not for events.
-    Without ``limit`` everything comes at once. A token continues where its page ended, in the state
-    of the first page. ``acknowledged``: the list has every write that any client was answered
-    before. For that it waits about a second at most for open transactions (`changes.settled`), and
-    then does without. ``now``, in seconds since the epoch: tokens are too old after
-    ``CONTINUE_SECONDS``; without it they last as long as their state is kept.
+    Without ``limit`` everything is in one page. A token continues where its page ended, in the
+    state of the first page. ``acknowledged``: the list includes every write that any client was
+    answered before; it waits about a second at most for open transactions (`changes.settled`), and
+    then omits them. ``now``, in epoch seconds: tokens expire after ``CONTINUE_SECONDS``; without it
+    they are valid while their state is kept.
 
     Raises:
         BadRequest: a selector or the token does not parse, or a field is not selectable.
         Expired: the token is too old, or its revision, or ``exact``, is no longer kept or belongs
-            to another history. For a token, ``rest`` goes on behind its page in the present.
+            to another history. For a token, ``rest`` continues after its page in the present.
     """
     kind = kind_of(kind)
     labels = parse_labels(label_selector) if isinstance(label_selector, str) else label_selector
@@ -268,7 +268,7 @@ def matching_keys(
 def _matching(
     kind: Kind, namespace: str, labels: Selector, chosen: Sequence[FieldRequirement]
 ) -> _Where:
-    """Return the conditions on ``t``, and its document ``d``, of objects that are no events."""
+    """Return the conditions on ``t``, and its document ``d``, of matching objects; no events."""
     where = _Where()
     if namespace:
         where.add("t.namespace = %s", namespace)
@@ -304,10 +304,10 @@ def _matching_events(
 
 
 class _After(msgspec.Struct, frozen=True):
-    """Where a page ended; ``remaining`` is how many objects followed, where that was counted.
+    """Where a page ended; ``remaining``: how many objects followed, if counted.
 
-    ``past``: the revision was found for a moment, and may be of another history. ``began``: when
-    the first page was read, in seconds since the epoch; 0 if that was not said.
+    ``past``: the revision belongs to a past moment, and maybe to an earlier history. ``began``:
+    when the first page was read, in epoch seconds; 0 if unknown.
     """
 
     revision: int = 0
@@ -323,12 +323,12 @@ _PRESENT: Final = -1
 
 
 def _rest(after: _After) -> str:
-    """Return a token that goes on behind a page in the present."""
+    """Return a token that continues after a page in the present."""
     return _write_token(_After(_PRESENT, after.key))
 
 
 def revision_of(continue_token: str) -> int | None:
-    """Return the revision whose state a list goes on in, ``None`` for the present.
+    """Return the revision of a token's list, ``None`` for the present.
 
     Raises:
         BadRequest: the token does not parse.
@@ -351,17 +351,17 @@ class _Listing(msgspec.Struct, frozen=True):
 
     @property
     def selects(self) -> bool:
-        """Whether not all objects of the kind and namespace are meant."""
+        """Whether the list has a selector or part of a name, and so may omit objects."""
         return bool(self.labels.requirements or self.chosen or self.part)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all objects of the kind and namespace are meant, from the first one on."""
+        """Whether the list has all objects of the kind and namespace, from the first one on."""
         return not self.selects and self.after.key is None
 
     @property
     def node_name(self) -> str | None:
-        """The node whose pods are asked for: empty for those of none, ``None`` for those of any."""
+        """The node in the field selector: empty for pods without a node, ``None`` for any."""
         for one in self.chosen:
             if one.path == "spec.nodeName" and not one.negated and self.kind.has_slots:
                 return one.value
@@ -370,7 +370,7 @@ class _Listing(msgspec.Struct, frozen=True):
     def page(
         self, items: list[bytes], last: tuple[str, str], behind: Callable[[], int] | None
     ) -> Page:
-        """Return a page that is not the last one; ``behind`` counts what follows it, if known."""
+        """Return a page that is not the last one; ``behind``: how many objects follow, if known."""
         remaining = None
         if not self.selects and behind is not None:
             if self.after.key is None or self.after.revision == _PRESENT:
@@ -402,7 +402,7 @@ def _list_objects(listing: _Listing, *, keeps: bool = False) -> Page:
     order = "t.namespace, t.name" if kind.namespaced else "t.name"
     where = _matching(kind, namespace, labels, chosen)
     if not unlogged:
-        # A renewal moves a lease's revision without a change to look the former state up in.
+        # A renewed lease has a new revision, and no change with its former state.
         where.add("t.revision <= %s::bigint", revision)
     if after:
         if kind.namespaced:
@@ -414,7 +414,7 @@ def _list_objects(listing: _Listing, *, keeps: bool = False) -> Page:
     count = (limit or MAX_PAGE) + 1
     before = _Where()
     before.add("revision > %s::bigint AND kind = %s::int", revision, kind.code)
-    # What ended before the log begins is not told by the first change in the log.
+    # The first change in the log does not include what ended before the log begins.
     before.add("coalesce(previous_revision, 0) <= %s::bigint", revision)
     if namespace:
         before.add("namespace = %s", namespace)
@@ -427,7 +427,7 @@ def _list_objects(listing: _Listing, *, keeps: bool = False) -> Page:
         before.add("coalesce(previous_node_name, '') = %s", listing.node_name)
     first = ""
     if limit and listing.after.past and not (labels.requirements or chosen):
-        # No more of the log than a page may hold, and then it is not known how many follow.
+        # No more of the log than a page may hold; then the number of following objects is unknown.
         before.add("previous_revision IS NOT NULL")
         first = f"ORDER BY c.namespace, c.name LIMIT {count}"
     statement = f"""
@@ -495,7 +495,7 @@ def _list_objects(listing: _Listing, *, keeps: bool = False) -> Page:
 def _packed(
     listing: _Listing, log: int, matches: Callable[[bytes], bool]
 ) -> list[tuple[str, str, bytes]]:
-    """Return the versions that held at the list's revision and ended before the log begins.
+    """Return the versions at the list's revision that ended before the log begins.
 
     ``log``: the revision at which it begins.
 
@@ -507,21 +507,21 @@ def _packed(
         past.require(revision)
         if not past.has_past(kind):
             raise Expired(_EXPIRED_CONTINUE)
-        # With selectors it is not known which of them make a page.
+        # With selectors it is unknown which of them are on the page.
         limit = None if listing.selects or listing.limit is None else listing.limit + 1
         found = past.versions_at(
             kind, revision, log,
             namespace=listing.namespace, after=listing.after.key, limit=limit, part=listing.part,
             node_name=listing.node_name,
         )  # fmt: skip
-        past.require(revision)  # none of it was dropped meanwhile
+        past.require(revision)  # no part was dropped meanwhile
     except Expired as error:
         raise error if listing.after.past else Expired(_EXPIRED_CONTINUE) from None
     return [one for one in found if matches(one[2])]
 
 
 def _count_behind(kind: Kind, namespace: str, last: tuple[str, str], current: str) -> int:
-    """Return how many objects follow the key ``last``, at most one more than are counted."""
+    """Return how many objects follow the key ``last``, up to one more than the counting limit."""
     where = _Where()
     where.add(current)
     if namespace:

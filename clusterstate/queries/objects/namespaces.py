@@ -44,23 +44,22 @@ def belongings(
 ) -> list[Belongings]:
     """Return which objects the namespaces ``names`` have, or all if ``None``. Queries once.
 
-    Looked for are the ServiceAccount ``account``, the ConfigMap and content ``authority``, and the
-    Service ``service``. Namespaces that are being deleted are left out.
+    The objects are the ServiceAccount ``account``, the ConfigMap with its content ``authority``,
+    and the Service ``service``. Terminating namespaces are left out.
     """
     which = None if names is None else sql.Texts(list(names))
     config_map, text = authority
-    # All of its data: who may write it could have this text stand beside another one.
+    # All of its data, so that another member cannot contain this text.
     held = '"data":' + msgspec.json.encode({_AUTHORITY_KEY: text}).decode()
     rows = sql.fetch(_BELONGINGS, (account, held, service, config_map, which, which))
     return [Belongings(*row) for row in rows]
 
 
 def namespaces_with_changes(cursor: int, mark: int, names: Sequence[str]) -> list[str] | None:
-    """Return namespaces that changed, or in which objects called ``names`` did.
+    """Return namespaces that changed, or in which objects with these ``names`` did.
 
-    Looked for are accounts, ConfigMaps, Services and their endpoints.
-
-    ``None``: no longer known. Queries up to twice, by index.
+    The objects are accounts, ConfigMaps, Services and their endpoints. ``None``: no longer known.
+    Queries up to twice, by index.
     """
     if cursor < lineage.kept_after():
         return None

@@ -1,7 +1,7 @@
 """Objects selected by Services, controllers, budgets and RuntimeClasses (R41, R60).
 
-As of now, not of one revision: a count is for people, and is out of date when they read it. As of a
-revision of the past the objects are read as they were then, and their documents are looked into.
+The present state is not of one revision: the counts are for users, and soon out of date. For a past
+revision, objects are read as they were then, with their documents.
 """
 
 from collections import Counter
@@ -78,11 +78,9 @@ JOIN scheduling_class c ON c.id = p.class_id GROUP BY 1, 2
 def pod_selections(namespace: str = "", *, at: int | None = None) -> list[Selection]:
     """Return what selects pods, of one namespace or of all, by namespace, role, kind and name.
 
-    As it is now, or as it was ``at`` a revision.
-
-    Pods count until they finish. A ReplicaSet of a Deployment is left out: the Deployment stands
-    for it. Queries twice; counts the rows of all pods that are asked about, which are narrow, and
-    reads none of their documents. Of the past it reads all of them, and queries for each kind.
+    As it is now, or as it was ``at`` a revision. Pods count until they finish. A ReplicaSet of a
+    Deployment is left out in favour of the Deployment. Queries twice; counts rows of pods, and
+    reads no documents. For the past it reads all documents, and queries for each kind.
 
     Raises:
         Expired: the past is not known as far back.
@@ -117,7 +115,7 @@ def _pods_at(namespace: str, revision: int) -> Iterator[tuple[str, LabelledCount
 
 
 def _written(namespace: str) -> Iterator[tuple[str, _Selecting]]:
-    """Yield kind and manifest of all that may select pods. Queries once."""
+    """Yield kind and manifest of all objects that may select pods. Queries once."""
     statement = " UNION ALL ".join(
         f"SELECT '{kind}', d.text FROM {KINDS[kind].rows} t"
         " JOIN document d ON d.id = t.document_id WHERE %s = '' OR t.namespace = %s"
@@ -134,7 +132,7 @@ def _written_at(namespace: str, revision: int) -> Iterator[tuple[str, _Selecting
 
 
 def _selecting(written: Iterable[tuple[str, _Selecting]]) -> Iterator[SelectorOwner]:
-    """Yield what selects pods."""
+    """Yield the objects that select pods, with their selectors."""
     for kind, found in written:
         if any(
             owner.controller and owner.kind in selections.ROLES
@@ -147,7 +145,7 @@ def _selecting(written: Iterable[tuple[str, _Selecting]]) -> Iterator[SelectorOw
 
 
 def _selector(written: Any, *, plain: bool) -> Selector:
-    """Return the selector that an object states; one that is absent, or broken, selects nothing."""
+    """Return an object's selector; an absent or invalid one selects nothing."""
     if plain:
         return selector_from_set(written) if written else NOTHING
     try:
@@ -196,7 +194,7 @@ _decode_taints = msgspec.json.Decoder(tuple[tuple[str, str, str], ...]).decode
 
 
 class _Nodes:
-    """The nodes by the taints that keep pods off them, with an index of their labels."""
+    """The nodes grouped by their taints, with an index of their labels."""
 
     def __init__(self, at: int | None = None) -> None:
         rows = sql.fetch(_NODES) if at is None else list(_nodes_at(at))
@@ -242,7 +240,7 @@ def runtime_class_selections(*, at: int | None = None) -> list[Selection]:
     """Return which nodes RuntimeClasses select, by name, and how many pods use each.
 
     As it is now, or as it was ``at`` a revision. Pods count until they finish. Queries thrice, and
-    looks into the documents of all pods; once where there is no RuntimeClass.
+    reads the documents of all pods; once if there is no RuntimeClass.
 
     Raises:
         Expired: the past is not known as far back.

@@ -1,12 +1,12 @@
-"""Workloads of a namespace and their pods, as rows; the documents of rows apart.
+"""Workloads of a namespace and their pods, as rows; documents are read separately.
 
-A document never changes, so a controller reads each once: it asks for rows, which are narrow and
-always current, and then for the documents that it does not know yet.
+A document never changes, so a controller reads each once: it reads rows, which are narrow and
+always current, and then the documents that it has not cached.
 
 Pods are found by their scheduling classes, which are read first. A pod may change its class between
-the two statements (a client gives it another label), and must not be passed over: the second
-statement finds what the log says of pods since the first as well, as of one moment. So the first
-one begins with a watermark (``mark``), and the second one is handed that mark.
+the two statements (a client changes its labels), and must not be missed: so the second statement
+also returns pods that changed after the first, by the log. The first one begins with a watermark
+(``mark``), which the second one gets.
 """
 
 from collections.abc import Collection, Sequence
@@ -54,7 +54,7 @@ def namespaces_with(kinds: Sequence[str]) -> list[str]:
 
 
 def objects_saying(kind: str, text: str) -> list[bytes]:
-    """Return the objects of a kind whose JSON has a text in it, as JSON. Queries once."""
+    """Return the objects of a kind whose JSON contains a text, as JSON. Queries once."""
     rows = sql.fetch(
         f"SELECT d.text, t.revision FROM {KINDS[kind].rows} t"
         " JOIN document d ON d.id = t.document_id WHERE strpos(d.text, %s) > 0 ORDER BY t.name",
@@ -130,8 +130,8 @@ ORDER BY 1
 def pods_of_classes(namespace: str, class_ids: Sequence[int], mark: int) -> list[PodRow]:
     """Return the pods of a namespace that are of these classes, or changed since ``mark``, by id.
 
-    ``mark``: a watermark that was read before the classes. A pod that changed since may be of any
-    class. Queries once.
+    ``mark``: a watermark that was read before the classes; later changes may change a pod's class.
+    Queries once.
     """
     classes = sql.Int8s(list(class_ids))
     rows = sql.fetch(_PODS_OF_CLASSES, (namespace, classes, namespace, mark, classes))
@@ -165,7 +165,7 @@ class _Lens(msgspec.Struct, frozen=True):
 def ready_among(ids: Sequence[int]) -> set[int]:
     """Return which of these pods are ready, or assumed to be (``disruption.is_assumed``).
 
-    Queries once, and once more if nobody reported for one of them.
+    Queries once, and once more if no agent reported on one of them.
     """
     found: set[int] = set()
     silent: dict[int, tuple[str, str]] = {}
@@ -192,7 +192,7 @@ def ready_among(ids: Sequence[int]) -> set[int]:
 def documents_with_addresses(ids: Collection[int]) -> dict[int, str | None]:
     """Return the texts of pods' documents by id, ``None`` for those without an address.
 
-    Queries once; what is ``None`` never leaves the server.
+    Queries once; documents without an address are not transferred.
     """
     if not ids:
         return {}

@@ -1,19 +1,17 @@
-"""The past: which revision a moment stands for, and what objects were before the log begins.
+"""The past: the revision of a moment, and objects before the log begins.
 
-A version holds at a revision if it began at or before it and ended after it. Versions that have not
-ended are rows; those that ended within the log are in the log; those before lie in blocks
-(`actions.past`). Where a question is about a moment that none of them reaches, the answer is
-Expired, never a guess.
+A version is valid at a revision if it began at or before it and ended after it. Versions that have
+not ended are rows; those that ended within the log are in the log; older ones are in blocks
+(`actions.past`). For a moment that none of these reaches, the answer is Expired, never a guess.
 
 ``Lease`` and ``Event`` have no past: renewals of leases, and counting up an event, are not logged.
 
-
 ::
 
-    trail           what happened to one object, and who did it
-    feed            what changed in the cluster around a moment
+    trail           the changes of one object, and their users
+    feed            changes in the cluster around a moment
     consequences    the user's change behind a controller's deletion
-    provenance      who made a pod leave: preemptors, taints
+    provenance      why a pod left: preemptors, taints
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -58,9 +56,9 @@ _NEXT: Final = "SELECT revision FROM change WHERE revision > %s::bigint ORDER BY
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """How far back the past is known: after ``since``; what came after ``log`` stands in the log.
+    """How far back the past is known: after ``since``; changes after ``log`` are in the log.
 
-    ``since_at`` is the moment of ``since``, ``None`` where only the log reaches back.
+    ``since_at`` is the moment of ``since``, ``None`` if there is only the log.
     """
 
     since: int
@@ -78,7 +76,7 @@ def reach() -> Reach:
 
 
 def require(revision: int) -> Reach:
-    """Return the beginning of the known past, if a revision lies after it. Queries once.
+    """Return the beginning of the known past; a revision must be after it. Queries once.
 
     Raises:
         Expired: the revision is older than everything that is known.
@@ -90,7 +88,7 @@ def require(revision: int) -> Reach:
 
 
 def expired(revision: int, found: Reach) -> Expired:
-    """Return the error for a revision that lies before everything that is known."""
+    """Return the error for a revision before everything that is known."""
     since = "" if found.since_at is None else f", of {found.since_at:%Y-%m-%dT%H:%M:%SZ}"
     return Expired(f"too old resource version: {revision} ({found.since}{since})")
 
@@ -103,12 +101,12 @@ def has_past(kind: Kind) -> bool:
 def revision_at(moment: datetime, *, now: datetime) -> int:
     """Return the last revision of a change that was made at that moment or before.
 
-    The state at that revision is the state of then. Changes are dated by the clocks of the hosts
-    that made them. Of an atomic change the last revision counts. Queries at most seven times.
+    It stands for the state of that moment. Changes are dated by the clocks of the hosts that made
+    them. Of an atomic change the last revision counts. Queries at most seven times.
 
     Raises:
         BadRequest: the moment is in the future.
-        Expired: it lies before everything that is known, or between two histories.
+        Expired: it is before everything that is known, or between two histories.
     """
     if moment > now + AHEAD:
         raise BadRequest(f"at: Invalid value: {moment:%Y-%m-%dT%H:%M:%SZ} is in the future")
@@ -170,9 +168,9 @@ _BODIES_AT_ONCE: Final = 64
 
 
 def version_at(kind: Kind, namespace: str, name: str, revision: int, upto: int) -> bytes | None:
-    """Return the version of an object that held at a revision, and ended at ``upto`` or before.
+    """Return the version of an object at a revision, if it ended at ``upto`` or before.
 
-    ``None`` where no such version is packed. Queries twice.
+    ``None`` if no such version is packed. Queries twice.
 
     Raises:
         Expired: there was one, and it is not known.
@@ -194,7 +192,7 @@ def version_at(kind: Kind, namespace: str, name: str, revision: int, upto: int) 
 
 
 class PackedVersion(msgspec.Struct, frozen=True, gc=False):
-    """A version in a block: its object, and where its body lies."""
+    """A version in a block: its object, and the position of its body."""
 
     key: tuple[str, str]
     block: int
@@ -213,7 +211,7 @@ def versions_at(
     part: str = "",
     node_name: str | None = None,
 ) -> list[tuple[str, str, bytes]]:
-    """Return the versions that held at a revision, and ended at ``upto`` or before, by key.
+    """Return the versions at a revision that ended at ``upto`` or before, by key.
 
     Namespace, name and body of each; only of ``namespace`` unless it is empty, only of objects
     after the key ``after``, with ``part`` in their name, and the first ``limit`` of those. With
@@ -274,8 +272,8 @@ Take = Callable[[Index, list[int]], list[int]]
 def bodies_at(kind: Kind, revision: int, upto: int, take: Take) -> Iterator[tuple[str, str, bytes]]:
     """Yield what ``versions_at`` returns, in no order. Queries as often.
 
-    ``take`` gets the index of each block with the places of its versions, and returns those whose
-    bodies are to be yielded: for the others the index may be enough.
+    ``take`` gets the index of each block with the positions of its versions, and returns those
+    whose bodies to yield: for the others the index may be enough.
 
     Raises:
         Expired: one of them is not known.
@@ -351,7 +349,7 @@ def _present(kind_name: str) -> str:
 def find_at(kind: Kind, namespace: str, name: str, revision: int) -> bytes | None:
     """Return an object as it was at a revision, ``None`` if there was none. Queries up to 5 times.
 
-    A pod comes without the condition of an eviction to come, as in a list.
+    A pod lacks the condition of a future eviction, as in a list.
 
     Raises:
         Expired: that is not known, or the kind has no past.
@@ -376,7 +374,7 @@ def find_at(kind: Kind, namespace: str, name: str, revision: int) -> bytes | Non
         return None
     require(revision)
     found = version_at(kind, space, name, revision, log)
-    require(revision)  # none of it was dropped meanwhile
+    require(revision)  # no part was dropped meanwhile
     return found
 
 
@@ -422,8 +420,8 @@ _WITH_CAUSE: Final = """
 def caused_by(kind: Kind, cause: str, after: int, until: int) -> list[Entry]:
     """Return the packed changes that the scheduler made for a pod, by revision; without bodies.
 
-    Of objects of a kind, between two revisions. ``cause``: the uid of the pod that room was made
-    for. Queries once, and decodes the indexes of the few blocks that have such a change.
+    Of objects of a kind, between two revisions. ``cause``: the uid of the preempting pod. Queries
+    once, and decodes the indexes of the few blocks that have such a change.
     """
     found = []
     for (packed,) in sql.fetch(_WITH_CAUSE, (kind.code, after, until, mark_of(cause))):
@@ -435,8 +433,8 @@ def caused_by(kind: Kind, cause: str, after: int, until: int) -> list[Entry]:
 def revision_before(moment: datetime) -> tuple[int, datetime]:
     """Return the last revision before a moment, and the time at which the kept log begins.
 
-    If the log begins later, the revision is that of its beginning. Queries once; looks through the
-    log, which takes a second for some millions of changes.
+    If the log begins later, the revision is that of its beginning. Queries once; scans the log,
+    which takes a second for some millions of changes.
     """
     row = sql.fetch_one(
         "SELECT coalesce((SELECT min(revision) FROM change WHERE at >= %s) - 1,"

@@ -1,11 +1,11 @@
-"""Finds the user's change behind a controller's deletion, by going back along owners.
+"""Finds the user's change behind a controller's deletion, by following owners.
 
-A controller says its own name in the change log, and not what made it act. That is found in what it
-looks at: a ReplicaSet's pod goes because the ReplicaSet was changed, which the Deployment's
-controller did because somebody changed the Deployment; an orphan because its owner was deleted, a
-pod of a lost node because the node was, what is in a namespace because that was. So the last change
-of that object before the deletion is the cause: the one of its spec, or its own deletion. Where
-another controller made it, its cause is looked for in the same way.
+A controller's change has the controller's name, and not what made it act. That follows from the
+objects that it reads: a ReplicaSet's pod is deleted because the ReplicaSet was changed, which the
+Deployment's controller did because a user changed the Deployment; an orphan because its owner was
+deleted, a pod of a lost node because the node was, objects in a namespace because that was. So the
+last change of that object before the deletion is the cause: the one of its spec, or its own
+deletion. If another controller made it, its cause is searched in the same way.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ _DELETION: Final = f"""
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """A change of an object that another one followed from."""
+    """A change of an object that caused another one."""
 
     kind: Kind
     namespace: str
@@ -45,7 +45,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class _Subject(msgspec.Struct, frozen=True):
-    """An object that a controller looked at; ``uid`` is empty where it is not known."""
+    """An object that a controller read; ``uid`` is empty if unknown."""
 
     kind: Kind
     namespace: str
@@ -80,7 +80,7 @@ def _is_leaving(step: TrailEntry) -> bool:
 
 
 def _controller(step: TrailEntry) -> str:
-    """Return the short name of the controller that made a change, empty where none did.
+    """Return the short name of the controller that made a change, empty if none did.
 
     A taint's eviction has a cause of its own kind (`queries.past.provenance`).
     """
@@ -95,7 +95,7 @@ def _looked_at(
     """Return the object that made a controller make the change with this revision.
 
     Raises:
-        Expired: what was changed is not known any more.
+        Expired: the changed object is not known any more.
     """
     if controller == "namespace-controller":
         return _Subject(KINDS["Namespace"], "", namespace) if namespace else None

@@ -26,7 +26,7 @@ _FEED: Final = """
 class FeedEntry(msgspec.Struct, frozen=True):
     """Changes of one user or controller to objects of a kind within a minute.
 
-    ``changes`` of this many ``objects``; ``examples`` are (namespace, name) of up to three.
+    ``changes`` and ``objects`` are numbers; ``examples``: (namespace, name) of up to three.
     """
 
     minute: datetime
@@ -41,10 +41,10 @@ class FeedEntry(msgspec.Struct, frozen=True):
 def feed(
     after: int, until: int, *, kinds: Collection[str], namespace: str, actor: str, limit: int
 ) -> list[FeedEntry]:
-    """Return what changed after one revision and up to another, the newest minute first.
+    """Return the changes after one revision and up to another, the newest minute first.
 
-    Only of these kinds, in one namespace and by one actor where these are not empty. Queries once,
-    and reads the log between the two revisions.
+    Filtered by kinds, namespace and actor, unless empty. Queries once, and reads the log between
+    the two revisions.
     """
     codes = [KINDS[name].code for name in kinds]
     rows = sql.fetch(_FEED, (after, until, codes, namespace, namespace, actor, actor, limit))

@@ -1,9 +1,9 @@
 """Why a pod left: preemptors and victims, and the taint behind an eviction.
 
-A victim's last changes name the pod that the room was for (`objects.values.actor`), and that pod's
-decision is the last one before; a decision's victims are the pods that left for its pod right after
-it. An eviction for a taint is a consequence of a change of the node: the one that brought the
-taint, which is found by going back through the node's versions.
+A victim's last changes name the preempting pod (`objects.values.actor`), and that pod's decision is
+the last one before; a decision's victims are the pods that left for its pod right after it. An
+eviction for a taint follows from a change of the node: the one that added the taint, which is found
+by going back through the node's versions.
 """
 
 import uuid
@@ -47,7 +47,7 @@ class Victim(msgspec.Struct, frozen=True):
 
 
 class Preemptor(msgspec.Struct, frozen=True):
-    """The pod that room was made for, and the id of the decision to do so; 0: it is not kept."""
+    """The preempting pod, and the id of its decision; 0: it is not kept."""
 
     namespace: str
     name: str
@@ -55,9 +55,9 @@ class Preemptor(msgspec.Struct, frozen=True):
 
 
 class TaintChange(msgspec.Struct, frozen=True):
-    """The change of a node that brought a taint, and who made it.
+    """The change of a node that added a taint, and its user.
 
-    ``revision`` is 0 where that change is not kept any more; then nobody is named either.
+    ``revision`` is 0 and the user empty if that change is not kept any more.
     """
 
     node_name: str
@@ -126,14 +126,14 @@ def _victims(uid: str) -> list[Victim]:
             when = _EPOCH + timedelta(microseconds=entry.at)
             victim = Victim(entry.namespace, entry.name, when, entry.revision)
             first[entry.object_id] = victim
-    # A pod may have been told to go in what is packed, and be deleted in the log.
+    # A pod's deletion may begin in the packed past and end in the log.
     return sorted({**found, **first}.values(), key=lambda one: one.revision)
 
 
 def preemptor_of(uid: str, revision: int, at: datetime) -> Preemptor | None:
     """Return the pod for which another one was preempted by a change; ``None`` if unknown.
 
-    Queries once as a rule, three times where the decision is not kept.
+    Queries once as a rule, three times if the decision is not kept.
     """
     for before in _DECIDED_WITHIN:
         row = sql.fetch_one(_DECIDED, (uid, revision, at - before, at))
@@ -147,9 +147,9 @@ def preemptor_of(uid: str, revision: int, at: datetime) -> Preemptor | None:
 
 
 class Provenance(msgspec.Struct, frozen=True):
-    """A plan that was applied, or the approval of a brake, because of which something changed.
+    """The applied plan, or the approval of a brake, that caused a change.
 
-    ``name``, ``by`` and ``at`` are empty where it is not kept any more.
+    ``name``, ``by`` and ``at`` are empty if it is not kept any more.
     """
 
     kind: str
@@ -175,9 +175,9 @@ _GONE_FOR: Final = f"""
 
 
 def wanted_by(cause: str) -> Provenance | None:
-    """Return the plan or approval that a change's ``cause`` stands for, ``None`` for other causes.
+    """Return the plan or approval with the id in a change's ``cause``, ``None`` for other causes.
 
-    Queries once, but not for other causes.
+    Queries once; not for other causes.
     """
     if not causes.is_own(cause):
         return None
@@ -196,8 +196,8 @@ def wanted_by(cause: str) -> Provenance | None:
 def gone_for(cause: str, *, limit: int) -> list[Victim]:
     """Return the pods that left because of a plan, an approval or a request, in order.
 
-    At most ``limit``: a request may delete all pods of a cluster. As far back as the log tells, and
-    for plans and approvals as far as the past is kept.
+    At most ``limit``: a request may delete all pods of a cluster. As far back as the log reaches,
+    and for plans and approvals as far as the past is kept.
     """
     found = {row[0]: Victim(*row[1:]) for row in sql.fetch(_GONE_FOR, (cause, limit))}
     if causes.is_own(cause):
@@ -217,8 +217,8 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 def taint_behind(namespace: str, name: str, revision: int, at: datetime) -> TaintChange | None:
     """Return the taint that evicted a pod with a change, and who added it.
 
-    ``None`` where node and pod of then are not known any more. Queries up to four times for each
-    version of the node that is looked at.
+    ``None`` if node and pod of that moment are not known any more. Queries up to four times for
+    each version of the node that it reads.
     """
     try:
         body = past.find_at(_POD, namespace, name, revision)
@@ -243,7 +243,7 @@ def _taint_for(pod: Pod, node: Node, at: datetime) -> Taint | None:
 
 
 def _brought(node_name: str, taint: Taint, body: bytes) -> TaintChange:
-    """Return the change that brought a taint to a node, going back from a version of it."""
+    """Return the change that added a taint to a node, going back from a version of it."""
     identity = (taint.key, taint.effect, taint.value)
     found = TaintChange(node_name, taint)
     for _ in range(_VERSIONS_BACK):
@@ -297,7 +297,7 @@ def _packed(node_name: str, revision: int) -> Iterator[sql.Row]:
 def shown(found: TaintChange, *, is_whole: bool) -> Manifest:
     """Return the cause of a taint as JSON; unknown parts are left out.
 
-    Unless ``is_whole``, who brought it is left out, too.
+    Unless ``is_whole``, the user is left out, too.
     """
     taint = {"key": found.taint.key, "effect": found.taint.effect}
     if found.taint.value:

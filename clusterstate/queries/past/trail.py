@@ -1,9 +1,8 @@
-"""An object's trail: what happened to it as far back as the change log goes, and who did it.
+"""An object's trail: its changes as far back as the change log reaches, and their users.
 
 Each change names the revision before it, so a trail is followed backwards from the object's present
-revision, by the log's key. For an object that is gone that is the revision of its deletion. A lease
-that is merely renewed is not logged: the newest change of its name is looked for first, which reads
-the log once.
+revision, by the log's key; for a deleted object, from the revision of its deletion. A renewed lease
+is not logged: for it the newest change of its name is searched first, which scans the log once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,12 +32,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TrailEntry(msgspec.Struct, frozen=True):
-    """One change. ``actor`` is empty where an earlier version of the service wrote it.
+    """One change. ``actor`` is empty if an earlier version of the service wrote it.
 
-    ``request`` is the audit id of the request that asked for it. ``for_pod`` is the uid of the pod
-    that the scheduler made room for. ``fields`` are the paths that differ, two names deep. Of pods:
-    ``node`` is the node that this change put it on, ``decision`` the id of that decision;
-    ``is_eviction``: by this change a taint evicts it.
+    ``request``: the audit id of the request. ``for_pod``: the uid of the preempting pod.
+    ``fields``: the paths that differ, two names deep. Of pods: ``node``: the node to which this
+    change bound it, ``decision``: the id of that decision; ``is_eviction``: this change is an
+    eviction by a taint.
     """
 
     revision: int
@@ -55,7 +54,7 @@ class TrailEntry(msgspec.Struct, frozen=True):
 
 
 class Trail(msgspec.Struct, frozen=True):
-    """Changes of an object, the newest first. ``more``: the revision to go on before, 0 for none.
+    """Changes of an object, the newest first. ``more``: where to continue, a revision, or 0.
 
     ``complete``: it goes back to the creation. If it does not although ``more`` is 0, the older
     part of the log is no longer kept.
@@ -116,14 +115,14 @@ _DECIDED: Final = """
 def trail_of(
     kind: Kind, namespace: str, name: str, *, limit: int, before: int = 0, until: int | None = None
 ) -> Trail:
-    """Return the changes of an object that is there, or else of the last one of that name.
+    """Return the changes of an existing object, or else of the last one of that name.
 
-    ``before`` goes on from a trail's ``more``; ``until``: as it was at this revision, which looks
-    through the log. Queries at most four times. Empty where the log tells of no such object.
+    ``before`` continues from a trail's ``more``; ``until``: as it was at this revision, which scans
+    the log. Queries at most four times. Empty if the log has no such object.
     """
     start = before or _start(kind, namespace, name, until)
-    # One more than wanted says whether there are more.
-    # A revision that a client made up may be another object's, which it may not read.
+    # One more than requested shows whether there are more. A revision that a client made up may
+    # belong to another object, which the client may not read.
     space = namespace if kind.namespaced else ""
     rows = sql.fetch(_TRAIL, (start, kind.code, space, name, limit + 1))
     more = rows[limit][0] if len(rows) > limit else 0
@@ -131,7 +130,7 @@ def trail_of(
     object_id = rows[0][14] if rows else 0
     steps = [_step(row) for row in rows]
     if not more and len(steps) <= limit and not _reaches_creation(steps):
-        # What came before lies in blocks, if it is kept.
+        # Earlier changes are in blocks, if they are kept.
         last = steps[-1].revision if steps else start + 1 if start else _FOR_EVER
         packed, object_id = _packed(kind, namespace, name, last, object_id, limit + 1 - len(steps))
         steps += packed
@@ -273,10 +272,10 @@ def _step(row: sql.Row) -> TrailEntry:
 
 
 def _scheduled(text: str, since: datetime | None, refusal: str | None) -> Manifest | None:
-    """Return the PodScheduled condition that a version was given out with.
+    """Return the PodScheduled condition of a version as clients saw it.
 
-    The columns alone do not tell: a change of the spec keeps the condition and writes into it for
-    which generation it was made.
+    The columns alone are not enough: a change of the spec keeps the condition and updates its
+    observedGeneration.
     """
     overlay = Overlay(scheduled_at=since, unschedulable=refusal)
     status = document.decode(text, 0, overlay).get("status") or {}
@@ -285,7 +284,7 @@ def _scheduled(text: str, since: datetime | None, refusal: str | None) -> Manife
 
 
 def _differ(text: str | None, previous: str | None) -> Iterator[str]:
-    """Yield the paths, two names deep, in which two documents differ; slots are left out."""
+    """Yield the paths, two names deep, in which two documents differ, without slots."""
     if text is None or previous is None:
         return
     yield from _differ_in(_rest(text), _rest(previous))

@@ -1,4 +1,4 @@
-"""Reads about people and their programs: tokens, the audit log, notices, webhooks.
+"""Reads about users and their programs: tokens, the audit log, notices, webhooks.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Reading the audit log: searched, the newest first; and its chain of digests, followed."""
+"""Reads the audit log: searches it, the newest line first, and verifies its chain of digests."""
 
 import uuid
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from clusterstate.database import sql
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """The filters of a search; empty ones do not count. ``until`` is exclusive.
+    """The filters of a search; empty ones are ignored. ``until`` is exclusive.
 
-    ``address``: where a request came from, as the log has it.
+    ``address``: the sender's address, as the log has it.
     """
 
     username: str = ""
@@ -51,7 +51,7 @@ _CHAIN: Final = """
 
 
 def search(filters: Search, *, limit: int, before: int = 0) -> tuple[list[str], int]:
-    """Return lines, the newest first, and the id to go on before (0: there are no more).
+    """Return lines, the newest first, and the id before which to continue (0: there are no more).
 
     Queries once.
     """
@@ -62,8 +62,8 @@ def search(filters: Search, *, limit: int, before: int = 0) -> tuple[list[str], 
         words = (filters.username, filters.verb, filters.resource, filters.namespace, filters.name)
         twice = [value for word in words for value in (word, word)]
         times = [filters.since, filters.since, filters.until, filters.until]
-        # As text: PostgreSQL reads no line as JSON that tells of a NUL in a path. A stranger's text
-        # has its quotes escaped, so it is not taken for the member.
+        # As text: PostgreSQL cannot parse JSON with a NUL, which a path may contain. Quotes in a
+        # stranger's text are escaped, so it cannot match the member.
         place = f'"sourceIPs":{msgspec.json.encode([filters.address]).decode()}'
         codes = [filters.code, filters.code]
         parameters = [before, *twice, *codes, *times, filters.address, place, limit + 1]
@@ -73,9 +73,9 @@ def search(filters: Search, *, limit: int, before: int = 0) -> tuple[list[str], 
 
 
 class Ends(msgspec.Struct, frozen=True):
-    """Both ends of the chain: up to which line it was trimmed, and the newest line.
+    """Both ends of the chain: the line up to which it was trimmed, and the newest line.
 
-    ``has_older``: lines are there that were trimmed.
+    ``has_older``: there are lines that should have been trimmed.
     """
 
     trimmed_id: int

@@ -1,9 +1,9 @@
-"""Notices: what changes of the log mean to people and their programs, as CloudEvents 1.0.
+"""Notices: changes of the log as CloudEvents 1.0, for users and their programs.
 
-A *notice* is one fact about one object: a pod was bound, was found to fit nowhere, was evicted, was
-preempted; a plan or a brake went on; or plainly that an object changed. It is worked out from a row
-of the change log and the object before and after it, so that whoever reads the log from a revision
-is told the same notices again, with the same ids. The stream of events and webhooks send them.
+A *notice* is one fact about one object: a pod was bound, fits nowhere, was evicted or preempted; a
+plan or a brake progressed; or just that an object changed. It is a function of a row of the change
+log and the object before and after it, so reading the log again from a revision gives the same
+notices, with the same ids. The stream of events and webhooks send them.
 
 Envelope: CloudEvents 1.0, JSON event format. ``source`` names this history, and ``id`` the revision
 and the type, so the two together are unique and equal at every delivery.
@@ -108,10 +108,10 @@ def notices_of(
     new: Callable[[], Manifest],
     old_text: Callable[[], str | None],
 ) -> list[Notice]:
-    """Return the notices of these types that a change brings. Queries nothing.
+    """Return the notices of these types for a change. Queries nothing.
 
     ``new`` returns the object after the change (its last state, for a deletion), ``old_text`` the
-    document before it, ``None`` where there was none. Both are called only where they matter.
+    document before it, ``None`` if there was none. Both are called only if needed.
     """
     found: list[Notice] = []
     if change.kind == "Pod" and change.verb != DELETED and not OF_PODS.isdisjoint(types):
@@ -134,9 +134,9 @@ _VERBS: Final = {ADDED: "ADDED", MODIFIED: "MODIFIED", DELETED: "DELETED"}
 
 
 def _began_to_wait(change: Change) -> bool:
-    """Return whether a pod was found to fit nowhere, or for another reason than before.
+    """Return whether a pod newly fits nowhere, or for another reason than before.
 
-    A change of the spec writes into the condition for which generation it was made, and that alone.
+    A change of the spec updates the condition's observedGeneration, and nothing else of it.
     """
     now, before = change.unschedulable, change.previous_unschedulable
     if now is None or now == before or '"reason":"Unschedulable"' not in now:
@@ -156,7 +156,7 @@ def _leaving(
     new: Callable[[], Manifest],
     old_text: Callable[[], str | None],
 ) -> list[Notice]:
-    """Return that a pod was evicted or preempted, if this change is the first that says so."""
+    """Return a notice if this change is the first by which a pod is evicted or preempted."""
     if change.eviction is not None:
         if change.previous_eviction is not None:
             return []
@@ -244,7 +244,7 @@ def _of(change: Change, kind: str, wire_type: str, data: Manifest) -> Notice:
 
 
 def kinds_for(types: frozenset[str], kinds: Sequence[str]) -> frozenset[str]:
-    """Return the kinds of the log that must be followed; ``kinds`` are those of ``change``."""
+    """Return the kinds of the log to follow; ``kinds``: for notices of type ``change``."""
     needed = {"Pod"} if not OF_PODS.isdisjoint(types) else set()
     if not types.isdisjoint(OF_EVENTS):
         needed.add("Event")

@@ -1,4 +1,4 @@
-"""Whom a bearer token stands for."""
+"""The user of a bearer token."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from clusterstate.database import sql
 
 
 class TokenUser(msgspec.Struct, frozen=True):
-    """Whom a bearer token stands for."""
+    """The user of a bearer token."""
 
     name: str
     groups: tuple[str, ...]
@@ -36,8 +36,8 @@ def signing_keys() -> list[SigningKey]:
 def token_user(digest: bytes, *, now: datetime) -> TokenUser | None:
     """Return the user of the token with this SHA-256; ``None`` if unknown, expired or locked.
 
-    The user has the groups that the token names; if it names none, those that the admin gives the
-    user, without any called ``system:...``. Queries once.
+    The user has the groups of the token; if it has none, those that the admin assigns, without any
+    named ``system:...``. Queries once.
     """
     row = sql.fetch_one(
         """

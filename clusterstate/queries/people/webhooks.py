@@ -29,7 +29,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """One try; see the model."""
+    """One delivery attempt; see the model."""
 
     id: int
     at: datetime
@@ -79,7 +79,7 @@ def by_id(number: int) -> Webhook | None:
 
 
 def are_there() -> bool:
-    """Return whether there is any webhook. Queries once."""
+    """Return whether any webhook exists. Queries once."""
     return bool(sql.fetch("SELECT 1 FROM webhook LIMIT 1"))
 
 
@@ -89,7 +89,10 @@ def due(*, now: datetime, mark: int) -> list[int]:
 
 
 def deliveries(webhook_id: int, *, limit: int, before: int = 0) -> tuple[list[Delivery], int]:
-    """Return tries, the newest first, and the id to go on before (0: no more). Queries once."""
+    """Return attempts, the newest first, and the id before which to continue (0: no more).
+
+    Queries once.
+    """
     rows = sql.fetch(
         f"SELECT {_DELIVERIES} FROM webhook_delivery"
         " WHERE webhook_id = %s::bigint AND id < %s::bigint ORDER BY id DESC LIMIT %s::bigint",

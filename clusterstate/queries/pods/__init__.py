@@ -2,7 +2,7 @@
 
 ::
 
-    queue, waiting, waiting_times    the scheduling queue; who waits and why; how long
+    queue, waiting, waiting_times    the scheduling queue; waiting pods with reasons; how long
     pace                             pods placed per minute of the last hour
     stays                            where pods are, by place and by stay
     terminating, leftovers           pods that no agent will finish; pods of lost nodes
@@ -82,7 +82,7 @@ JOIN document d ON d.id = t.document_id
 
 
 def find_pods(keys: Sequence[tuple[str, str]]) -> list[bytes | None]:
-    """Return pods by namespace and name as JSON, ``None`` for those that are not. Queries once."""
+    """Return pods by namespace and name as JSON, ``None`` for missing ones. Queries once."""
     if not keys:
         return []
     if len(keys) == 1:
@@ -103,10 +103,10 @@ def _compose_now(
     eviction: Range[datetime] | None,
     timer: tuple[Any, ...] | None,
 ) -> bytes:
-    """Return a pod as it is now, with the condition of an eviction to come.
+    """Return a pod as it is now, with the condition of a future eviction.
 
-    Lists and watches are exact as of a revision and leave it out: a timer that is set or moved
-    changes no pod, so that no watch could report it.
+    Lists and watches are exact as of a revision and omit it: a timer that is set or moved changes
+    no pod, so no watch could report it.
     """
     slots = pod_overlay(node_name, scheduled_at, unschedulable, eviction)
     if timer is not None:
@@ -136,7 +136,7 @@ def pod_overlay(
     unschedulable: str | None,
     eviction: Range[datetime] | None,
 ) -> document.Overlay:
-    """Return the slots of a pod, of now or of a change in the log, from its columns."""
+    """Return the slots of a pod from its columns, of the row or of a change in the log."""
     if not node_name and scheduled_at is None and unschedulable is None and eviction is None:
         return document.EMPTY
     evicted: document.Eviction | None = None
@@ -206,8 +206,8 @@ def claim_users(namespace: str) -> dict[str, int]:
     """Return the PersistentVolumeClaims that pods on nodes use, with the last such pod of each.
 
     A pod that is on no node cannot start any more with a claim that is being deleted. Queries twice
-    and reads the pods with claims, so that all claims of a namespace are asked for at once. Rule:
-    ``podUsesPVC``, pkg/controller/volume/pvcprotection/pvc_protection_controller.go, v1.36.
+    and reads the pods with claims, for all claims of a namespace at once. Rule: ``podUsesPVC``,
+    pkg/controller/volume/pvcprotection/pvc_protection_controller.go, v1.36.
     """
     rows = sql.fetch(
         "SELECT p.id FROM pod p JOIN document d ON d.id = p.document_id"
@@ -349,7 +349,7 @@ def group_of_pod(pod_id: int) -> tuple[int, bool, list[int]] | None:
 
 
 def present(ids: Collection[int]) -> set[int]:
-    """Return which of these pods are there. Queries once, and not for none."""
+    """Return which of these pods exist. Queries once, and not for none."""
     if not ids:
         return set()
     return {

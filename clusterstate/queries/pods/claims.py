@@ -1,4 +1,4 @@
-"""Pods that use claims, by what their scheduling classes say of volumes."""
+"""Pods that use claims, by the volumes of their scheduling classes."""
 
 import msgspec
 
@@ -20,9 +20,9 @@ class ClaimingPod(msgspec.Struct, frozen=True):
 
 
 def pods_with_claims() -> list[ClaimingPod]:
-    """Return the unfinished pods that use claims, generic ephemeral volumes included.
+    """Return the unfinished pods that use claims, including generic ephemeral volumes.
 
-    Queries once; what is looked through are classes, of which there are few without claims.
+    Queries once; scans classes with volumes, few of which have no claims.
     """
     rows = sql.fetch(
         "SELECT p.id, p.uid::text, p.namespace, p.name, p.node_name, c.spec FROM pod p"

@@ -1,4 +1,4 @@
-"""Pods that no agent looks after any more: their node is gone, or they finished long ago."""
+"""Pods that no agent manages any more: their node is gone, or they finished long ago."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,7 +19,7 @@ _NOT_ASIDE = f"""NOT EXISTS (SELECT 1 FROM set_aside s WHERE s.follower = '{POD_
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """A pod that no agent looks after any more."""
+    """A pod that no agent manages any more."""
 
     pod_id: int
     namespace: str
@@ -43,9 +43,9 @@ def missing_nodes() -> list[str]:
 
 
 def left_behind(node_names: Sequence[str], *, bound_by: datetime, limit: int) -> list[Leftover]:
-    """Return pods on nodes of these names, none of which exists, bound by then. Queries once.
+    """Return pods bound by ``bound_by`` on these missing nodes. Queries once.
 
-    Not those that are ending and that a finalizer keeps.
+    Without terminating pods that a finalizer keeps.
     """
     rows = sql.fetch(
         f"{_LEFT} JOIN document d ON d.id = p.document_id"
@@ -63,7 +63,7 @@ def left_behind(node_names: Sequence[str], *, bound_by: datetime, limit: int) ->
 def out_of_service(*, limit: int) -> list[Leftover]:
     """Return terminating pods on nodes that are not ready and are out of service. Queries once.
 
-    Not those that a finalizer keeps.
+    Without pods that a finalizer keeps.
     """
     rows = sql.fetch(
         f"{_LEFT} JOIN terminating_pod e ON e.pod_id = p.id JOIN document d ON d.id = p.document_id"
@@ -80,9 +80,9 @@ def out_of_service(*, limit: int) -> list[Leftover]:
 
 
 def finished_beyond(threshold: int, *, limit: int) -> list[Leftover]:
-    """Return finished pods to do without, so that ``threshold`` are left. Queries twice at most.
+    """Return finished pods to remove, so that ``threshold`` are left. Queries twice at most.
 
-    Those evicted first, then the oldest. Looks at all pods.
+    Evicted pods first, then the oldest. Reads all pods.
     """
     finished = "p.phase IN ('Succeeded', 'Failed') AND p.deletion_at IS NULL"
     row = sql.fetch_one(f"SELECT count(*) FROM pod p WHERE {finished}")

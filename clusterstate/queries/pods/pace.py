@@ -29,9 +29,9 @@ class Minute(msgspec.Struct, frozen=True):
 
 
 def last_hour(now: datetime) -> list[Minute]:
-    """Return the minutes of the last hour in which a pod was bound that is still there, in order.
+    """Return the minutes of the last hour in which a still existing pod was bound, in order.
 
-    Queries once; looks at all pods, about 0.2 us each.
+    Queries once; reads all pods, about 0.2 us each.
     """
     begin = now - MINUTES * _MINUTE
     rows = sql.fetch(_BOUND, (begin.timestamp(), now.timestamp(), MINUTES, begin, now))

@@ -9,10 +9,10 @@ from clusterstate.database import sql
 
 
 def load_arrivals(follower: str) -> list[int]:
-    """Return the pods that clients put on a node and that the node did not admit yet, oldest first.
+    """Return the pods that clients put on a node and that the node has not admitted, oldest first.
 
-    These are the pods that came after the follower's cursor, created there or bound by a Binding,
-    and the pods whose node does not exist. Queries once; looks at all pods.
+    These are the pods after the follower's cursor, created there or bound by a Binding, and the
+    pods whose node does not exist. Queries once; reads all pods.
     """
     rows = sql.fetch(
         # A web process of an earlier version writes no arrival_revision.
@@ -55,10 +55,10 @@ class PluginRefusals(msgspec.Struct, frozen=True):
 
 
 def refused_counts() -> list[PluginRefusals]:
-    """Return how many waiting pods each plugin refused. Queries once; looks at all that wait.
+    """Return how many waiting pods each plugin refused. Queries once; reads all waiting pods.
 
-    A pod counts for each plugin that refused it. Pods that have a node are no rows of the queue, so
-    that this grows with what is refused, not with the cluster; it is asked once for each scrape.
+    A pod counts for each plugin that refused it. Pods with a node are no rows of the queue, so the
+    cost grows with refused pods, not with the cluster; it runs once for each scrape.
     """
     rows = sql.fetch(
         "SELECT r.plugin, p.scheduler_name, count(*), min(q.since)"
@@ -69,10 +69,9 @@ def refused_counts() -> list[PluginRefusals]:
 
 
 def oldest_untried(schedulers: Sequence[str]) -> datetime | None:
-    """Return since when pods that name these schedulers wait and were never tried: the earliest.
+    """Return since when the earliest never tried pod of these schedulers waits.
 
-    ``None``: all were tried. A pod that is refused counts as tried from when that is written.
-    Queries once.
+    ``None``: all were tried. A refused pod counts as tried once that is written. Queries once.
     """
     row = sql.fetch_one(
         "SELECT min(q.since) FROM pending_pod q JOIN pod p ON p.id = q.pod_id"
@@ -93,10 +92,9 @@ class UnclaimedPod(msgspec.Struct, frozen=True):
 
 
 def unclaimed(profiles: Sequence[str], *, since: datetime, limit: int) -> list[UnclaimedPod]:
-    """Return pods that have waited since before a moment for a scheduler with another name.
+    """Return pods that have waited since ``since`` for a scheduler without a profile.
 
-    Only those without a PodScheduled condition. Queries once; looks at all pods that were not
-    tried.
+    Only those without a PodScheduled condition. Queries once; reads all pods that were not tried.
     """
     rows = sql.fetch(
         "SELECT q.pod_id, p.scheduler_name, q.early, q.not_before"
@@ -118,7 +116,7 @@ _WAITING = """
 
 
 class WaitingPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod's row in the queue, with what the queue must know of the pod (``models.PendingPod``).
+    """A pod's row in the queue, with what the queue needs of the pod (``models.PendingPod``).
 
     ``leaves``: it has a deletion time.
     """

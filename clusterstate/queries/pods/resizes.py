@@ -1,4 +1,4 @@
-"""Resizes that wait for room on a node without an agent, and what such a node has set aside."""
+"""Resizes that wait for room on a node without an agent, and the allocations on such a node."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ _UNFINISHED: Final = "p.phase NOT IN ('Succeeded', 'Failed')"
 
 
 class WaitingResize(msgspec.Struct, frozen=True):
-    """A resize that waits. ``node_name`` is empty where the pod, or the resize, is over."""
+    """A resize that waits. ``node_name`` is empty if the pod, or the resize, is over."""
 
     pod_id: int
     revision: int
@@ -36,7 +36,7 @@ class OnNode(msgspec.Struct, frozen=True):
     pods: dict[int, Mapping[str, int]]
 
     def others(self, pod_id: int) -> dict[str, int]:
-        """Return what is set aside for all pods but this one."""
+        """Return the sum of the allocations of all pods except this one."""
         total: dict[str, int] = {}
         for other, amounts in self.pods.items():
             if other != pod_id:

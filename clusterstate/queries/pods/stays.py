@@ -1,9 +1,9 @@
 """Where pods are, by place and by stay.
 
 All pods of one scheduling class on one node share tolerations, terms, taints and labels. So a
-controller judges *places*, pairs of node and class. Labels give all pods of a place one fate, and
-the statements in ``actions.evictions`` spread it over them. Taints count from when each pod was
-bound, so that their verdicts are about *stays*: a pod at its place since then.
+controller judges *places*, pairs of node and class. The verdict on labels applies to all pods of a
+place, and the statements in ``actions.evictions`` expand it to them. Taints count from when each
+pod was bound, so their verdicts are about *stays*: a pod at its place since then.
 """
 
 from collections.abc import Sequence
@@ -67,9 +67,9 @@ def stays_of(pod_ids: Sequence[int]) -> list[Stay]:
 def executing_places(
     *, node_names: Sequence[str] | None = None, pod_ids: Sequence[int] | None = None
 ) -> list[ClassOnNode]:
-    """Return the places of live pods whose class has terms that hold during execution (R3).
+    """Return the places of live pods whose class has terms that apply during execution (R3).
 
-    On all nodes, on some nodes, or of some pods only. Queries once; looks at no other classes.
+    On all nodes, on some nodes, or of some pods only. Queries once; reads no other classes.
     """
     where, parameters = "", list[Any]()
     if node_names is not None:

@@ -22,17 +22,18 @@ def nodes_with_agents() -> frozenset[str]:
     return frozenset(row[0] for row in sql.fetch(WITH_AGENT))
 
 
-# NOT IN, so that the names are hashed once: many pods may be on their way from few nodes.
-# A deletion with another grace period than the pod's own asks to wait for that period.
+# NOT IN, so that the names are hashed once: many pods may terminate on few nodes. A deletion with
+# another grace period than the pod's own waits for that period.
 _ASKED_TO_WAIT = """(
     SELECT asked IS NOT NULL AND asked <> coalesce(own, '30')
     FROM (SELECT replace(d.text, chr(1), '')::json AS said OFFSET 0) j,
          LATERAL (SELECT j.said #>> '{metadata,deletionGracePeriodSeconds}' AS asked,
                          j.said #>> '{spec,terminationGracePeriodSeconds}' AS own) k)"""
 
-# The timers ask this in every round, most often in vain. The subqueries hide the moments from the
-# planner: seen, it makes a plan for each of them anew, which costs more than all else of a round.
-# The kept plan begins with the terminating pods, whatever the tables held when it was made.
+# The timers run this in every round, mostly without a result. The subqueries hide the times from
+# the planner, which would otherwise plan anew for each of them, at a higher cost than the rest of a
+# round. The cached plan begins with the terminating pods, whatever the tables held when it was
+# made.
 _FINISHABLE = f"""
 SELECT p.id FROM terminating_pod t,
      LATERAL (SELECT x.id, x.node_name, x.revision, x.document_id FROM pod x

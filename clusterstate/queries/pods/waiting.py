@@ -29,7 +29,7 @@ class WaitingPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class Subject(msgspec.Struct, frozen=True, gc=False):
-    """A pod whose placement is to be explained; ``stage`` is empty if it has a node."""
+    """A pod whose placement is explained; ``stage`` is empty if it has a node."""
 
     id: int
     uid: str
@@ -73,8 +73,7 @@ def waiting(
 ) -> list[WaitingPod]:
     """Return all waiting pods, or those of a namespace or a profile, in the queue's default order.
 
-    The first ``most`` of them. Pods that are being deleted are left out. Queries once; looks at all
-    that wait.
+    At most ``most``. Terminating pods are left out. Queries once; reads all waiting pods.
     """
     parameters = (namespace, namespace, scheduler_name, scheduler_name, most)
     return [WaitingPod(*row) for row in sql.fetch(_WAITING, parameters)]

@@ -1,4 +1,4 @@
-"""How long pods wait for a node, and waited, by what tells them apart; and who starves."""
+"""How long pods wait, and waited, for a node, in groups; and which pods starve."""
 
 from bisect import bisect_right
 from datetime import datetime, timedelta
@@ -27,7 +27,7 @@ DIMENSIONS: Final = tuple(_WAITING_BY)
 
 
 class Times(msgspec.Struct, frozen=True):
-    """Waiting times of some pods, in seconds; ``value`` is what they have in common."""
+    """Waiting times of a group of pods, in seconds; ``value``: what they have in common."""
 
     value: str
     pods: int
@@ -77,7 +77,7 @@ def waiting_now(by: str, *, now: datetime, goal: timedelta, namespace: str = "")
     """Return the waiting times of the pods that wait now, in groups, the largest group first.
 
     With ``by="reason"`` a pod is in the group of each plugin that refused it last, or in that of
-    the empty text if none did. Queries once; looks at all that wait.
+    the empty text if none did. Queries once; reads all waiting pods.
 
     Args:
         by: what the pods of a group have in common, one of ``DIMENSIONS``.
@@ -107,8 +107,8 @@ def waited(
 ) -> list[Times] | None:
     """Return the waiting times of the pods placed within ``past``, in groups, the largest first.
 
-    A pod waited from its creation until it was bound. ``None``: pods cannot be grouped so once they
-    are placed. Queries once; looks at all pods. For the arguments see ``waiting_now``.
+    A pod waited from its creation until it was bound. ``None``: placed pods cannot be grouped
+    ``by`` this. Queries once; reads all pods. For the arguments see ``waiting_now``.
     """
     column = _PLACED_BY.get(by)
     if column is None:
@@ -130,14 +130,14 @@ def starved(
     """Return pods that wait longer than the goal and were overtaken, the oldest first.
 
     Overtaken: a pod of the same profile and of no higher priority that was created later has been
-    bound. Pods behind gates wait by their own will and are left out. Queries twice; looks at the
-    oldest ``limit`` waiting pods, and once at all that came after the first of them.
+    bound. Pods behind scheduling gates are left out. Queries twice; reads the oldest ``limit``
+    waiting pods, and once all that came after the first of them.
     """
     rows = sql.fetch(_OVER_GOAL, (now - goal, namespace, namespace, limit))
     if not rows:
         return []
     moments = [since for *_, since, _, _ in rows]
-    # A bucket has the pods that came after so many of the waiting ones, which are in order.
+    # Bucket n has the pods that came after n of the waiting ones, which are in order.
     after = [since + _MICROSECOND for since in moments]
     placed = sql.fetch(_CAME_LATER, (sql.Times(after), after[0], after[0]))
     found = []

@@ -1,6 +1,6 @@
-"""Decisions that an advisor makes again: which one is next, and which came out differently.
+"""Decisions that an advisor repeats: which one is next, and which had another result.
 
-The advisor's work is in `scheduling.processes.decision_checks`.
+`scheduling.processes.decision_checks` has the advisor's work.
 """
 
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ _BUCKETS: Final = 1_000_000
 
 
 def next_one(share: float, *, now: datetime, since: datetime) -> Record | None:
-    """Return the latest decision of the sample that was not checked, ``None`` if there is none.
+    """Return the latest unchecked decision of the sample, ``None`` if there is none.
 
     The sample is a ``share`` of all decisions ``since`` then, chosen by a hash of their ids.
     Queries once.
@@ -41,7 +41,7 @@ def next_one(share: float, *, now: datetime, since: datetime) -> Record | None:
 
 
 def counts() -> dict[Result, int]:
-    """Return how many of the checks that are kept had which result. Queries once."""
+    """Return the number of stored checks for each result. Queries once."""
     every: dict[Result, int] = {"same": 0, "differs": 0, "impossible": 0}
     return every | dict(sql.fetch("SELECT result, count(*) FROM decision_check GROUP BY result"))
 
@@ -55,7 +55,7 @@ def latest(result: Result) -> datetime | None:
 
 
 def problem(*, patience: float = settings.DATABASE_ANSWER_SECONDS) -> str:
-    """Return which decisions came out differently, for people; empty if none did.
+    """Return which decisions had another result, as a sentence; empty if none did.
 
     Queries once, and waits for the database's answer at most ``patience`` seconds.
     """

@@ -1,4 +1,4 @@
-"""Decisions across pods: searched, the newest first, a bounded stretch of them at a time."""
+"""A search for decisions across pods: the newest first, a bounded stretch of them at a time."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -19,11 +19,11 @@ _MOST_PODS: Final = 100_000
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """The filters of a search; empty ones do not count.
+    """The filters of a search; empty ones are ignored.
 
     ``reason`` is part of the message. ``owner`` is ``KIND/NAME``: the controller of the pod, or a
-    Deployment; it needs ``namespace``, and is known of pods that are there or left while the change
-    log is kept. ``actor`` is who created the pod, known as long as the change log is kept.
+    Deployment; it needs ``namespace``, and is known for existing pods and those that left while the
+    change log is kept. ``actor``: who created the pod, known while the change log is kept.
     ``until`` is exclusive.
     """
 
@@ -40,7 +40,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionSummary(msgspec.Struct, frozen=True, gc=False):
-    """A decision without its scores. ``margin`` is ``None`` where there was no runner-up."""
+    """A decision without its scores. ``margin`` is ``None`` without a runner-up."""
 
     id: int
     at: datetime
@@ -67,7 +67,7 @@ class DecisionSummary(msgspec.Struct, frozen=True, gc=False):
     number: int
 
     def manifest(self) -> Manifest:
-        """Return the decision as JSON shows it in lists."""
+        """Return the decision as JSON for lists."""
         return {
             "id": str(self.id),
             "at": self.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
@@ -101,9 +101,9 @@ _NEXT: Final = """
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """A search, with the ids of the pods that it is about (``choose``).
+    """A search, with the ids of its pods (``choose``).
 
-    ``pods``: ``None`` if it may be about any pod.
+    ``pods``: ``None`` for any pod.
     """
 
     filters: Search
@@ -111,26 +111,26 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Decisions, the newest first. ``more``: the id to go on before, 0 for none."""
+    """Decisions, the newest first. ``more``: the id before which to continue, 0 for none."""
 
     items: list[DecisionSummary]
     more: int
 
 
 def choose(filters: Search) -> Chosen:
-    """Return a search with the pods that it is about.
+    """Return a search with the ids of its pods.
 
-    Queries up to five times where it names an owner or an actor: then all pods of a namespace, or
-    all changes, are looked at.
+    Queries up to five times if it has an owner or an actor: then it reads all pods of a namespace,
+    or all changes.
     """
     return Chosen(filters, _pods(filters))
 
 
 def search(filters: Search | Chosen, *, limit: int, before: int = 0) -> Page:
-    """Return decisions, and the id to go on before. Queries twice, besides what ``choose`` does.
+    """Return a page of decisions. Queries twice, besides what ``choose`` does.
 
-    Looks at ``STRETCH`` decisions, so a page may have fewer than ``limit``, or none, and yet not be
-    the last one.
+    Reads ``STRETCH`` decisions, so a page may have fewer than ``limit``, or none, without being the
+    last one.
     """
     before = before or _LAST
     chosen = filters if isinstance(filters, Chosen) else choose(filters)
@@ -185,7 +185,7 @@ def _conditions(filters: Search) -> tuple[list[str], list[Any]]:
 
 
 def _pods(filters: Search) -> Sequence[int] | None:
-    """Return the ids of the pods that are meant, ``None`` where all are."""
+    """Return the ids of the pods that match, ``None`` for all."""
     found: set[int] | None = None
     if filters.owner:
         found = _owned(filters.namespace, filters.owner)
@@ -221,7 +221,7 @@ def _created_by(actor: str) -> set[int]:
 
 
 def _owned(namespace: str, owner: str) -> set[int]:
-    """Return the ids of the pods that a controller has, or a Deployment through its ReplicaSets."""
+    """Return the ids of a controller's pods, for a Deployment through its ReplicaSets."""
     kind, _, name = owner.partition("/")
     owners = [(kind, name)]
     if kind == "Deployment":

@@ -29,8 +29,8 @@ _MOST_BEFORE = 50_000
 class DecisionRow(msgspec.Struct, frozen=True, gc=False):
     """A row of the table ``decision``; ``body`` is packed.
 
-    ``taken_back``: of a stale decision, the number of the first decision that was made after the
-    scheduler had taken this one back.
+    ``taken_back``: for a stale decision, the number of the first decision after the scheduler had
+    withdrawn it.
     """
 
     pod_id: int
@@ -56,7 +56,7 @@ class DecisionRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """A decision's place in order: the scheduler, its life (epoch), and the number within that."""
+    """A decision's place in order: the scheduler, its run (epoch), and the number within that."""
 
     scheduler: int
     epoch: int
@@ -64,7 +64,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Record(DecisionRow, frozen=True, gc=False, kw_only=True):
-    """A decision as stored, with what the pod was called.
+    """A decision as stored, with the pod's names.
 
     ``body`` and the table of ``table_digest`` are packed (`scheduling.engine.reference.record`).
     """
@@ -80,9 +80,9 @@ class Record(DecisionRow, frozen=True, gc=False, kw_only=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """A pod that had not finished, as it was. ``node_name`` is empty when it was on none.
+    """An unfinished pod at a revision. ``node_name`` is empty if it had no node.
 
-    ``preempted``: it was ending because the scheduler had made room.
+    ``preempted``: it was terminating because of preemption.
     """
 
     pod_id: int
@@ -137,8 +137,8 @@ def find(decision_id: int) -> Record | None:
 def with_one_seed(record: Record) -> list[Record]:
     """Return the decisions of a batch that were made with the seed of one of them, in turn.
 
-    Those about a group are all of its pods; where all batches have one seed, there are others.
-    Queries once.
+    For a group these are all of its pods; if all batches have one seed, there are others. Queries
+    once.
     """
     return _records(
         f"SELECT {COLUMNS} FROM decision WHERE at = %s::timestamptz AND seed = %s::bigint"
@@ -163,7 +163,7 @@ def table(digest: bytes) -> bytes | None:
 
 
 class PodPlacement(msgspec.Struct, frozen=True):
-    """Where a pod was put; ``came_back``: it was never bound there."""
+    """A pod's decided node; ``came_back``: it was never bound there."""
 
     class_id: int
     node_name: str
@@ -171,12 +171,12 @@ class PodPlacement(msgspec.Struct, frozen=True):
 
 
 def placed_before(record: Record) -> dict[int, PodPlacement]:
-    """Return where pods were put shortly before a decision, by pod id, in turn. Queries once.
+    """Return where pods were placed shortly before a decision, by pod id, in turn. Queries once.
 
-    By the same scheduler: another one's decision is not known to this one before the pod is bound.
-    Not all of them were bound when the decision was made: the scheduler counts a pod from when it
-    has decided, and until it takes a decision back that came too late. One that began anew still
-    counts pods that were reserved before, so epochs follow each other here.
+    By the same scheduler: it learns of others' decisions only when pods are bound. Not all were
+    bound when the decision was made: the scheduler counts a pod from its decision on, until it
+    withdraws a decision that came too late. A restarted scheduler still counts pods that were
+    reserved before, so earlier epochs are included.
     """
     rows = sql.fetch(
         """
@@ -219,10 +219,10 @@ class RefusedDecision(msgspec.Struct, frozen=True):
 
 
 def refused_before(record: Record) -> list[RefusedDecision]:
-    """Return what was refused shortly before a decision and is not in its snapshot, in order.
+    """Return the refusals shortly before a decision that are not in its snapshot, in order.
 
-    A refused pod may have been nominated to a node. Pods that are decided next respect that at
-    once, and the change log tells of it a moment later. Queries once.
+    A refused pod may have been nominated to a node, which counts for the next decisions at once,
+    and is in the change log a moment later. Queries once.
     """
     rows = sql.fetch(
         """
@@ -355,7 +355,7 @@ def configuration_at(moment: datetime) -> StoredConfiguration | None:
     )
     assert row is not None
     oldest, last = row
-    # Dry runs leave out numbers as well, but none of the last ones was dropped.
+    # Dry runs skip numbers as well, but none of the last ones was dropped.
     if oldest is not None and following < oldest and following <= last - CONFIGURATIONS_KEPT:
         raise Expired(f"the configuration of {moment:%Y-%m-%dT%H:%M:%SZ} is not kept any more")
     return found

@@ -18,8 +18,8 @@ from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
 class WaitingGroup(msgspec.Struct, frozen=True):
     """Waiting pods of one scheduling class: how many, one of them, since when, why.
 
-    ``message``: the scheduler's sentence, empty before a pod was tried. ``spec``: of the class,
-    where the sentence is about more than amounts.
+    ``message``: of the last refusal, empty before the first attempt. ``spec``: of the class, if the
+    message is about more than amounts.
     """
 
     pods: int
@@ -60,7 +60,7 @@ ORDER BY g.pods DESC, g.first LIMIT %s::bigint
 def waiting(namespace: str = "", *, limit: int = 2_000) -> list[WaitingGroup]:
     """Return the largest classes of waiting pods, of one namespace if it is given.
 
-    Queries once; looks at all that wait.
+    Queries once; reads all waiting pods.
     """
     found = []
     for row in sql.fetch(_WAITING, (namespace, namespace, limit)):
@@ -103,7 +103,7 @@ def pods_of_node(node_name: str, *, limit: int) -> list[Manifest]:
 
 
 def overhead_on(node_name: str) -> dict[str, int]:
-    """Return what of the requests on a node is overhead of RuntimeClasses. Queries once."""
+    """Return the part of a node's requests that is overhead of RuntimeClasses. Queries once."""
     total: Counter[str] = Counter()
     rows = sql.fetch(
         "SELECT c.spec, count(*) FROM pod p JOIN scheduling_class c ON c.id = p.class_id"

@@ -48,7 +48,7 @@ class StayingPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod on a node, with what decides whether and how it may leave.
 
     ``grace_seconds`` ``None``: the default. ``owner_kind`` and ``owner_name``: of the controller
-    that would make another one, empty for none. ``deletion_at``: it is leaving already.
+    that would replace it, empty for none. ``deletion_at``: it is terminating.
     """
 
     id: int
@@ -73,7 +73,7 @@ class StayingPod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stay(self) -> Stay:
-        """Where the pod is, since when."""
+        """The pod's node and class, and since when it is bound."""
         return Stay(self.id, self.node_name, self.class_id, self.bound_at)
 
 
@@ -115,7 +115,7 @@ def pods_named(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Staying
 
 
 def pods_terminating(*, limit: int) -> list[StayingPod]:
-    """Return pods on nodes that are leaving already, by when they are gone. Queries once."""
+    """Return terminating pods on nodes, by the end of their deletion. Queries once."""
     rows = sql.fetch(
         f"{_PODS} JOIN terminating_pod t ON t.pod_id = p.id WHERE {_UNFINISHED}"
         " ORDER BY t.deletion_at, p.id LIMIT %s",

@@ -90,9 +90,9 @@ def find_plan(name: str) -> StoredPlan:
 
 
 def undo_of(plan_id: int) -> list[Manifest]:
-    """Return the changes that take back what an operation did to nodes, the last first.
+    """Return the changes that undo an operation's changes of nodes, the last first.
 
-    As the nodes were when each step was done. Queries once.
+    They restore the nodes as each step found them. Queries once.
     """
     rows = sql.fetch(
         "SELECT changes FROM plan_undo WHERE plan_id = %s::bigint ORDER BY number DESC", (plan_id,)
@@ -139,8 +139,8 @@ def budget_revisions(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], i
 def latest_plans(*, limit: int) -> list[StoredPlan]:
     """Return plans, the latest first, without their steps and with the heads of their outcomes.
 
-    Previews that nobody applied are left out. Queries once more for each plan: an outcome may be
-    tens of megabytes, so that only one is in memory at a time.
+    Previews that were not applied are left out. Queries once more for each plan: an outcome may be
+    tens of megabytes, so only one is in memory at a time.
     """
     columns = COLUMNS.replace("outcome", "'{}'").replace("steps", "'[]'")
     rows = sql.fetch(
@@ -153,7 +153,7 @@ def latest_plans(*, limit: int) -> list[StoredPlan]:
 
 
 def _head(plan_id: int) -> str:
-    """Return what lists tell of an outcome, as JSON text. Queries once."""
+    """Return the part of an outcome for lists, as JSON text. Queries once."""
     row = sql.fetch_one("SELECT outcome FROM plan WHERE id = %s::bigint", (plan_id,))
     if row is None:
         return "{}"

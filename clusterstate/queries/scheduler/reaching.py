@@ -17,7 +17,7 @@ def reaching_classes(known: Collection[int] = ()) -> tuple[int, list[tuple[int, 
     """Return that number, and the classes: each one's id and reduced Pod manifest as JSON.
 
     Some of these only look as if they had such rules. Classes whose ids are ``known`` and deleted
-    ones are left out. Waits for all who are storing such a class: they hold the placement lock,
+    ones are left out. Waits for transactions that store such a class: they hold the placement lock,
     shared. Queries twice in one transaction.
     """
     with transaction.atomic():

@@ -1,10 +1,10 @@
 """Reads of reservations: pods that have a node and are not bound yet, or just were.
 
 Reservations are rows and are not in the change log. A process with a mirror reads all of them for
-each question; there are as many as pods wait on Permit or PreBind. It reads them before the log:
-a reservation that ends by binding in between is then in both, and never in neither. For a moment of
-the past they are derived from the decisions before it (``decisions.placed_before``), which say when
-the scheduler began to count a pod. That search goes back as far as Permit may hold a pod.
+each question; they are as many as pods wait on Permit or PreBind. It reads them before the log: a
+reservation that ends by binding in between is then in both, and never in neither. For a past moment
+they are derived from the decisions before it (``decisions.placed_before``), from which the
+scheduler counts a pod. That search goes back as far as Permit may hold a pod.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ ACTIVATE: Final = "activate"
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """A reservation with what is needed of its pod; steps and fields as in the table.
+    """A reservation with the needed parts of its pod; steps and fields as in the table.
 
-    ``alive``: the pod is there, unfinished and not being deleted. ``pod_node_name``: the node that
-    it is bound to, empty if none. ``waits``: the deadline of each Permit plugin that is waited for.
+    ``alive``: the pod exists, unfinished and not being deleted. ``pod_node_name``: the node that it
+    is bound to, empty if none. ``waits``: the deadline of each Permit plugin that still waits.
     """
 
     pod_id: int
@@ -104,9 +104,9 @@ def waiting(*, namespace: str = "", name: str = "") -> list[Reservation]:
 
 
 def with_work(limit: int = 100) -> list[int]:
-    """Return pods whose plugins have work, the oldest: PreBind, Bind or PostBind. Queries once.
+    """Return the oldest pods whose plugins have work: PreBind, Bind or PostBind. Queries once.
 
-    PreBind plugins that wait are asked again when their time has come.
+    PreBind plugins that wait run again when their time has come.
     """
     rows = sql.fetch(
         f"SELECT pod_id FROM reservation WHERE (step = '{BINDING}' AND (due_at IS NULL OR"

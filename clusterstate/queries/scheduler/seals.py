@@ -1,4 +1,4 @@
-"""The chain of digests over decisions, read: its ends, its seals, and what their rows are now."""
+"""The chain of digests over decisions: its ends, its seals, and digests of the present rows."""
 
 import hashlib
 from collections.abc import Iterator
@@ -10,14 +10,15 @@ import msgspec
 from clusterstate.database import sql
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# Every column, as text that no setting of the server changes; NULL is a letter that no number is.
+# Every column, as text that does not depend on settings of the server; NULL is a letter, which no
+# number is.
 _COLUMNS: Final = (
     "id", "(extract(epoch FROM at) * 1000000)::bigint", "pod_id", "pod_uid", "namespace", "name",
     "class_id", "snapshot_revision", "profile", "profile_revision", "seed", "draw", "start",
     "outcome", "node_name", "total", "coalesce(margin::text, 'n')", "ties", "node_count",
     "evaluated", "feasible", "message", "encode(sha256(body), 'hex')",
     "coalesce(encode(table_digest, 'hex'), 'n')", "scheduler", "epoch",
-    "number || coalesce(chr(31) || taken_back, '')",  # rows from before this column have none
+    "number || coalesce(chr(31) || taken_back, '')",  # rows from before this column have NULL
 )  # fmt: skip
 _SEPARATED: Final = " || chr(31) || ".join(_COLUMNS)
 ROWS: Final = f"""
@@ -56,7 +57,7 @@ class Ends(msgspec.Struct, frozen=True):
 class DroppedDecisions(msgspec.Struct, frozen=True):
     """What was dropped for its age: decisions made before a moment, and the seals up to one.
 
-    ``digest`` is that of the last seal that was dropped, ``decision`` the last one under it.
+    ``digest``: of the last dropped seal; ``decision``: the last one under it.
     """
 
     before: datetime
@@ -65,13 +66,13 @@ class DroppedDecisions(msgspec.Struct, frozen=True):
     digest: bytes
 
     def text(self) -> str:
-        """Return the stretch as a seal has it."""
+        """Return this as a seal stores it."""
         micros = (self.before - _EPOCH) // timedelta(microseconds=1)
         return f"{micros} {self.seal} {self.decision} {self.digest.hex()}"
 
     @classmethod
     def parse(cls, text: str) -> "DroppedDecisions":
-        """Return what ``text`` wrote.
+        """Parse the result of ``text``.
 
         Raises:
             ValueError: it is something else.
@@ -114,7 +115,7 @@ def ends() -> Ends:
 
 
 def left_behind(seal: int, before: datetime) -> tuple[bool, bool]:
-    """Return whether a seal up to this one exists, and whether a decision before this moment."""
+    """Return whether a seal up to ``seal`` exists, and whether a decision before ``before``."""
     ((is_seal, is_decision),) = sql.fetch(_LEFT_BEHIND, (seal, before))
     return is_seal, is_decision
 
