@@ -23,7 +23,7 @@ class File:
     """A file to which lines are appended."""
 
     def __init__(self, path: Path, *, most_bytes: int, days: float, files: int) -> None:
-        """``days`` bound the age of a file and of what is kept; ``files``: kept beside it."""
+        """``days``: the age limit of a file and of old ones; ``files``: how many old ones stay."""
         self._path = path
         self._most_bytes = most_bytes
         self._days = days

@@ -34,7 +34,7 @@ PRIORITY_CLASSES: tuple[tuple[str, int, str], ...] = (
 
 @acts_as(APISERVER)
 def ensure(*, now: datetime) -> list[str]:
-    """Create what a cluster lacks of this; return the names. Safe to call at any time, by several.
+    """Create the missing initial objects; return their names. Safe to repeat and in parallel.
 
     Must not be called in a transaction: revisions are reserved in one of their own.
     """

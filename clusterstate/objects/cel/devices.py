@@ -1,9 +1,9 @@
-"""Selectors of devices: compiled once for an expression, asked once for a device version.
+"""Selectors of devices: compiled once for an expression, evaluated once for a device version.
 
 Rules: k8s.io/dynamic-resource-allocation ``cel/compile.go``, ``cel/cache.go``, v1.36. The variable
 ``device`` has ``driver``, ``attributes`` and ``capacity`` by domain and name, and
-``allowMultipleAllocations``. A domain that the device does not know is an empty map, so what is
-looked up in it is an error ("no such key"); ``"domain" in device.attributes`` is false.
+``allowMultipleAllocations``. A domain that the device lacks is an empty map, so a lookup in it is
+an error ("no such key"); ``"domain" in device.attributes`` is false.
 """
 
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ class Selector(msgspec.Struct, frozen=True):
     max_cost: int
 
     def matches(self, device: Device, limit: int = MOST_COST) -> tuple[bool, int]:
-        """Return whether the device matches, and what finding out cost.
+        """Return whether the device matches, and the cost of the evaluation.
 
         Raises:
             EvaluationError: the evaluation failed, cost too much, or gave no boolean.
@@ -70,7 +70,7 @@ class Selector(msgspec.Struct, frozen=True):
         return self.evaluate(device_value(device), limit)
 
     def evaluate(self, value: Mapping[str, Any], limit: int = MOST_COST) -> tuple[bool, int]:
-        """Return the same for what ``device_value`` made of a device, which can be kept.
+        """Return the result of ``matches`` for a value of ``device_value``, which can be cached.
 
         Raises:
             EvaluationError: the evaluation failed, cost too much, or gave no boolean.
@@ -237,10 +237,10 @@ def _size_of(path: list[str]) -> int | None:
 def compile_selector(
     expression: str, *, lists: bool = True, multiple_allocations: bool = True
 ) -> Selector:
-    """Return the compiled selector, remembered by its text.
+    """Return the compiled selector, cached by its text.
 
-    ``lists`` and ``multiple_allocations`` say what the environment knows: all of it for what is
-    stored, what the features allow for what is new.
+    ``lists`` and ``multiple_allocations``: features of the environment: all for stored selectors,
+    the enabled ones for new selectors.
 
     Raises:
         CompileError: it does not parse or check, or gives no boolean.

@@ -35,14 +35,14 @@ class Frame:
 
 
 class TooCostly(Exception):
-    """The cost limit was exceeded; unlike a ``Failure`` no ``||`` or ``&&`` absorbs it."""
+    """The cost limit was exceeded; unlike a ``Failure``, ``||`` and ``&&`` do not absorb it."""
 
     def __str__(self) -> str:
         return "operation cancelled: actual cost limit exceeded"
 
 
 class MapWithDefault(dict[str, Any]):
-    """A map whose lookups find an empty map where there is nothing; ``in`` tells the truth."""
+    """A map whose lookups return an empty map for a missing key; ``in`` is still false."""
 
 
 Run = Callable[[Frame], Any]
@@ -375,7 +375,7 @@ def _is_plain_call(node: Node) -> bool:
 
 
 def unknown_function(checked: CheckedExpression) -> str | None:
-    """Return the name of a function that types are known for and that nothing here runs."""
+    """Return the name of a function that type-checks and has no implementation here."""
     function_names = {
         *CALLS, "_&&_", "_||_", "_?_:_", "_[_]", "_?._", "_[?_]", "!_", "@not_strictly_false",
         "or", "orValue",

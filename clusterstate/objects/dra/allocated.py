@@ -18,7 +18,7 @@ ShareId = tuple[str, str, str, str]
 
 
 class AllocatedState(msgspec.Struct):
-    """The devices that are held by one claim each, and the shares and capacity taken of others."""
+    """The devices that one claim holds each, and the used shares and capacity of the others."""
 
     devices: set[DeviceId] = msgspec.field(default_factory=set)
     shares: set[ShareId] = msgspec.field(default_factory=set)

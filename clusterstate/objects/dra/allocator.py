@@ -3,11 +3,11 @@
 The reference form, to be read beside k8s.io/dynamic-resource-allocation
 ``structured/internal/incubating/allocator_incubating.go`` (v1.36) and, for attributes that are
 lists, ``experimental/constraint.go``. Claims, their requests and devices are tried in order; each
-candidate is taken, the search goes on with what is left, and takes it back where that fails. Within
-one request devices come in the order of the pools alone, so that no set is tried twice.
+candidate is taken, the search continues with the rest, and on failure returns it. Within one
+request devices are in the order of the pools, so that no set is tried twice.
 
-No solution is ``None``; an error ends the pod's attempt. What upstream forgets to give back on its
-way (counters of a device that a taint or constraint then refuses) is given back here.
+No solution is ``None``; an error ends the pod's attempt. Counters that upstream does not return, of
+a device that a taint or constraint then refuses, are returned here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,11 +49,11 @@ class AllocationError(ValueError):
 
 
 class FailedOnNode(AllocationError):
-    """Nothing fits on this node, and its pools are invalid or change; other nodes may fit."""
+    """Nothing fits on this node, whose pools are invalid or changing; other nodes may fit."""
 
 
 class _TooMany(Exception):
-    """More devices than a claim can have: what came before in it cannot help."""
+    """More devices than a claim can have: earlier choices in it cannot help."""
 
 
 Candidate = tuple[DeviceView, SliceView, Pool]
@@ -129,7 +129,7 @@ class _Request:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names under which constraints can speak of it."""
+        """The names by which constraints refer to the request."""
         return (self.parent, self.full_name) if self.parent else (self.name,)
 
     def capacities_of(self, device: DeviceView) -> Mapping[str, Any]:
@@ -250,7 +250,7 @@ class Allocator:
         ``check`` is called at each step of the search and may raise to end it.
 
         Raises:
-            AllocationError: a claim cannot be handled; ``FailedOnNode`` concerns this node alone.
+            AllocationError: a claim cannot be handled; ``FailedOnNode`` is about this node only.
         """
         pools = self.pools_of(node)
         search = _Search(self, node, claims, pools, check)
@@ -280,7 +280,7 @@ class Allocator:
         return pools
 
     def pools_key(self, node: NodeView) -> str:
-        """Return the same for nodes with the same pools, where labels do not matter."""
+        """Return a key that is equal for nodes with the same pools, if labels do not matter."""
         return node.name if node.name in self._on_node else ""
 
     def candidates(self, node: NodeView, pools: Sequence[Pool], request: _Request) -> Candidates:
@@ -297,7 +297,7 @@ class Allocator:
         return found
 
     def expressions_of(self, request: Manifest) -> tuple[str, ...] | None:
-        """Return what CEL says of a request's devices, ``None`` where the class is not there."""
+        """Return the CEL expressions for a request's devices, ``None`` without its class."""
         of_class = self.classes.get(request.get("deviceClassName") or "")
         if of_class is None:
             return None
@@ -309,7 +309,7 @@ class Allocator:
 
 
 class _Search:
-    """One search: what is taken so far, and how to take and give back."""
+    """One search: the devices taken so far."""
 
     def __init__(
         self,
@@ -435,10 +435,10 @@ class _Search:
     # --- The search ---
 
     def _one(self, claim: int, request: int, option: int, count: int = 0, start: int = 0) -> bool:
-        """Find the next device and all that follow (``allocateOne``).
+        """Find the next device and all later ones (``allocateOne``).
 
         ``count``: devices that this request has already; at 0 its subrequests are tried in order,
-        unless ``start`` is negative, which says that ``option`` is the one to try.
+        unless ``start`` is negative: then only ``option`` is tried.
         """
         self.check()
         if claim >= len(self.claims):

@@ -1,9 +1,9 @@
 """One pod's attempt to get its claims allocated: DynamicResources at each point of scheduling.
 
 Rules: kube-scheduler ``plugins/dynamicresources``, v1.36 (``dynamicresources.go``,
-``extendeddynamicresources.go``). ``DeviceWorld`` is what the plugin knows of the cluster;
-``Attempt`` lives from PreFilter to the binding. Nothing is written here: what PreBind and
-PostFilter write comes back as claims.
+``extendeddynamicresources.go``). ``DeviceWorld`` is the plugin's state of the cluster; ``Attempt``
+lasts from PreFilter to the binding. Nothing is written here: the writes of PreBind and PostFilter
+are returned as claims.
 
 An answer is a ``Verdict``: code and reason as kube-scheduler's. Time is seconds since the epoch.
 """
@@ -63,7 +63,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """A claim that is given back, so that its pod may find a node: as it was, and as it becomes.
+    """A claim that is released, so that its pod may find a node: before and after.
 
     ``becomes`` is ``None`` for a claim that is deleted.
     """
@@ -147,9 +147,9 @@ class Attempt:
 
     @property
     def signature(self) -> bytes | None:
-        """Return what the answers of nodes depend on beside devices and nodes.
+        """Return everything that verdicts depend on besides devices and nodes.
 
-        ``None`` where it is more: claims that are allocated, of an earlier attempt as well.
+        ``None`` if they depend on more: allocated claims, also of an earlier attempt.
         """
         special = self.special
         if any(map(_allocation, self.claims)) or (special is not None and requests_of(special)):
@@ -166,7 +166,7 @@ class Attempt:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nodes that no slice is for are alike: nothing is allocated, nothing extended."""
+        """Whether nodes without own slices get equal verdicts: no allocation is involved."""
         return self.special is None and not any(map(_allocation, self.claims))
 
     # --- PreFilter and Filter ---
@@ -249,7 +249,7 @@ class Attempt:
         return {"resource": "pods", "name": meta["name"], "uid": meta.get("uid", "")}
 
     def _consumer_of(self, claim: Manifest) -> Manifest:
-        """Return who uses a claim: the pod, or its group where the group claims the same."""
+        """Return the consumer of a claim: the pod, or its group if that has the same claim."""
         group = self._group()
         if group is not None:
             entries = [
@@ -367,9 +367,9 @@ class Attempt:
     # --- PostFilter ---
 
     def post_filter(self) -> tuple[Verdict, Release | None]:
-        """Return what to say of a pod that fits nowhere, and the claim that is given back for it.
+        """Return the verdict about a pod that fits nowhere, and the claim to release for it.
 
-        Of several the first is taken (any one upstream).
+        Of several claims the first (in kube-scheduler any one).
         """
         if not self.gates.enabled:
             return Verdict(UNSCHEDULABLE, "plugin disabled"), None
@@ -402,7 +402,7 @@ class Attempt:
     # --- Reserve to the binding ---
 
     def reserve(self, node: str) -> Verdict:
-        """Remember the allocations of a node as on their way."""
+        """Store the allocations of a node as in flight."""
         if not self.claims and self.special is None:
             return _OK
         answer = self.answers.get(node)
@@ -413,7 +413,7 @@ class Attempt:
         return _OK
 
     def forget(self, node: str) -> None:
-        """Take back what ``reserve`` remembered of the node."""
+        """Remove what ``reserve`` stored for the node."""
         for claim in self._answer(node).claims:
             self.world.release(claim)
 

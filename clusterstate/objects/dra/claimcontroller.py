@@ -1,7 +1,7 @@
-"""Claims from templates, and claims that nobody uses any more: the resource claim controller.
+"""Claims from templates, and unused claims: the resource claim controller.
 
-Rules: pkg/controller/resourceclaim/controller.go, v1.36. Functions look at manifests and say what
-becomes of claims and statuses; who follows the cluster writes it.
+Rules: pkg/controller/resourceclaim/controller.go, v1.36. Functions take manifests and return
+changed claims and statuses; the caller writes them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -67,9 +67,9 @@ def sync_owner(
     group: Manifest | None = None,
     admin_access: bool = True,
 ) -> Outcome:
-    """Return what a pod or PodGroup needs: claims of templates, and their names in its status.
+    """Return the claims that a pod or PodGroup needs from templates, and their names in its status.
 
-    ``claims`` are those of the namespace; ``group`` is the pod's group where groups have claims.
+    ``claims`` are those of the namespace; ``group``: the pod's group, if groups have claims.
 
     Raises:
         ClaimError: a template is missing or cannot be used.
@@ -184,9 +184,9 @@ def sync_claim(
     pod: Callable[[str], Manifest | None],
     group: Callable[[str], Manifest | None] = lambda name: None,
 ) -> Outcome:
-    """Return the fate of a claim whose users are gone: released, given back, deleted.
+    """Return the changes of a claim whose users are gone: released, deallocated, deleted.
 
-    ``pod`` and ``group`` look one up by name in the claim's namespace, as it is stored.
+    ``pod`` and ``group`` return a stored object by name in the claim's namespace.
     """
     outcome = Outcome()
     users = reserved_for(claim)

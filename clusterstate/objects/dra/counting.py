@@ -1,9 +1,9 @@
-"""Claims whose devices can be counted: how many such claims a node can still serve is a number.
+"""Claims with countable devices: the number of free devices decides whether a node fits.
 
-All requests of such a claim ask for some devices of one kind, and nothing ties the devices
-together. The first solution of the allocator's search is then the first free devices in the order
-of the pools, and a node has room as long as enough of them are free. What is counted are devices
-that one node alone sees, each of which goes to one claim as a whole.
+All requests of such a claim are for a number of devices of one kind, without constraints between
+them. The first solution of the allocator's search is then the first free devices in the order of
+the pools, and a node fits while enough of them are free. Counted are devices that only one node
+sees and that are allocated as a whole.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,16 +39,16 @@ _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """What requests of one kind say of a device: ``key`` is all of it, ``asked`` one of them."""
+    """A kind of device that requests select: ``key`` identifies it, ``asked`` is a request."""
 
     key: bytes
     asked: Manifest
 
 
 def kind_and_count(claims: Iterable[Manifest]) -> tuple[Kind, int] | None:
-    """Return which devices claims ask for and how many, ``None`` if more than a number decides.
+    """Return the kind and number of requested devices; ``None`` if a free count cannot decide.
 
-    Remembered by what they ask for: the claims of a template all ask for the same.
+    Cached by content: all claims of a template request the same.
     """
     return _kind_and_count(_encode([asked_devices(claim) for claim in claims]))
 
@@ -162,10 +162,10 @@ def _places(
 def pick(
     allocator: Allocator, node: NodeView, kind: Kind, claims: Sequence[Manifest]
 ) -> tuple[list[Manifest], list[DeviceId]] | None:
-    """Return the AllocationResult of each claim of a kind, as ``Allocator.allocate`` finds it.
+    """Return the AllocationResult of each claim of a kind, equal to that of ``Allocator.allocate``.
 
-    With the devices in them, which no claim holds. ``None``: it has to be asked, for too few
-    devices are free, or there is more to write.
+    Also the allocated devices, which were free. ``None``: use the allocator, since too few devices
+    are free, or the result needs more fields.
     """
     of_class = (allocator.classes[kind.asked["deviceClassName"]].get("spec") or {}).get("config")
     if of_class or any(asked_devices(claim).get("config") for claim in claims):

@@ -1,9 +1,9 @@
-"""Extended resources that device classes serve: which class, and what a claim for them asks.
+"""Extended resources that device classes provide: the class, and the claim for them.
 
 Rules: kube-scheduler ``dynamicresources/extendeddynamicresources.go`` and
-``dynamicresources/extended``, v1.36. A class serves the resource that its ``extendedResourceName``
-says, and always ``deviceclass.resource.kubernetes.io/NAME``. Where several state one resource the
-youngest serves it; of those as young the first by name.
+``dynamicresources/extended``, v1.36. A class provides the resource in its ``extendedResourceName``,
+and always ``deviceclass.resource.kubernetes.io/NAME``. If several name one resource, the youngest
+provides it; among equally young ones the first by name.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,9 +46,9 @@ def is_extended(name: str) -> bool:
 def requests_and_mappings(
     pod: Manifest, resources: Iterable[str], class_of: Callable[[str], Manifest | None]
 ) -> tuple[list[Manifest], list[Manifest]]:
-    """Return the device requests for a pod's extended resources, and who uses which.
+    """Return the device requests for a pod's extended resources, and their mapping to containers.
 
-    Init containers reuse what containers that run beside or after them ask for.
+    Init containers reuse the devices of containers that run beside or after them.
     """
     initial = pod["spec"].get("initContainers") or []
     containers = [*initial, *(pod["spec"].get("containers") or ())]
@@ -87,7 +87,7 @@ def requests_and_mappings(
 def _request(
     index: int, container: Manifest, resource: str, class_name: str, reusable: Sequence[Manifest]
 ) -> tuple[Manifest | None, list[Manifest]]:
-    """Return what one container asks for beyond what it can reuse, and what it uses."""
+    """Return one container's request beyond what it can reuse, and its mappings."""
     requests: Mapping[str, Any] = (container.get("resources") or {}).get("requests") or {}
     count = Quantity.parse(requests[resource]).value() if resource in requests else 0
     if count == 0:

@@ -1,4 +1,4 @@
-"""Who holds devices, and of which pools slices are missing: what people ask about a cluster.
+"""Which claims hold devices, and which pools lack slices: for questions about a cluster.
 
 Everything is read from manifests; no selector is evaluated. Rule of pools: structured allocator
 ``GatherPools``, v1.36.
@@ -29,7 +29,7 @@ def holders(claims: Iterable[Manifest]) -> dict[DeviceId, list[Holder]]:
 
 
 def by_pool(slices: Iterable[Manifest]) -> dict[PoolId, list[Manifest]]:
-    """Return the slices of each pool's newest generation; nobody gets devices of older ones."""
+    """Return the slices of each pool's newest generation; older ones are not allocated."""
     found: dict[PoolId, list[Manifest]] = {}
     for one in slices:
         parts = found.setdefault((one["spec"]["driver"], one["spec"]["pool"]["name"]), [])

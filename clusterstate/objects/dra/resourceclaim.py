@@ -42,9 +42,9 @@ def _controlled_by(claim: Manifest, owner: Manifest) -> bool:
 
 
 def is_for(claim: Manifest, owner: Manifest, kind: str, *, or_group: bool = False) -> None:
-    """Check that a made claim belongs to a Pod or PodGroup (``IsForPod``, ``IsForPodGroup``).
+    """Check that a claim made from a template belongs to a Pod or PodGroup (``IsForPod``).
 
-    ``or_group``: the claim of a pod may belong to the pod's group.
+    ``or_group``: the claim of a pod may belong to the pod's group (``IsForPodGroup``).
 
     Raises:
         ClaimError: another namespace, or another owner.
@@ -113,13 +113,12 @@ def can_be_reserved(claim: Manifest) -> bool:
 def claim_name(
     owner: Manifest, entry: Mapping[str, Any], kind: str = "Pod"
 ) -> tuple[str | None, bool]:
-    """Return the name of the claim that an entry of a pod or group stands for, and who owns it.
+    """Return the claim's name for an entry of a pod or group, and whether the owner must own it.
 
-    The name is ``None`` where no claim is needed; the second says whether the claim must belong to
-    the owner.
+    The name is ``None`` if no claim is needed.
 
     Raises:
-        NotCreatedYet: the claim of a template is not made yet.
+        NotCreatedYet: the claim of a template does not exist yet.
         ClaimError: the entry names neither a claim nor a template.
     """
     if entry.get("resourceClaimName") is not None:

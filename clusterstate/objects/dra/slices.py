@@ -1,8 +1,7 @@
-"""Slices of devices as the allocator reads them, made once for a version of a slice.
+"""Slices of devices as the allocator reads them, parsed once for a version of a slice.
 
-A ``SliceView`` holds its devices. What CEL selectors said of a device is remembered with its
-``Content``, which all devices share that differ in nothing but their names: an expression is
-evaluated once for each.
+A ``SliceView`` has its devices. Results of CEL selectors are cached with a device's ``Content``,
+which devices that differ only in their names share: an expression is evaluated once for each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -148,7 +147,7 @@ class DeviceView:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it goes to one claim as a whole, at once, and takes nothing of counters."""
+        """Whether the device is allocated as a whole, at once, and uses no counters."""
         return not (self.shared or self.consumes or self.manifest.get("bindingConditions"))
 
     def matches(self, expression: str, *, lists: bool) -> bool:

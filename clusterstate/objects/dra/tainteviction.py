@@ -1,9 +1,9 @@
-"""When pods have to leave because their devices have NoExecute taints.
+"""When pods must leave because their devices have NoExecute taints.
 
 Rules: pkg/controller/devicetainteviction/device_taint_eviction.go, v1.36, and v1.38 for the claims
-that the scheduler makes for extended resources. A pod on a node leaves
-when a device that is allocated for it has a NoExecute taint that the allocation does not tolerate,
-or as soon as the shortest toleration ends; it counts from the time that the taint was added.
+that the scheduler makes for extended resources. A pod on a node leaves when an allocated device has
+a NoExecute taint that the allocation does not tolerate, or when the shortest toleration ends,
+counted from the time of the taint.
 """
 
 import datetime as dt

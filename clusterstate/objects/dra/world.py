@@ -1,8 +1,8 @@
 """The devices of a cluster: claims, classes, slices and allocations.
 
-A table that is kept up to date object by object. ``assume`` adds allocations that were decided for
-a pod and are not written yet; ``forget`` takes them back, and a stored claim that is allocated ends
-them. ``version`` changes with whatever may change an answer about a pod with claims.
+A table that is updated object by object. ``assume`` adds allocations that were decided for a pod
+and are not written yet; ``forget`` removes them, and a stored claim with an allocation replaces
+them. ``version`` changes whenever a verdict about a pod with claims may change.
 """
 
 from collections.abc import Collection, Hashable, Iterable
@@ -184,9 +184,9 @@ class DeviceWorld:
         return self._touched_before + len(self._touched)
 
     def touched_since(self, position: int) -> Collection[str] | None:
-        """Return the nodes on which devices were taken or given back, came or went, since.
+        """Return the nodes whose devices changed since ``position``: allocated, released or new.
 
-        ``None``: perhaps all of them.
+        ``None``: perhaps all nodes. Removed devices count.
         """
         first = position - self._touched_before
         if first < 0:
@@ -246,9 +246,9 @@ class DeviceWorld:
     def assume_free(
         self, key: Hashable, claims: list[Manifest], node: str, devices: Iterable[DeviceId]
     ) -> None:
-        """Do what ``assume`` does for claims that held nothing until now, and are on no way.
+        """Do what ``assume`` does, for claims that held nothing and are not in flight.
 
-        ``devices``: those in them, which no other claim holds and only ``node`` sees, as a whole.
+        ``devices``: their devices, which no other claim holds and only ``node`` sees, as a whole.
         """
         if self._held is None or key in self._assumed:
             self.assume(key, claims)
@@ -296,7 +296,7 @@ class DeviceWorld:
         self.version += 1
 
     def hold(self, claim: Manifest, uid: str | None = None) -> None:
-        """Count one claim as it will be; ``uid``: of the claim, where it does not say so itself."""
+        """Count a claim with its future allocation; ``uid`` is used if the manifest lacks one."""
         self._fly(claim["metadata"].get("uid", "") if uid is None else uid, claim)
         self.version += 1
 
@@ -326,9 +326,9 @@ class DeviceWorld:
         return not (self.claims or self.classes or self.slices)
 
     def has_slices(self, node: str) -> bool:
-        """Whether slices are for a node in particular, by its name or perhaps by its labels.
+        """Return whether slices select a node in particular, by its name or perhaps by its labels.
 
-        All nodes for which there are none see the same devices: those of all nodes.
+        All other nodes see the same devices: those of all nodes.
         """
         if self._on_nodes is None:
             self._on_nodes = {
@@ -411,10 +411,10 @@ class DeviceWorld:
         return serving, in_use
 
     def claims_of(self, pod: Manifest, *, workload_claims: bool = False) -> list[Manifest]:
-        """Return the claims of a pod, as they are in ``spec.resourceClaims``.
+        """Return the claims of a pod, in the order of ``spec.resourceClaims``.
 
         Raises:
-            ClaimError: one is not there, goes away, or belongs to somebody else.
+            ClaimError: one does not exist, is being deleted, or belongs to another owner.
         """
         found = []
         namespace = pod["metadata"].get("namespace", "")

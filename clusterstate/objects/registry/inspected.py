@@ -1,7 +1,7 @@
-"""What the wire types consist of, by msgspec's inspection, once for all types of a process.
+"""The fields of the wire types, by msgspec's inspection, once for all types of a process.
 
-msgspec inspects a type with all types within it, each time anew. Whoever asks for each type alone
-would go through the same types hundreds of times: half a second of CPU before the first schema.
+msgspec inspects a type with all types inside it, anew each time. Inspecting each type by itself
+would repeat the same types hundreds of times: half a second of CPU before the first schema.
 """
 
 from functools import cache

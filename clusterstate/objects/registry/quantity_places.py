@@ -1,17 +1,17 @@
-"""Where amounts and times stand in objects of each kind, and what equal amounts mean there.
+"""Where amounts and times are in objects of each kind, and how equal ones compare.
 
-Kubernetes decodes every amount when it reads an object, so ``0.5`` is given out as ``500m``, and
-objects whose amounts are equal are equal, however these are written: updates of fields that may not
-change, generations and templates are all judged so. Here documents hold texts. Admission writes
-them as Kubernetes would (``make_canonical``); of an update it keeps the stored text where the
-amount is the same (``keep_equal``), so that whoever compares texts afterwards compares amounts.
+Kubernetes decodes every amount when it reads an object, so ``0.5`` is returned as ``500m``, and
+objects with equal amounts are equal, however these are written: that decides immutable fields,
+generations and templates. Here documents hold texts. Admission writes them as Kubernetes would
+(``make_canonical``); in an update it keeps the stored text if the amount is the same
+(``keep_equal``), so that later text comparisons compare amounts.
 
-Times, too, are decoded and written anew: in UTC, to the second or the microsecond. A text that is
-no time breaks every typed client that lists it, so no object is stored with one.
+Times, too, are decoded and rewritten: in UTC, to the second or the microsecond. An invalid time
+breaks every typed client that lists the object, so no object is stored with one.
 
-Rules: ``Quantity.UnmarshalJSON``, apimachinery ``api/resource/quantity.go``;
-``equality.Semantic``, apimachinery ``api/equality/semantic.go``; ``Time.UnmarshalJSON``,
-apimachinery ``meta/v1/time.go``, v1.36.
+Rules: ``Quantity.UnmarshalJSON``, apimachinery ``api/resource/quantity.go``; ``equality.Semantic``,
+apimachinery ``api/equality/semantic.go``; ``Time.UnmarshalJSON``, apimachinery ``meta/v1/time.go``,
+v1.36.
 """
 
 from collections.abc import Iterator
@@ -76,9 +76,9 @@ def impossible_times(kind: str, manifest: Manifest) -> list[FieldError]:
 
 
 def keep_equal(kind: str, new: Manifest, old: Manifest) -> None:
-    """Write the amounts of ``new`` that ``old`` has, too, as ``old`` writes them, in place.
+    """Write amounts of ``new`` that equal those of ``old`` as ``old`` writes them, in place.
 
-    Items of lists that have names are found by these.
+    Items of lists with names are matched by name.
     """
     _keep(_of_kind(kind), new, old)
 

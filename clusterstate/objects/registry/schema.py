@@ -62,9 +62,9 @@ _TOLD = {
 
 
 def is_plain(kind: str, manifest: Manifest) -> bool:
-    """Return whether all is known, of its type, and every quantity is text: nothing is left to do.
+    """Return whether all fields are known and well typed, and every quantity is text.
 
-    One pass in C. What is not plain may still be right; the other functions decide.
+    One pass in C. False does not mean invalid: the other functions decide.
     """
     try:
         msgspec.convert(manifest, _plain_type(KINDS[kind].wire_type))

@@ -1,8 +1,7 @@
-"""Fields by which Kubernetes would act and nothing here does: each with what its author is told.
+"""Fields on which Kubernetes acts and this service does not, each with a warning for its author.
 
-``tests/objects/field_table.py`` says what becomes of all others. ``warnings`` looks at the places
-of a manifest that lead to such a field and at nothing else: a few dictionary look-ups for a pod
-that has none.
+``tests/objects/field_table.py`` lists the treatment of all others. ``warnings`` reads only the
+places of a manifest that lead to such a field: a few dictionary look-ups for a pod without any.
 """
 
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ class Silent(msgspec.Struct, frozen=True):
     unless: tuple[object, ...] = ()
 
     def tells(self, value: object) -> bool:
-        """Return whether a client that sets this value expects something that does not happen."""
+        """Return whether a client that sets this value expects an effect that does not happen."""
         if value is None or value in ((), [], {}, ""):
             return False
         return value in self.only if self.only else value not in self.unless

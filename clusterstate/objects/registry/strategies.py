@@ -1,7 +1,7 @@
-"""Strategies: what is special about writing the manifests of a kind.
+"""Strategies: rules of a kind for writing its manifests.
 
-Pure, as admission is: a strategy sees the stored and the wanted manifest and knows no database.
-Rules: apiserver ``rest.RESTCreateStrategy`` and ``rest.RESTUpdateStrategy``, and the strategies in
+Pure, as admission is: a strategy gets the stored and the wanted manifest and no database. Rules:
+apiserver ``rest.RESTCreateStrategy`` and ``rest.RESTUpdateStrategy``, and the strategies in
 ``pkg/registry/*/strategy.go``, v1.36.
 """
 
@@ -414,7 +414,7 @@ class CertificateStrategy(Strategy):
         new["status"] = status
 
     def _with_decisions(self, new: list[Manifest], old: list[Manifest]) -> list[Manifest]:
-        """Return the new conditions with the decisions of the old ones, each in its place."""
+        """Return the new conditions, but keep the decisions among the old (Approved, Denied)."""
         decided = {one.get("type"): one for one in old if one.get("type") in self._DECISIONS}
         result = []
         for one in new:

@@ -68,10 +68,10 @@ def breaks(ready: int, min_count: int, *, is_ready: bool, together: bool) -> boo
 
 
 def is_assumed(phase: str, node_name: str, *, is_reported: bool, has_agent: bool) -> bool:
-    """Return whether a pod counts as ready since its binding, because nobody could report for it.
+    """Return whether a pod counts as ready since its binding, because no agent can report on it.
 
     Its node has no agent, and its status has neither another phase than Pending nor the condition
-    Ready. Workloads, budgets, evictions and plans judge by this alike.
+    Ready. Workloads, budgets, evictions and plans use this rule.
     """
     return bool(node_name) and not has_agent and not is_reported and phase in ("", "Pending")
 

@@ -80,7 +80,7 @@ def _new(event: Manifest) -> list[FieldError]:
 
 
 def _names(metadata: Manifest) -> list[FieldError]:
-    """Return how a name is no DNS subdomain; the core group takes any segment of a path."""
+    """Return errors in a name that is no DNS subdomain; the core group accepts any path segment."""
     name, prefix = metadata.get("name") or "", metadata.get("generateName") or ""
     return [
         FieldError(INVALID, f"metadata.{field}", value, problem)

@@ -1,10 +1,10 @@
 """Which pods must leave a node, and when: the only statement of the rule (R3, R120-R123, C22).
 
 NoExecute taints. A pod that tolerates a taint for some seconds "remains bound for the specified
-amount of time". So each taint counts from the later of two moments, its ``timeAdded`` and the pod's
-binding to that node, and the earliest end decides. Both moments are stored, and neither depends on
-who looks or when: a restart or late notice moves nothing. Which toleration counts, and for how
-long, is Kubernetes' rule (pkg/controller/tainteviction/taint_eviction.go, v1.36).
+amount of time". Each taint counts from the later of its ``timeAdded`` and the pod's binding to that
+node, and the earliest end decides. Both times are stored, so a restart or a late notice changes
+nothing. Which toleration counts, and for how long, is Kubernetes' rule
+(pkg/controller/tainteviction/taint_eviction.go, v1.36).
 
     tolerations, taints -> countdowns (once for all pods of a class on a node)
     countdowns, bound_at -> deadline  (for each pod)
@@ -13,8 +13,7 @@ Terms that are required during execution. A pod whose node no longer matches the
 
     Rules, node's name and labels -> is_broken (once for all pods of a class on a node)
 
-The timers, what fires them, the warnings of a dry run, the audit and the tests that judge all these
-ask here.
+The timers, their firing, the warnings of a dry run, the audit and the tests all use this.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ from clusterstate.objects.values.pod import Pod, Toleration
 
 
 class Countdown(msgspec.Struct, frozen=True):
-    """A taint sends away pods that have been under it for ``seconds``, which is not negative."""
+    """A taint evicts pods that have been under it for ``seconds``, which is not negative."""
 
     taint: Taint
     added_at: datetime
@@ -44,7 +43,7 @@ class Countdown(msgspec.Struct, frozen=True):
 
 
 class Deadline(msgspec.Struct, frozen=True, kw_only=True):
-    """The moment at which a pod must leave, since when that counts, and the taint that asks."""
+    """When a pod must leave, since when that counts, and the taint that requires it."""
 
     due_at: datetime
     started_at: datetime
@@ -79,9 +78,9 @@ def used_tolerations(
 
 
 def tolerated_seconds(used: Toleration | None) -> int | None:
-    """Return for how long a pod bears a taint: not below 0, and ``None`` for ever.
+    """Return how long a pod tolerates a taint in seconds: not below 0, and ``None`` for ever.
 
-    ``used`` is the toleration that counts, ``None`` if there is none. Rule: getMinTolerationTime.
+    ``used``: the toleration that counts, ``None`` without one. Rule: getMinTolerationTime.
     """
     if used is None:
         return 0

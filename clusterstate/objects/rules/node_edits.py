@@ -1,9 +1,8 @@
-"""Changes of a node as people ask for them: cordon, taints, labels, size.
+"""Edits of a node: cordon, taints, labels, size.
 
-Manifest in, manifest out. A plan foretells what such a change would do, and an operation makes it:
-both ask here what the node becomes. Each function leaves alone what it does not name, and gives the
-same when it is applied to its own result. What a write brings along (a cordon's taint, the time of
-a taint) is added by ``objects.rules.node_taints.settle_taints``.
+Manifest in, manifest out. A plan predicts such a change, and an operation makes it: both use these
+functions. Each leaves everything else unchanged, and is idempotent. ``node_taints.settle_taints``
+adds what follows from a write (a cordon's taint, the time of a taint).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -58,7 +57,7 @@ def label(node: Manifest, new_labels: Mapping[str, str], gone: Collection[str] =
 
 
 def resize(node: Manifest, amounts: Mapping[str, str]) -> Manifest:
-    """Return the node with this much of these resources, to have and to give."""
+    """Return the node with these amounts of resources, as capacity and allocatable."""
     status = node.get("status") or {}
     sized = {
         key: {**(status.get(key) or {}), **amounts}

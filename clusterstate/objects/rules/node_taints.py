@@ -1,8 +1,8 @@
-"""The taints that speak for a node's state, by key, and which of them a change brings or ends.
+"""The taints that follow from a node's state, and which of them a write adds or removes.
 
-Pure. The node-lifecycle controller puts every node's taints right every few seconds; ``governed``
-does so for what a single write changes, so that a cordon and its taint come in one version.
-``settle_taints`` is all that a write does to a node's taints, and when each was added (R123).
+Pure. The node-lifecycle controller corrects every node's taints every few seconds; ``governed``
+does so for the changes of a single write, so that a cordon and its taint are in one version.
+``settle_taints`` is everything that a write does to a node's taints and their times (R123).
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,15 +43,15 @@ def governed(
     before: Sequence[Mapping[str, Any]] | None,
     after: Sequence[Mapping[str, Any]],
 ) -> list[Mapping[str, Any]]:
-    """Return a node's taints after a write: those that follow from its conditions are set.
+    """Return a node's taints after a write, with those that follow from its conditions.
 
-    What ``unschedulable`` and the conditions ``after`` ask for is there in any case. What they do
-    not ask for goes if the condition said something else ``before``, or has gone itself (both are
-    lists of conditions as on the wire; ``before`` is ``None`` for a new node). The NoExecute taint
-    of ``Ready`` goes in the same write: with it alone a node would take pods and evict them at
-    once. Where ``Ready`` now asks for the other key, that one's NoExecute taint takes its place;
-    a first one is added by the controller, as fast as the node's zone allows. Others stay, in
-    their order; new ones come last. Rule: doNoScheduleTaintingPass and processTaintBaseEviction,
+    Taints required by ``unschedulable`` and the conditions ``after`` are always present. One that
+    is not required is removed if the condition was different ``before``, or is gone (both are lists
+    of conditions as on the wire; ``before`` is ``None`` for a new node). The NoExecute taint of
+    ``Ready`` is removed in the same write: with it alone a node would take pods and evict them at
+    once. If ``Ready`` now requires the other key, that key's NoExecute taint replaces it; a first
+    one is added by the controller, as fast as the node's zone allows. Other taints stay, in order;
+    new ones come last. Rule: doNoScheduleTaintingPass and processTaintBaseEviction,
     pkg/controller/nodelifecycle/node_lifecycle_controller.go, v1.36.
     """
     decided = {UNSCHEDULABLE: unschedulable}
@@ -137,15 +137,15 @@ def _conditions(manifest: Manifest) -> list[dict[str, Any]]:
 def settle_taints(
     manifest: Manifest, old: Manifest | None, now: datetime, *, is_cloud: bool
 ) -> Manifest:
-    """Return the node with the taints this write brings, and ``timeAdded`` on every NoExecute one.
+    """Return the node with the taints that follow from the write, and times on NoExecute ones.
 
-    ``is_cloud``: an external cloud provider looks after nodes. A new one is then tainted until
-    something names its provider; the program that does this may also remove the taint.
+    ``is_cloud``: an external cloud provider initializes nodes. A new node is then tainted until it
+    has a providerID; the program that sets that may also remove the taint.
 
-    A taint that was there before (same key and effect) keeps its time when the client leaves it
-    out, as clients that send the whole list do; so a countdown does not start again. Nobody can
-    have added a taint later than now: such a time, from a clock that is ahead, counts as none.
-    Else an untolerated taint would evict nobody until then (R122).
+    An existing taint (same key and effect) keeps its ``timeAdded`` when the client omits it, as
+    clients that send the whole list do; so a countdown does not restart. A time in the future, from
+    a clock that is ahead, counts as missing: else an untolerated taint would evict no pod until
+    then (R122).
     """
     if is_cloud:
         manifest = _initialize(manifest, old)

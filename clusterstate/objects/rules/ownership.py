@@ -150,12 +150,12 @@ def judge(
     has_dependents: bool,
     dependents_wait: bool = False,
 ) -> Verdict:
-    """Return the fate of a dependent that is not being deleted.
+    """Return the verdict on a dependent that is not being deleted.
 
-    One owner that is there keeps it, and the others are taken from it. Otherwise it goes: with its
-    own dependents first if an owner waits for that, else as its finalizers say.
-    ``dependents_wait``: one of its dependents waits for its own, and may be, by way of others, what
-    the owner waits for. Then its owners wait for it no longer, or all would wait for ever.
+    One existing owner keeps it, and references to the others are removed. Otherwise it is deleted:
+    with its own dependents first if an owner waits for that, else as its finalizers require.
+    ``dependents_wait``: one of its dependents waits for its own, maybe in a circle with the owner.
+    Then its owners no longer wait for it, or all would wait for ever.
     """
     by_state: dict[State, list[str]] = {state: [] for state in State}
     for reference, state in refs:

@@ -1,10 +1,9 @@
-"""Resizes of pods in place: what a pod asks for, what its node has set aside for it, what is left.
+"""Resizes of pods in place: requests, allocations, and the difference.
 
-The spec says what a pod asks for. What its node has set aside, the *allocation*, stands in the
-status of its containers where the two differ, as the agents of nodes report it. Where a node has no
-agent, the service decides and writes the same fields: ``verdict`` says whether a resize fits,
-``hold`` keeps the allocation of a pod whose resize does not, and ``carry_out`` makes what is asked
-for the allocation. Pure.
+The spec has a pod's requests. The node's *allocation* is in the status of its containers if the two
+differ, as agents report it. On a node without an agent, the service decides and writes the same
+fields: ``verdict`` says whether a resize fits, ``hold`` keeps the allocation of a pod whose resize
+does not, and ``carry_out`` allocates the requests. Pure.
 
 Rules: pkg/kubelet/allocation/allocation_manager.go (``handlePodResourcesResize``,
 ``sortPendingResizes``) and ``generalFilter`` of pkg/kubelet/lifecycle/predicate.go, v1.36.
@@ -151,13 +150,13 @@ def _may_count_otherwise(new: Manifest, old: Manifest) -> bool:
 
 
 def verdict(requested: Amounts, has: Amounts, others: Amounts, offered: Amounts) -> Verdict | None:
-    """Return why a node cannot set aside what a pod wants, ``None`` if it can.
+    """Return why a node cannot allocate a pod's new requests, ``None`` if it can.
 
     Args:
-        requested: what the pod requests.
-        has: what is allocated to it; a resource of which it requests no more always fits.
-        others: what is set aside for all other pods of the node.
-        offered: what the node can give away.
+        requested: the pod's requests.
+        has: its allocation; a resource of which it requests no more always fits.
+        others: the allocations of all other pods of the node.
+        offered: the node's allocatable amounts.
     """
     more = [name for name in _MUTABLE if requested.get(name, 0) > has.get(name, 0)]
     for name in more:

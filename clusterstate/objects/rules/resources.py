@@ -144,12 +144,12 @@ def _aggregate(
     options: PodResourcesOptions,
     choose: _Choose | None = None,
 ) -> ResourceList:
-    """Return what the pod's containers need: the sum of what runs, or the peak during start.
+    """Return what the pod's containers need: the sum while running, or the peak during start.
 
-    A restartable init container (a sidecar) runs on; an ordinary one needs its own resources plus
-    those of the sidecars started before it. ``choose`` looks at the status of a container; without
-    a status the spec counts, unless a resize to it was found infeasible. Until 1.36 the spec counts
-    then, too, and for each ordinary init container.
+    A restartable init container (a sidecar) keeps running; an ordinary one needs its own resources
+    plus those of the sidecars started before it. ``choose`` reads the status of a container;
+    without a status the spec counts, unless a resize to it was found infeasible. Until 1.36 the
+    spec counts then, too, and for each ordinary init container.
     """
     statuses = _statuses(pod) if choose else {}
     infeasible = choose is not None and is_resize_infeasible(pod)

@@ -1,9 +1,9 @@
-"""What of a pod a reason of the scheduler is about, as kubectl writes it.
+"""The terms of a pod behind a reason of the scheduler, as kubectl writes them.
 
-"node(s) didn't match Pod's node affinity/selector" says nothing of which selector: pods of one
-reason may want different labels, and what helps one of them does not help another. The reasons are
-those of nodeaffinity, interpodaffinity, podtopologyspread and nodeports (pkg/scheduler/framework/
-plugins, v1.36). Of a taint the reason says nothing either, but that is found on the nodes.
+"node(s) didn't match Pod's node affinity/selector" does not name the selector: pods with one reason
+may need different labels. The reasons are those of nodeaffinity, interpodaffinity,
+podtopologyspread and nodeports (pkg/scheduler/framework/plugins, v1.36). Taints are not included:
+they are found on the nodes.
 """
 
 from collections.abc import Callable, Iterable, Iterator

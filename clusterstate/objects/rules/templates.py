@@ -1,8 +1,8 @@
-"""Which templates of pods are equal.
+"""Which pod templates are equal.
 
-Those that the service stored in an earlier version have no default that came since, amounts as they
-were sent, and fields that pods do not have. A template that is called another one costs all pods of
-its owner.
+Templates stored by an earlier version lack newer defaults, and have amounts as they were sent and
+fields that pods do not have. Treating such a template as changed would replace all pods of its
+owner.
 """
 
 from clusterstate.objects.registry import quantity_places, schema, wire_types

@@ -167,10 +167,9 @@ def find_matching_volume(
 def bound_to_claim(
     volume: PersistentVolume, claim: PersistentVolumeClaim
 ) -> tuple[PersistentVolume, bool]:
-    """Return the volume as it names the claim, and whether that is another one.
+    """Return the volume with a reference to the claim, and whether it changed.
 
-    Who had not named the claim before gets the mark that a controller chose it.
-    Rule: ``GetBindVolumeToClaim``.
+    A new reference gets the annotation that a controller chose it. Rule: ``GetBindVolumeToClaim``.
     """
     meta, spec = volume.metadata, volume.spec
     reference = ClaimReference(

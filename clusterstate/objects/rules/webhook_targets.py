@@ -1,8 +1,8 @@
-"""Where events may be sent: what an administrator allows, and which address of a host that is.
+"""Where webhooks may send: the administrator's allow list, and the address to connect to.
 
-A receiver is named by whoever may create webhooks, and this service sends from inside: so nothing
-is sent anywhere that is not allowed, and the address that was judged is the one that is connected
-to, whatever the name stands for a moment later. Pure.
+A user who may create webhooks names the receiver, and this service sends from inside the network:
+so it sends only to allowed targets, and connects to the address that was checked, even if the name
+resolves to another one a moment later. Pure.
 """
 
 import ipaddress

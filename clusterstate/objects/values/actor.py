@@ -1,10 +1,10 @@
 """The author of a change: a user, a controller, the scheduler, or a command's user.
 
-Every entry of the change log names its actor. Whoever begins to work on behalf of somebody says so
-once (``acting``); what happens inside, in this thread, is done by that actor. Where nothing was
-said, it is the operating-system user that this process runs as: a management command, a shell.
+Every entry of the change log names its actor. Code that works on behalf of an actor sets it once
+(``acting``) for its thread. The default is the operating-system user of the process: for a
+management command or a shell.
 
-A web process works for many users in one statement; there each object carries its own actor, which
+A web process works for many users in one statement; there each object has its own actor, which
 comes with the user of its request (`clusterstate.admission.request.User`).
 """
 
@@ -24,9 +24,9 @@ _R = TypeVar("_R")
 class Actor(msgspec.Struct, frozen=True, gc=False):
     """The author of a change.
 
-    ``impersonator`` is the name of whoever sent the request on this user's behalf, empty where the
-    user sent it. ``cause`` is the audit id of the request that asked for it; where the scheduler
-    makes room, the uid of the pod that the room is for; else ``None``.
+    ``impersonator``: the name of the sender who impersonated this user, empty without one.
+    ``cause``: the audit id of the request; for preemption, the uid of the preempting pod; else
+    ``None``.
     """
 
     name: str
@@ -63,7 +63,7 @@ def process_owner() -> Actor:
 
 
 def current() -> Actor:
-    """Return on whose behalf this thread works now."""
+    """Return the actor for whom this thread works now."""
     return _acting.get() or process_owner()
 
 

@@ -151,10 +151,10 @@ def _without_node_ports(new: list[Manifest], old: list[Manifest]) -> list[Manife
 
 
 class Pool:
-    """The addresses and ports that are taken, from which the next Services get theirs.
+    """The free addresses and ports, from which new Services get theirs.
 
-    ``choose`` returns a number below its argument, by chance: a name that comes back shall not meet
-    the clients of the one before.
+    ``choose`` returns a random number below its argument: a recreated name should not get the
+    clients of the former one.
     """
 
     def __init__(

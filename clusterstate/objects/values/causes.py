@@ -1,9 +1,8 @@
-"""Causes of changes that are rows of the service's own: a plan that is carried out, an approval.
+"""Causes of changes that are rows of the service: a plan that is carried out, an approval.
 
-The change log has room for a uid as the cause of a change: the id of a request, or the uid of the
-pod that room is made for. A plan's and an approval's uid is made of its number, so that whoever
-reads the log knows what it is and where to look; the first half of such a uid no other one has
-(``Audit-ID`` headers that begin like it are not taken).
+The change log stores a uid as the cause of a change: the id of a request, or the uid of a
+preempting pod. The uid of a plan or an approval contains its number, so that readers of the log
+know what it is; no other uid has its first half (``Audit-ID`` headers with it are not accepted).
 """
 
 import uuid

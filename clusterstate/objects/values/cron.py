@@ -1,9 +1,8 @@
-"""When a schedule of cron's five fields comes round.
+"""The times of a schedule with cron's five fields.
 
-Pure. As robfig/cron v3 reads it, which Kubernetes uses: Sunday is 0; where both days are restricted
-either will do; ``a/n`` goes on to the end of the field; a time that the clock skips does not come,
-and one that it repeats comes twice. Whether a text is a schedule at all is asked in
-`admission.validation.jobs`.
+Pure. As robfig/cron v3 reads it, which Kubernetes uses: Sunday is 0; if both days are restricted
+either matches; ``a/n`` continues to the end of the field; a time that the clock skips is omitted,
+and one that it repeats occurs twice. `admission.validation.jobs` validates the text.
 """
 
 import re
@@ -78,7 +77,7 @@ class Schedule:
             self._fields = _fields(DESCRIPTORS.get(text, text))
 
     def after(self, moment: datetime) -> datetime | None:
-        """Return when the schedule comes next after a moment, in UTC; ``None``: never."""
+        """Return the next time of the schedule after a moment, in UTC; ``None``: never."""
         if self._every is not None:
             following = moments.after(moment.replace(microsecond=0), self._every.total_seconds())
             return None if moments.is_never(following) else following
@@ -95,7 +94,7 @@ class Schedule:
         return None
 
     def latest(self, moment: datetime, now: datetime) -> datetime | None:
-        """Return when the schedule came last after a moment, up to now; ``None`` if it did not."""
+        """Return the last time of the schedule after a moment and up to now, or ``None``."""
         if self._every is not None:
             times = (now - moment) // self._every
             return (moment + times * self._every).astimezone(UTC) if times > 0 else None

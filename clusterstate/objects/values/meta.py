@@ -9,7 +9,7 @@ Manifest = dict[str, Any]
 
 
 def prepare(*types: type[msgspec.Struct]) -> None:
-    """Let msgspec work out the fields of Structs now, on the thread that imports them.
+    """Have msgspec prepare the fields of Structs now, on the importing thread.
 
     It does so when it first meets a type, without a lock: two threads that first decode the same
     type at the same moment crash the process (msgspec 0.22).
