@@ -665,18 +665,20 @@ class Binder:
             ending.PREEMPTED, f"{decision.profile}: preempting to accommodate a higher priority pod"
         )
 
-        def delete(some: Iterable[dict[int, PodRow]]) -> list[int]:
-            found = []
+        def delete(rows: dict[int, PodRow]) -> list[int]:
+            together = any(group_key(victims[pod_id].pod) for pod_id in rows)
             with acting(made_room):
-                for rows in some:
-                    together = any(group_key(victims[pod_id].pod) for pod_id in rows)
-                    found += self._delete(rows, condition, now, together=together)
-            return found
+                return self._delete(rows, condition, now, together=together)
 
-        def delete_apart(some: Iterable[dict[int, PodRow]]) -> list[int]:
+        def delete_apart(parts: Iterable[dict[int, PodRow]]) -> list[int]:
             sql.drop_dead_connection()
+            found = []
             with wake.without_scheduler():
-                return delete(some)
+                for rows in parts:
+                    found += delete(rows)
+                    progress.step(shards.loop(self.shard))  # very many victims take long
+                    progress.tell_steps()
+            return found
 
         pairs, step = list(leaving_rows.items()), _VICTIMS_AT_ONCE
         parts = [dict(pairs[first : first + step]) for first in range(0, len(pairs), step)]
@@ -684,7 +686,7 @@ class Binder:
         # thread computes while the other waits for the database.
         beside = [self._thread.submit(delete_apart, parts[1::2])] if len(parts) > 1 else []
         try:
-            gone = set(delete(parts[::2]))
+            gone = {pod_id for rows in parts[::2] for pod_id in delete(rows)}
         finally:
             wait(beside)
         for one in beside:
