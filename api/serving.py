@@ -492,13 +492,13 @@ class Application:
         return self._general
 
     async def _caller(self, scope: Scope, route: Route, entry: AuditedRequest) -> Caller:
-        """Return who sent a request, from its headers alone, and tell the audit log's entry.
+        """Return the sender of a request by its headers, and write the user into ``entry``.
 
-        Queries at times, on a thread.
+        Queries if the credentials are not cached, on a thread.
 
         Raises:
-            Unauthorized, AccessDenied: nobody who may do that.
-            TooManyRequests: more strangers than can be looked up.
+            Unauthorized, AccessDenied: unknown, or not allowed.
+            TooManyRequests: too many unknown credentials wait to be looked up.
         """
         if route.is_page:
             address = _address(scope)

@@ -105,7 +105,7 @@ class _Log:
             self._thread = None
 
     def is_full(self) -> bool:
-        """Return whether nothing more can wait."""
+        """Return whether the queue has no room for another entry, by number or by bytes."""
         return len(self._queue) + self._unwritten() >= MOST or self._bytes >= MOST_BYTES
 
     def _unwritten(self) -> int:

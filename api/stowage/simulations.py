@@ -52,7 +52,7 @@ class SimulationsViewSet(QuestionViewSet):
     resource = "simulations"
 
     def ask(self, document: Any) -> Manifest | bytes:
-        """Return the document with ``status.results``; pods of others are counted."""
+        """Return the document with ``status.results``; unreadable pods are only counted."""
         text = advisor.ask_text("simulation", document)
         creates_all = authorizer.decide(self.user, Attributes("create", resource="pods")).allowed
         if naming.reads_all(self.user) and (creates_all or b'"invalid"' not in text):

@@ -1,14 +1,13 @@
 """The rights of a node's agent, which it has without a role: its own node, its pods and its lease.
 
-It reads what its pods refer to, each object by its name: Secrets, ConfigMaps, claims, the volumes
-that are bound to those claims, and the Secrets that these volumes name. It makes tokens for the
-service accounts of its pods. Which objects those are is asked of the database (``authorizer``,
-``queries.nodes.node_references``). Other resources are judged by the rules of the role
-``system:node``.
+An agent reads the objects to which its pods refer, each by its name: Secrets, ConfigMaps, claims,
+the volumes of those claims, and the Secrets that these volumes name. It makes tokens for the
+service accounts of its pods. ``authorizer`` queries these objects
+(``queries.nodes.node_references``). The role ``system:node`` allows the rest.
 
-Which object of a kind it may write is decided by the NodeRestriction admission plugin, and whether
-a pod that it asks for by name is its own is judged by the code that reads the pod
-(``authorizer.reads_own_pods_only``). Rules: plugin/pkg/auth/authorizer/node/node_authorizer.go,
+The NodeRestriction admission plugin decides which objects of a kind an agent may write; the code
+that reads a pod checks that it is the agent's own (``authorizer.reads_own_pods_only``).
+Rules: plugin/pkg/auth/authorizer/node/node_authorizer.go,
 with AuthorizeNodeWithSelectors, v1.36.
 """
 

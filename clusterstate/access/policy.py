@@ -149,9 +149,9 @@ class Policy:
         return self._roles.get((namespace, name))
 
     def holders(self, wants: Attributes) -> list[Holder]:
-        """Return every subject of a binding that allows that, by kind and name.
+        """Return the subjects of all bindings that allow ``wants``, by kind and name.
 
-        Users that need no binding are not among them: ``system:masters``, and nodes.
+        Users that need no binding are left out: ``system:masters``, and nodes.
         """
         found: dict[tuple[str, str, str], set[str] | None] = {}
         for (kind, name), grants in self._grants.items():

@@ -54,11 +54,11 @@ def admit(
 
     ``kind`` is the kind that the path names, ``operation`` CREATE, UPDATE or DELETE,
     ``subresource`` empty or ``status``, ``resize``, ``binding``, ``eviction`` ... ``manifest`` is
-    not changed; a deletion has none. Looks up only through ``context``; queries nothing itself.
+    not changed; a deletion has none. Queries only through ``context``.
 
     Raises:
         Invalid: with every wrong field.
-        Forbidden, NotFound, Conflict, BadRequest: from the first plugin that objects.
+        Forbidden, NotFound, Conflict, BadRequest: from the first plugin that refuses.
     """
     new_pod = kind == "Pod" and operation == CREATE and not subresource
     if manifest is None:
@@ -96,7 +96,7 @@ def admit(
         match_label_keys.merge(new)
     errors = validate(kind, operation, new, old_manifest, request.subresource, context.settings)
     if errors and old_manifest is not None:
-        # An earlier version may have stored it without a default that must not change now.
+        # An earlier version may have stored it without a default, which must not be added now.
         old = strip_nulls(old_manifest)
         set_defaults(kind, old)
         errors = validate(kind, operation, new, old, request.subresource, context.settings)
@@ -123,8 +123,8 @@ _OTHER_BODIES = frozenset({"binding", "eviction"})
 def _defaulted_pod(manifest: Manifest) -> Manifest:
     """Return a copy of a new pod without nulls, with canonical amounts and with defaults.
 
-    The pods of a workload have equal specs, and the defaults of a spec depend on nothing else, so
-    a spec that has been seen is decoded from its defaulted form.
+    The defaults of a spec depend on the spec alone, and the pods of a workload have equal specs, so
+    the completed spec is cached.
     """
     new: Manifest = {
         field: strip_nulls(value)
@@ -172,8 +172,8 @@ def run_mutating(request: Request) -> None:
         if settings.runtime_class:
             runtime_class.admit(request)
     elif kind == "Node":
-        # Only agents get the taint: a node that a person or a program registers has no agent that
-        # would take it away again.
+        # Only agents get the taint: a node that a person or a program registers has no agent to
+        # remove it.
         if settings.taint_nodes_by_condition and node_restriction.node_of(request.user):
             taint_nodes_by_condition.admit(request)
         if settings.node_restriction:
@@ -193,7 +193,7 @@ def run_mutating(request: Request) -> None:
 
 
 def run_validating(request: Request) -> None:
-    """Run the plugins that only look, after validation."""
+    """Run the plugins that change nothing, after validation."""
     settings = request.context.settings
     if settings.limit_ranger and request.kind in ("Pod", "PersistentVolumeClaim"):
         limit_ranger.validate(request)

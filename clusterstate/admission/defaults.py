@@ -41,11 +41,11 @@ def set_defaults(kind: str, manifest: Manifest) -> None:
 
 
 def default_pod(pod: Manifest) -> None:
-    """Fill in a pod: what holds for pods alone, then what pod templates have too."""
+    """Fill in a pod: the defaults of pods alone, then those that pod templates share."""
     spec = pod.get("spec")
     if spec is None:
         spec = pod["spec"] = {}
-    # What a pod says, and no template: pkg/apis/core/v1/conversion.go.
+    # Conversions of pods that templates do not get: pkg/apis/core/v1/conversion.go.
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         spec["terminationGracePeriodSeconds"] = 1
     default_pod_only(pod)
@@ -53,7 +53,7 @@ def default_pod(pod: Manifest) -> None:
 
 
 def default_pod_only(pod: Manifest) -> None:
-    """Fill in what holds for pods but not for templates (``SetDefaults_Pod``).
+    """Fill in the defaults of pods that templates do not get (``SetDefaults_Pod``).
 
     Requests default to limits (R143, C15), pod-level requests to the sum of the containers', and
     host ports of a pod in the host's network to the container ports.
@@ -142,7 +142,7 @@ def default_pod_spec(spec: Manifest) -> None:
 
 
 def _preferred_terms(spec: Manifest) -> None:
-    """Rewrite the first design's preferred terms, which have requirements and weight (C2)."""
+    """Rewrite preferred terms of an early design, with requirements and weight (C2)."""
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
     if not node_affinity:
         return
@@ -349,7 +349,7 @@ def _template(holder: Manifest) -> None:
 
 
 def _rolled(strategy: Manifest, **usual: Any) -> None:
-    """Fill in how an object's pods are replaced: some at a time, unless it says otherwise."""
+    """Fill in an update strategy: rolling, with these amounts."""
     fill(strategy, type="RollingUpdate")
     if strategy["type"] == "RollingUpdate":
         rolling = strategy.setdefault("rollingUpdate", {})
@@ -380,7 +380,7 @@ def default_replica_set(replica_set: Manifest) -> None:
 
 
 def default_deployment(deployment: Manifest) -> None:
-    """Fill in a deployment: one replica, rolled by quarters."""
+    """Fill in a deployment: one replica; a rolling update of a quarter at a time."""
     spec = deployment.setdefault("spec", {})
     fill(spec, replicas=1)
     _rolled(spec.setdefault("strategy", {}), maxUnavailable="25%", maxSurge="25%")
@@ -406,7 +406,8 @@ def default_stateful_set(stateful_set: Manifest) -> None:
     retention.setdefault("whenScaled", "Retain")
     _template(spec)
     for claim in spec.get("volumeClaimTemplates") or ():
-        # What a claim says of itself there does not count: pkg/apis/apps/v1/conversion.go.
+        # The kind and version that a template of a claim states are ignored:
+        # pkg/apis/apps/v1/conversion.go.
         claim["apiVersion"], claim["kind"] = "v1", "PersistentVolumeClaim"
         stored_defaults.persistent_volume_claim(claim)
 

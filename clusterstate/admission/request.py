@@ -20,9 +20,8 @@ DELETE = "DELETE"
 class User(msgspec.Struct, frozen=True, kw_only=True):
     """The authenticated user of a request; all empty for the service's own processes.
 
-    ``extra`` are further facts, each with its values. ``impersonator`` is the name of the user who
-    sent the request on this user's behalf, empty where the user sent it. ``request`` is the audit
-    id of the request.
+    ``extra``: further attributes, each with its values. ``impersonator``: the user who sent the
+    request on this user's behalf, else empty. ``request``: the audit id of the request.
     """
 
     name: str = ""
@@ -34,7 +33,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def actor(self) -> Actor | None:
-        """Return the actor of this user's changes; ``None``: the one for whom this thread acts."""
+        """Return the actor of this user's changes; ``None``: the thread's current actor."""
         return Actor(self.name, self.impersonator, self.request) if self.name else None
 
 
@@ -46,13 +45,12 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The switches of admission, with Kubernetes' defaults except for ``service_account_tokens``.
 
     ``service_account_tokens`` mounts tokens of their accounts in new pods, as Kubernetes does; it
-    is off, and costs a query for each new pod where it is on.
-    ``dedicated_nodes`` is on, yet acts only on pods of namespaces that say so, as does
-    ``limit_pod_hard_anti_affinity_topology``, which is off but for namespaces that ask for it.
-    ``compatibility`` and ``profiles`` (the names of all profiles, ``None`` where they are not
-    known) stand in the scheduler's configuration (`decisions.admission_rules`).
-    ``cluster_default_tolerations`` and ``cluster_toleration_whitelist`` are the configuration of
-    PodTolerationRestriction; ``None`` means that none is configured.
+    is off, and costs a query for each new pod if it is on. ``dedicated_nodes`` is on, and affects
+    only pods of annotated namespaces. ``limit_pod_hard_anti_affinity_topology`` is off, except in
+    namespaces with its annotation. ``compatibility`` and ``profiles`` (the names of all profiles,
+    ``None`` if unknown) come from the scheduler's configuration (`decisions.admission_rules`).
+    ``cluster_default_tolerations`` and ``cluster_toleration_whitelist`` configure
+    PodTolerationRestriction; ``None`` means not configured.
     """
 
     not_ready_toleration_seconds: int = 300
@@ -92,7 +90,7 @@ class Context(Protocol):
         """Return the PriorityClass called ``name``."""
 
     def default_priority_class(self) -> Manifest | None:
-        """Return the PriorityClass with ``globalDefault``; of several the one of lowest value."""
+        """Return the PriorityClass with ``globalDefault``; of several the lowest in value."""
 
     def limit_ranges(self, namespace: str) -> Sequence[Manifest]:
         """Return the LimitRanges of a namespace, ordered by name."""
@@ -114,10 +112,10 @@ class Context(Protocol):
 
 
 class Request(msgspec.Struct, kw_only=True):
-    """One request on its way through the plugins; mutating plugins edit ``manifest`` in place.
+    """One request, passed to each plugin; mutating plugins edit ``manifest`` in place.
 
-    ``kind`` is the kind of the object that the path names (``Pod`` also for ``pods/eviction``);
-    the kind of the body stands in the manifest. ``manifest`` is empty for a deletion.
+    ``kind`` is the kind of the object that the path names (``Pod`` also for ``pods/eviction``); the
+    kind of the body is in the manifest. ``manifest`` is empty for a deletion.
     """
 
     kind: str
@@ -146,11 +144,11 @@ class Request(msgspec.Struct, kw_only=True):
         )
 
     def is_pod(self) -> bool:
-        """Return whether this creates or changes a pod itself, not one of its subresources."""
+        """Return whether the request creates or changes a pod itself, no subresource."""
         return self.kind == "Pod" and not self.subresource
 
     def require_pod_body(self) -> None:
-        """Raise BadRequest if the path says pods and the body is of another kind."""
+        """Raise BadRequest if the path is of pods and the body of another kind."""
         kind = self.manifest.get("kind")
         if kind is not None and kind != "Pod":
             raise BadRequest("Resource was marked with kind Pod but was unable to be converted")

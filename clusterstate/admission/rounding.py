@@ -1,4 +1,4 @@
-"""Amounts are stored in whole thousandths: what is finer is rounded up.
+"""Amounts are stored in whole thousandths: finer ones are rounded up.
 
 Rule: ``SetDefaults_ResourceList`` of pkg/apis/core/v1/defaults.go, which the generated
 ``zz_generated.defaults.go`` calls for every list of resources, v1.36.
@@ -14,7 +14,7 @@ _FINE: Final = ("n", "u", ".", "e-", "E-")
 
 
 def round_up(amounts: dict[str, Any]) -> None:
-    """Round what is finer than a thousandth up to it, as the API server does on defaulting."""
+    """Round amounts up to whole thousandths, as the API server does on defaulting."""
     for name, value in amounts.items():
         if not any(sign in str(value) for sign in _FINE):
             continue

@@ -23,7 +23,7 @@ def fill(target: Manifest, **values: Any) -> None:
 
 
 def _plain_base64(data: Any) -> None:
-    """Take line ends out of base64, as Go's decoder does."""
+    """Remove line ends from base64, as Go's decoder does."""
     for key, value in data.items() if isinstance(data, dict) else ():
         if "\n" in value or "\r" in value:
             data[key] = value.translate(_LINE_ENDS)
@@ -37,7 +37,7 @@ def _config_map(config_map: Manifest) -> None:
 
 
 def _secret(secret: Manifest) -> None:
-    """Put ``stringData``, which is written and never read, into ``data`` (core/v1 conversion)."""
+    """Move ``stringData``, which is only written, into ``data`` (core/v1 conversion)."""
     fill(secret, type="Opaque")
     _plain_base64(secret.get("data"))
     texts = secret.pop("stringData", None)
@@ -180,7 +180,7 @@ def _csi_driver(driver: Manifest) -> None:
         spec["volumeLifecycleModes"] = ["Persistent"]
 
 
-# Turns of requests ----------------------------------------------------------------------------
+# Flow control ---------------------------------------------------------------------------------
 
 
 def _flow_schema(schema: Manifest) -> None:
@@ -227,7 +227,7 @@ def _pod_group(group: Manifest) -> None:
 
 
 def by_kind(pod_spec: Fill) -> dict[str, Fill]:
-    """Return what fills in objects of each kind; ``pod_spec`` fills in the spec of a pod."""
+    """Return the defaulting function of each kind; ``pod_spec`` fills in a pod's spec."""
     return {
         "ConfigMap": _config_map,
         "CronJob": lambda manifest: _cron_job(manifest, pod_spec),

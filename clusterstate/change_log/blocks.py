@@ -51,12 +51,12 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """The sort key of entries: ``key_of`` their object."""
+        """The sort key of the entry: ``key_of`` of its object."""
         return key_of(self.namespace, self.name)
 
 
 def key_of(namespace: str, name: str) -> str:
-    """Return the key of an object in blocks of its kind; keys are ordered as the pairs are."""
+    """Return the key of an object in blocks; ordered as (namespace, name) are."""
     return f"{namespace} {name}"  # no namespace or name has a space, or anything below it
 
 

@@ -391,7 +391,7 @@ class Memory(Protocol):
 
 
 class _Keeper:
-    """The session that speaks for this process, and what it sees of the others."""
+    """Reports in the database that this process lives, and ends stuck sessions of others."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory

@@ -33,10 +33,10 @@ _TIMEOUTS = (
 
 @contextmanager
 def alone(say: Callable[[str], object] | None = None) -> Iterator[None]:
-    """Hold the right to change the database's shape, on a connection of its own; waits for it.
+    """Wait for the advisory lock under which the database is migrated, and hold it.
 
-    ``say`` gets one sentence when there is something to wait for. The right ends with the
-    connection, so a killed process leaves nothing behind.
+    ``say`` gets one sentence if another process has the lock. It is held on a connection of its
+    own and ends with that, so a killed process leaves no lock behind.
     """
     other = connections.create_connection("default")
     try:

@@ -6,10 +6,10 @@ from clusterstate.models.base import name_field
 
 
 class SetAside(models.Model):
-    """An object that a follower failed on, and goes on without until the object changes.
+    """An object that a follower could not process and skips until the object changes.
 
-    ``revision`` is the object's at that time: a row whose object has another one, or is gone, says
-    nothing any more and is swept away.
+    ``revision``: of the object when it failed. A row whose object has another revision, or is
+    deleted, has no effect and is deleted later.
     """
 
     pk = models.CompositePrimaryKey("follower", "kind", "object_id")

@@ -75,7 +75,7 @@ class LabelColumn:
     def domains(
         self, version: int, eligible_key: Hashable, make_eligible: Callable[[], Mask] | None
     ) -> "Domains":
-        """Return the values with their eligible nodes, computed once per version of the nodes."""
+        """Return the label's values and their numbers of eligible nodes, cached by ``version``."""
         found = self._domains.get(eligible_key)
         if found is None or found.version != version or len(found.nodes) != len(self.values):
             if len(self._domains) > _MOST_DOMAINS:

@@ -92,5 +92,5 @@ class TaintToleration:
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> list[npt.NDArray[np.int64]]:
-        """Return the raw score."""
+        """Return one key: the raw score. Nodes with equal scores are equal to NormalizeScore."""
         return [self.score(CycleState(), pod, snapshot, rows)]

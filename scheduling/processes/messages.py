@@ -98,7 +98,7 @@ _away: defaultdict[str, Trouble] = defaultdict(Trouble)
 
 
 class Nudge(Task):  # type: ignore[misc]  # Celery has no types
-    """A task that is given up while the database is away: the loops look by themselves."""
+    """A Celery task that does nothing if the database is away; loops poll in any case."""
 
     abstract = True
 

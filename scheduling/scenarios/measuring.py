@@ -26,7 +26,7 @@ _MOST_CLASSES: Final = 100
 
 
 class Measure:
-    """Takes the figures of one snapshot.
+    """Computes statistics of a snapshot, such as use and fragmentation of resources.
 
     Args:
         scored: the resources; fragmentation is measured for the first one.

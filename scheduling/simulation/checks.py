@@ -81,7 +81,7 @@ def _ask(plugin: Any, info: PodInfo, snapshot: Snapshot, rows: Rows) -> _Columns
 
 
 def _check_scores(plugin: Any, info: PodInfo, snapshot: Snapshot, rows: Rows) -> None:
-    """Hold normalised scores against the keys of the rows, and against scaling."""
+    """Check that rows with equal keys get equal normalised scores, and check the scaling."""
     if not hasattr(plugin, "normalize"):
         return
     raw = _ask(plugin, info, snapshot, rows)["Score"]

@@ -28,7 +28,10 @@ from scheduling.framework.types import PodInfo
 
 
 class Room(msgspec.Struct, frozen=True):
-    """How many pods fit: ``counts`` int64 (nodes,) for ``rows``; ``next``: the first too many."""
+    """How many pods of a class fit: ``counts[i]`` on the node ``rows[i]``.
+
+    ``next``: the decision about the first pod that does not fit.
+    """
 
     rows: Rows
     counts: Int64
@@ -36,7 +39,7 @@ class Room(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """How many pods find room."""
+        """How many pods fit on all nodes."""
         return int(self.counts.sum())
 
 

@@ -50,7 +50,7 @@ class BatchSize:
 
     @property
     def is_reduced(self) -> bool:
-        """Whether a batch failed, and the pod is not found yet: each is bound before the next."""
+        """Whether batches are smaller than usual, to find the pod for which a batch failed."""
         return self.limit < self._usual
 
     def _decided(self, count: int) -> None:

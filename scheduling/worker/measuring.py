@@ -97,7 +97,7 @@ def came_back(pods: Sequence[Waited], seconds: float) -> None:
 
 
 def refused(decisions: Sequence[Decision], seconds: float) -> None:
-    """Count pods that were not placed, and the room that was looked for at the cost of others."""
+    """Count in the metrics attempts that placed no pod, and their attempts at preemption."""
     found = Counter((decision.profile, decision.outcome == ERROR) for decision in decisions)
     for (profile, failed), count in found.items():
         result = scheduler.ERROR if failed else scheduler.UNSCHEDULABLE

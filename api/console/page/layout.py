@@ -332,7 +332,7 @@ def progress_of(request: HttpRequest, name: str, question: object) -> HttpRespon
 
 
 def is_late(error: StatusError) -> bool:
-    """Return whether the same question may have an answer later: none came in time."""
+    """Return whether the error is temporary, so that the same request may succeed later."""
     return isinstance(error, ServiceUnavailable | TooLarge | TooManyRequests)
 
 

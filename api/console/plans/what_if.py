@@ -119,7 +119,7 @@ def _compared(status: Manifest) -> list[Comparison]:
 
 @layout.shown
 def add(request: HttpRequest) -> HttpResponse:
-    """Put changes into the basket: a plan's, a form's, a text's, or one more pod like another."""
+    """Add changes to the session's list: from a plan, a form, a text, or a copy of a pod."""
     layout.require_all(request, layout.FORETELLING)
     text = request.POST.get("text", "").replace("\r\n", "\n")
     try:

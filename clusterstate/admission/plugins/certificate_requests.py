@@ -1,8 +1,8 @@
-"""CertificateSigningRequest: the requester is the authenticated user, not what the body says.
+"""CertificateSigningRequest: the requester is the authenticated user, whatever the body has.
 
-A signer reads ``spec.username`` and the like to decide whom a certificate is for, so a new request
-has there who sent it, and nothing else. When a condition was set is filled in where a client leaves
-it out. Rule: pkg/registry/certificates/certificates/strategy.go, v1.36.
+A signer reads ``spec.username`` and other fields to decide for whom a certificate is, so a new
+request gets those of its sender. Missing times of conditions are filled in. Rule:
+pkg/registry/certificates/certificates/strategy.go, v1.36.
 """
 
 from clusterstate.admission.request import CREATE, Request

@@ -1,8 +1,8 @@
-"""Dedicated nodes: a namespace that belongs to a group runs on that group's nodes (R124).
+"""Dedicated nodes: pods of a group's namespace run on that group's nodes only (R124).
 
 The administrator taints and labels the nodes ``dedicated=GROUP`` and annotates the namespace
-``scheduling.stowage.dev/dedicated: GROUP``. Pods created there get the toleration, which lets
-them in, and the required node affinity, which keeps them from going elsewhere.
+``scheduling.stowage.dev/dedicated: GROUP``. Pods created there get the toleration, which allows
+these nodes, and the required node affinity, which excludes all others.
 """
 
 from typing import Any

@@ -21,9 +21,9 @@ KINDS: Final = frozenset(_CLASSES)
 
 
 def admit(request: Request) -> None:
-    """Set the class of a new object that says nothing of one. Queries once for such an object.
+    """Set the class of a new object without one. Queries once for such an object.
 
-    The empty name is a name: such a claim is for volumes without a class.
+    An empty name counts as a class: such a claim is for volumes without a class.
     """
     if request.operation != CREATE:
         return

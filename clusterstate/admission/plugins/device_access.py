@@ -1,4 +1,4 @@
-"""Devices that others use are claimed with ``adminAccess`` in namespaces that are made for it.
+"""``adminAccess`` to devices in use is only claimed in namespaces that are labelled for it.
 
 Rule: pkg/registry/resource/resourceclaim/strategy.go, ``AuthorizedForAdmin``, v1.36.
 """
@@ -15,10 +15,12 @@ LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
 def admit(request: Request) -> None:
-    """Refuse a new claim, or template for claims, that may not ask for it; a spec never changes.
+    """Refuse ``adminAccess`` in a new claim or template outside such a namespace.
+
+    Updates are not checked, since specs are immutable.
 
     Raises:
-        Invalid: the namespace has no label that allows it.
+        Invalid: the namespace lacks the label.
     """
     if request.operation != CREATE:
         return

@@ -11,9 +11,8 @@ from clusterstate.objects.values.meta import Manifest
 def admit(request: Request) -> None:
     """Add ``{key: resource, operator: Exists, effect: NoSchedule}`` per extended resource.
 
-    The resources of containers and init containers count; the tolerations are added in the order
-    of the names, and only where the pod has not the same one already; one for all effects is
-    another.
+    The resources of containers and init containers count. Tolerations are added in the order of the
+    names, unless the pod has an equal one; one for all effects is not equal.
     """
     if not request.is_pod():
         return

@@ -1,11 +1,10 @@
-"""LimitRanger: what containers, pods and claims of a namespace may ask for, and ask for unsaid.
+"""LimitRanger: default, minimal and maximal resources of containers, pods and claims.
 
-The LimitRanges of the namespace first fill in what the containers of a new pod leave out; after
-validation they refuse what is below a minimum, above a maximum, or limited at too many times its
-request. What containers ask for changes by ``pods/resize`` alone, so that pods are looked at when
-they are created or resized, and claims whenever they are changed. Pods and claims that are being
-deleted are left alone. Rule: plugin/pkg/admission/limitranger/admission.go, v1.36 and v1.38
-(``_Amounts``).
+The LimitRanges of the namespace first fill in what the containers of a new pod omit; after
+validation they refuse what is below a minimum, above a maximum, or has a limit too many times its
+request. Requests of containers change by ``pods/resize`` alone, so pods are checked when they are
+created or resized, and claims at every change. Pods and claims that are being deleted are not
+checked. Rule: plugin/pkg/admission/limitranger/admission.go, v1.36 and v1.38 (``_Amounts``).
 
 Several LimitRanges are applied in the order of their names, where Kubernetes has none.
 """
@@ -31,7 +30,7 @@ _OF_SPEC: Final = resources.PodResourcesOptions(exclude_overhead=True)
 def admit(request: Request) -> None:
     """Fill in requests and limits that containers do not state, of a new or a resized pod.
 
-    A new pod says so in an annotation; a resize changes no metadata.
+    A new pod gets an annotation about it; a resize changes no metadata.
     """
     if not _is_looked_at(request):
         return
@@ -45,7 +44,7 @@ def admit(request: Request) -> None:
 
 
 def _is_looked_at(request: Request) -> bool:
-    """Return whether this creates a pod, or resizes one that is not being deleted."""
+    """Return whether the request creates a pod, or resizes one that is not being deleted."""
     if request.kind != "Pod":
         return False
     if request.operation == CREATE:
@@ -62,7 +61,7 @@ def _is_being_deleted(request: Request) -> bool:
 
 
 def _fill_in(limit_range: Manifest, pod: Manifest) -> list[str]:
-    """Fill in what containers leave out, in place; return what was set where, in words."""
+    """Fill in what containers omit, in place; return a phrase for each container that changed."""
     defaults: dict[str, Manifest] = {"limits": {}, "requests": {}}
     for item in _items(limit_range, "Container"):
         defaults["limits"].update(item.get("default") or {})
@@ -118,10 +117,10 @@ def _items(limit_range: Manifest, type_: str | None = None) -> list[Manifest]:
 
 
 class _Amounts:
-    """The amounts of a container, a pod or a claim, and those that a rule ignores.
+    """The amounts of a container, a pod or a claim, without those that a rule ignores.
 
-    From 1.38 on that is what an update leaves as it was, request and limit alike
-    (kubernetes#142170, #142171); ``before`` is the same of the stored object. Amounts are compared
+    From 1.38 on a rule ignores requests and limits that an update leaves unchanged
+    (kubernetes#142170, #142171); ``before``: amounts of the stored object. Amounts are compared
     exactly from 1.38 on (kubernetes#141348); until 1.37 as thousandths, and as whole units where
     one of them has too many thousandths.
     """
@@ -210,7 +209,7 @@ def _whole(manifest: Manifest, before: _Amounts | None, version: Compatibility) 
 
 
 def _claim_violations(limit_range: Manifest, request: Request) -> Iterator[str]:
-    """Claims have requests only, which minimum and maximum are compared with."""
+    """Yield the violations of a claim, whose requests must be within minimum and maximum."""
     old = request.old if request.operation == UPDATE else None
     version = request.context.settings.compatibility
     before = None if old is None else _Amounts(_claimed(old), {}, None, version)

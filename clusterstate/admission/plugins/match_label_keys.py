@@ -1,9 +1,9 @@
 """``matchLabelKeys`` and ``mismatchLabelKeys`` become part of the label selector of a new pod.
 
-A deployment can say "pods of my own revision" (``pod-template-hash``) without knowing the value:
-it is the value of the pod's own label, written into the selector once, on creation, so that a
-later change of the label changes nothing. Rule: pkg/registry/core/pod/strategy.go
-``applyMatchLabelKeysAndMismatchLabelKeys`` and ``applySchedulingConstraints``, v1.36.
+A deployment can select "pods of my own revision" (``pod-template-hash``) without the value: the
+value of the pod's own label is written into the selector on creation; later changes of the label
+change nothing. Rule: pkg/registry/core/pod/strategy.go ``applyMatchLabelKeysAndMismatchLabelKeys``
+and ``applySchedulingConstraints``, v1.36.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""NamespaceLifecycle: objects live in namespaces that exist and are not going away.
+"""NamespaceLifecycle: objects are created only in namespaces that exist and are not terminating.
 
 Rule: plugin/namespace/lifecycle/admission.go of the API server, v1.36.
 """

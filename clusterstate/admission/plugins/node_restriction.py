@@ -38,14 +38,14 @@ KUBELET_LABEL_NAMESPACES = ("kubelet.kubernetes.io", "node.kubernetes.io")
 
 
 def node_of(user: User) -> str | None:
-    """Return the name of the node that ``user`` is, possibly empty; ``None`` if it is no node."""
+    """Return the node's name if ``user`` is a node (maybe empty), else ``None``."""
     if GROUP in user.groups and user.name.startswith(USER_PREFIX):
         return user.name.removeprefix(USER_PREFIX)
     return None
 
 
 def admit(request: Request) -> None:
-    """Refuse what a node may not do; requests of anybody else pass.
+    """Refuse writes that a node may not make; requests of other users pass.
 
     Raises:
         Forbidden: with the reason.
@@ -280,8 +280,8 @@ def _csi_node(request: Request, node: str) -> None:
 
 
 def _resource_slice(request: Request, node: str) -> None:
-    # Which existing one may be read and changed is authorisation's question. It sees neither what
-    # is to be created nor each of those that a collection's deletion takes.
+    # The authorizer decides which existing object may be read and changed. It knows neither an
+    # object # that is to be created nor each object that a deletion of a collection deletes.
     subject = {CREATE: request.manifest, DELETE: request.old}.get(request.operation)
     if subject is None or (subject.get("spec") or {}).get("nodeName") == node:
         return
@@ -308,7 +308,7 @@ def _claim(request: Request, node: str) -> None:
 
 
 def _rest_of_claim(claim: Manifest) -> Manifest:
-    """Return what the agent of a node may not change."""
+    """Return the parts of a claim that a node's agent may not change."""
     meta, status = claim.get("metadata") or {}, claim.get("status") or {}
     return {
         "metadata": {name: value for name, value in meta.items() if name not in _OF_EVERY_WRITE},
@@ -318,7 +318,7 @@ def _rest_of_claim(claim: Manifest) -> Manifest:
 
 
 def admit_token(request: Request) -> None:
-    """Refuse a token that the agent of a node wants for anything but a pod of its own.
+    """Refuse a token that a node's agent requests for anything but a pod of its own.
 
     ``request`` names the ServiceAccount; its manifest is the TokenRequest.
 
@@ -396,7 +396,7 @@ def api_object_reference(spec: Manifest) -> str | None:
     Rule: pkg/api/pod/util.go HasAPIObjectReference.
 
     Raises:
-        ValueError: a volume of a kind that is not known.
+        ValueError: a volume of an unknown kind.
     """
     if spec.get("serviceAccountName"):
         return "serviceaccounts"

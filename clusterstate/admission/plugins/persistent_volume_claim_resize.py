@@ -1,4 +1,4 @@
-"""PersistentVolumeClaimResize: a claim grows only where its class says that its volumes do.
+"""PersistentVolumeClaimResize: a claim grows only if its class allows volume expansion.
 
 Rule: plugin/pkg/admission/storage/persistentvolume/resize/admission.go, v1.36.
 """

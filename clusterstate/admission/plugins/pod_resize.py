@@ -1,13 +1,12 @@
-"""PodResizeValidator: a pod on a node never asks for more than the whole of the node.
+"""PodResizeValidator: a pod on a node never requests more than the whole node.
 
-The answer comes at once, where the agent of the node could only say later that the resize is
-infeasible. Rule: plugin/pkg/admission/podresize/admission.go, v1.36. A node whose labels say
-nothing of its operating system counts as one of Linux: nodes that are described over the API
-often have no such label.
+The answer comes at once; the node's agent could only report later that the resize is infeasible.
+Rule: plugin/pkg/admission/podresize/admission.go, v1.36. A node without a label for its operating
+system counts as Linux: nodes that are described over the API often have no such label.
 
-NodeDeclaredFeatureValidator is asked here as well: an agent that does not declare resizes of pods
-as a whole gets none (plugin/pkg/admission/nodedeclaredfeatures, v1.36). A node whose status names
-no version of an agent has none; the service itself resizes its pods.
+NodeDeclaredFeatureValidator is applied here as well: an agent that does not declare pod-level
+resizes gets none (plugin/pkg/admission/nodedeclaredfeatures, v1.36). A node whose status names no
+version of an agent has no agent; the service itself resizes its pods.
 """
 
 from typing import Final
@@ -28,11 +27,11 @@ _MUTABLE: Final = (resources.CPU, resources.MEMORY)
 def validate(request: Request) -> None:
     """Refuse a resize that the node of the pod can never carry out.
 
-    Looks up the node, if the pod is on one and its spec changes.
+    Queries the node, if the pod is on one and its spec changes.
 
     Raises:
-        Forbidden: there is no such node, it is too small, is not one of Linux, or its agent does
-            not declare what the resize needs.
+        Forbidden: the node does not exist, is too small or not Linux, or its agent does not declare
+            a feature that the resize needs.
     """
     if request.operation != UPDATE or request.subresource != "resize":
         return

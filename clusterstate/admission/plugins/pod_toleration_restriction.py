@@ -32,7 +32,7 @@ _FIELDS = {
 
 
 def admit(request: Request) -> None:
-    """Add the default tolerations to a new pod, and to any the one for memory pressure.
+    """Add the default tolerations to a new pod, and to any pod the one for memory pressure.
 
     A pod with requests or limits tolerates memory pressure: the node can evict others first. A pod
     that was stored without this toleration gets it with its next update.
@@ -66,7 +66,7 @@ def _is_ignored(request: Request) -> bool:
 
 
 def _quality_of_service(pod: Manifest) -> str:
-    """Return the class that the status states, else the one that follows from the spec."""
+    """Return the QoS class that the status states, else the one that follows from the spec."""
     qos = (pod.get("status") or {}).get("qosClass")
     return str(qos) if qos else qos_class(msgspec.convert({"spec": pod["spec"]}, Pod))
 

@@ -14,8 +14,8 @@ GROUPS = frozenset({"PodGroup"})
 def admit(request: Request) -> None:
     """Resolve ``priorityClassName`` to ``priority`` and ``preemptionPolicy``.
 
-    On update the values of the stored pod are kept where the new one leaves them out, since
-    clients that know neither field would otherwise clear them.
+    An update that omits the values keeps those of the stored pod: clients that know neither field
+    would otherwise clear them.
 
     Raises:
         Forbidden: the class does not exist, or the pod states another value than the class.

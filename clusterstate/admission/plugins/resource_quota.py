@@ -1,8 +1,8 @@
-"""ResourceQuota: what the objects of a namespace may come to, all together.
+"""ResourceQuota: limits on the sum of a namespace's objects.
 
-Pure: an `Account` is a quota with what is used of it; ``charge`` adds objects to accounts or
-refuses them. Who holds the accounts, and when, is said in `actions.writing.quotas`. Rules:
-apiserver admission/plugin/resourcequota/controller.go CheckRequest, v1.36.
+Pure: an `Account` is a quota with its usage; ``charge`` adds objects to accounts or refuses them.
+`actions.writing.quotas` locks and stores the accounts. Rules: apiserver
+admission/plugin/resourcequota/controller.go CheckRequest, v1.36.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +79,7 @@ def _selectors(spec: Manifest) -> tuple[_Selector, ...]:
 
 
 class Account:
-    """A quota and what is used of it. ``used`` lacks what has not been counted yet."""
+    """A quota and its usage. ``used`` lacks resources that are not counted yet."""
 
     def __init__(self, manifest: Manifest) -> None:
         spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
@@ -93,15 +93,15 @@ class Account:
         self._required = COMPUTE & self.hard.keys()
 
     def counts(self, usage: Usage) -> dict[str, Quantity]:
-        """Return what an object counts for here, resources that it has none of left out."""
+        """Return the amounts that an object uses of this quota, without zeros."""
         if not all(selector.matches(usage) for selector in self._selectors):
             return {}
         return {name: n for name, n in usage.amounts.items() if n and name in self.hard}
 
     def missing(self, usage: Usage) -> dict[str, list[int]]:
-        """Return the resources that containers of a new pod must state and do not.
+        """Return the resources that containers of a new pod must state and omit.
 
-        By resource, the places of the containers, those that run first after the others.
+        By resource, the indices of the containers; init containers come after the others.
         """
         if not self._required or not all(one.matches(usage) for one in self._selectors):
             return {}
@@ -112,12 +112,12 @@ class Account:
         return found
 
     def unknown(self, kind: Kind) -> list[str]:
-        """Return the resources that objects of a kind count for and that are not counted yet."""
+        """Return the quota's resources for a kind, if one of them is not counted yet, else none."""
         names = sorted(name for name in self.hard if tracks(kind, name))
         return names if any(name not in self.used for name in names) else []
 
     def change(self, after: Mapping[str, Quantity], before: Mapping[str, Quantity] = NONE) -> None:
-        """Count what an object counts for now, and no longer what it counted for before."""
+        """Add an object's usage, and subtract its usage before the change."""
         for name in {**after, **before}:
             if name in self.used:
                 total = self.used[name].add(after.get(name, ZERO)).sub(before.get(name, ZERO))
@@ -141,7 +141,7 @@ def _text(amounts: Mapping[str, Quantity]) -> dict[str, str]:
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """The charges of an object, by account."""
+    """What an object adds to each account now, and what it added ``before``, in their order."""
 
     after: tuple[dict[str, Quantity], ...]
     before: tuple[dict[str, Quantity], ...]
@@ -162,7 +162,7 @@ def charge(
     ``Account.missing`` orders them.
 
     Raises:
-        Forbidden: it does not fit into all of them; nothing is charged.
+        Forbidden: the object exceeds one of the quotas; nothing is charged.
     """
     for account in accounts:
         if missing := account.missing(usage):
@@ -210,12 +210,12 @@ def _forbidden(kind: Kind, name: str, why: str) -> StatusError:
 
 
 def kinds_of(specs: Sequence[Manifest]) -> list[Kind]:
-    """Return the kinds whose objects quotas with these specs count, pods first."""
+    """Return the kinds whose objects count in quotas with these specs, pods first."""
     names = {name for spec in specs for name in spec.get("hard") or ()}
     found = {kind.name: kind for name in sorted(names) for kind in kinds_counted(name)}
     return sorted(found.values(), key=lambda kind: (kind.name != "Pod", kind.code))
 
 
 def uncounted(spec: Manifest) -> list[str]:
-    """Return the resources that a quota with this spec limits and that nothing counts for."""
+    """Return the resources that a quota with this spec limits and no kind uses."""
     return sorted(name for name in spec.get("hard") or () if not kinds_counted(name))

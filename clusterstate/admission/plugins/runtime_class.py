@@ -1,12 +1,12 @@
-"""RuntimeClass: a pod goes where its container runtime is, and pays for it (R42-R60, R137-R146).
+"""RuntimeClass: node selector, tolerations and overhead are added to a pod (R42-R60, R137-R146).
 
-The nodeSelector of the class joins the pod's, a conflict rejects the pod; tolerations are united;
-the overhead is written into the pod. What came from the class is noted in an annotation, so that
-an explanation can name the RuntimeClass as the cause (C7, R53). Rule:
+The nodeSelector of the class is added to the pod's; a conflict rejects the pod. Tolerations are
+united; the overhead is written into the pod. An annotation has what came from the class, so that an
+explanation can name the RuntimeClass as the cause (C7, R53). Rule:
 plugin/pkg/admission/runtimeclass/admission.go, v1.36.
 
-With the setting ``wait_for_runtime_class`` a pod whose class is missing is not rejected: it is
-held by a scheduling gate until the class appears (C8); `resume` then merges the class and lifts
+With the setting ``wait_for_runtime_class`` a pod whose class is missing is not rejected: a
+scheduling gate holds it until the class appears (C8); `resume` then merges the class and removes
 the gate.
 """
 
@@ -25,7 +25,7 @@ WAIT_GATE = "stowage.dev/runtime-class"
 
 
 class Conflict(ValueError):
-    """Pod and class disagree; the message is Kubernetes' own."""
+    """Pod and class contradict each other; the message is Kubernetes' own."""
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -77,11 +77,11 @@ def admit(request: Request) -> None:
 
 
 def find(request: Request) -> Manifest | None:
-    """Return the pod's RuntimeClass, ``None`` if it names none, or a missing one it may wait for.
+    """Return the pod's RuntimeClass, ``None`` if it names none, or may wait for a missing one.
 
     Raises:
-        Forbidden: the class is missing, and pods do not wait, or this one names its node: a pod
-            that waits has a scheduling gate, and only a pod without gates may have a node.
+        Forbidden: the class is missing, and pods do not wait, or this pod names its node: a waiting
+            pod has a scheduling gate, and only a pod without gates may have a node.
     """
     spec = request.manifest.get("spec") or {}
     name = spec.get("runtimeClassName")
@@ -217,7 +217,7 @@ def validate(request: Request) -> None:
         return
     runtime_class = find(request)
     if runtime_class is None and name is not None:
-        return  # it waits; the overhead is checked when the class appears
+        return  # # the pod waits; its overhead is checked when the class appears
     validate_overhead(request, runtime_class)
 
 

@@ -1,11 +1,10 @@
 """ServiceAccount: a pod runs as ``default`` of its namespace unless it names another account.
 
 With the switch ``serviceAccountTokens`` a new pod gets the volume with a token of its account, as
-in Kubernetes, unless the pod, or else the account, says ``automountServiceAccountToken: false``.
-Without the switch it gets none: no agent here hands tokens to containers, so that the volume would
-be a promise that is not kept, and it makes each pod half as large again; a pod that wants a token
-projects one itself. Whether the account exists is not asked: a namespace has its ``default`` within
-a second, and its first pods need not wait for that.
+in Kubernetes, unless the pod, or else the account, states ``automountServiceAccountToken: false``.
+Without the switch it gets none: no agent here gives tokens to containers, and the volume makes each
+pod half as large again; a pod that needs a token can project one itself. The account need not
+exist: a namespace gets its ``default`` within a second, and its first pods do not wait for that.
 
 Rule: plugin/pkg/admission/serviceaccount/admission.go and the conversion of the older field
 ``serviceAccount`` (pkg/apis/core/v1/conversion.go), v1.36.
@@ -42,7 +41,7 @@ def admit(request: Request) -> None:
 
 
 def _mount_token(request: Request, spec: Manifest, account: str) -> None:
-    """Mount a token of the account in each container that has nothing else in its place."""
+    """Mount a token of the account in each container that mounts nothing at that path."""
     is_automounted = spec.get("automountServiceAccountToken")
     if is_automounted is None:
         found = request.context.service_account(request.namespace, account) or {}
@@ -51,7 +50,7 @@ def _mount_token(request: Request, spec: Manifest, account: str) -> None:
         return
     volumes = spec.get("volumes") or []
     names = [one["name"] for one in volumes if one.get("name")]
-    # Pods of one account have the volume by one name, so that pods that are alike stay so.
+    # Pods of one account have the volume by one name, so that equal pods stay equal.
     suffix = f"{zlib.crc32(f'{request.namespace}/{account}'.encode()):08x}"[:5]
     token_volume = next((one for one in names if one.startswith(_VOLUME)), None)
     name = token_volume or f"{_VOLUME}{suffix}"
@@ -67,7 +66,7 @@ def _mount_token(request: Request, spec: Manifest, account: str) -> None:
 
 
 def without_token(manifest: Manifest) -> Manifest:
-    """Return a pod without the token that was mounted in its containers, as its template is."""
+    """Return a pod without the mounted token, as its template is."""
     spec = dict(manifest["spec"])
     for field in ("initContainers", "containers"):
         if field in spec:
@@ -89,7 +88,7 @@ def _unmounted(container: Manifest) -> Manifest:
 
 
 def _projected() -> Manifest:
-    """Return what the volume shows: a token, the certificate of the API, the namespace."""
+    """Return the sources of the volume: a token, the certificate of the API, the namespace."""
     certificate = {"key": "ca.crt", "path": "ca.crt"}
     namespace = {
         "path": "namespace",

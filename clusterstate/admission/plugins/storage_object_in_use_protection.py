@@ -1,8 +1,8 @@
-"""StorageObjectInUseProtection: volumes and claims stay while they are used.
+"""StorageObjectInUseProtection: volumes and claims are not deleted while they are used.
 
-A new object gets the finalizer of its kind; the garbage collector takes it when nothing uses the
-object any more. Rule: plugin/pkg/admission/storage/storageobjectinuseprotection/admission.go,
-v1.36.
+A new object gets the finalizer of its kind; the garbage collector removes the finalizer when
+nothing uses the object any more. Rule:
+plugin/pkg/admission/storage/storageobjectinuseprotection/admission.go, v1.36.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ KINDS: Final = frozenset(PROTECTIONS)
 
 
 def admit(request: Request) -> None:
-    """Give a new volume or claim its finalizer, behind others, unless it has that."""
+    """Append the finalizer of its kind to a new volume or claim, unless present."""
     if request.operation != CREATE:
         return
     metadata = request.manifest.setdefault("metadata", {})

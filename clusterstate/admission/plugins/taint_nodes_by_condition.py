@@ -1,4 +1,4 @@
-"""TaintNodesByCondition: a new node is not ready until its controller says so (R126, R133).
+"""TaintNodesByCondition: a new node is tainted not-ready until it reports ready (R126, R133).
 
 Rule: plugin/pkg/admission/nodetaint/admission.go, v1.36.
 """

@@ -1,17 +1,17 @@
-"""Validation: everything that is wrong with an object, as a list of `FieldError`.
+"""Validation: every error in an object, as a list of `FieldError`.
 
-``validate`` knows which rules hold for a kind, an operation and a subresource. The modules hold
-the rules by subject; each function takes a part of a manifest and its path and returns errors, an
-empty list if all is well. Field paths, error types and texts are those of Kubernetes v1.36 to the
-letter, since people and programs read them.
+``validate`` chooses the rules for a kind, an operation and a subresource. The modules have the
+rules by subject; each function takes a part of a manifest and its path and returns errors, an empty
+list if there are none. Field paths, error types and texts equal those of Kubernetes v1.36, since
+people and programs read them.
 
-``kinds`` knows which room checks which kind::
+``kinds`` maps each kind to the package that checks it::
 
     pods         pods and pod templates: new, updated, resized, their status
     workloads    Jobs, Services, networking, configuration
     policy       roles, certificates, flow control
     kubelet      parts of a pod that only its node's agent reads
-    core         what all share; nodes, namespaces, quotas, storage, devices
+    core         shared rules; nodes, namespaces, quotas, storage, devices
 """
 
 import msgspec
@@ -30,7 +30,7 @@ __all__ = ["validate"]
 
 
 def pod_options(settings: AdmissionSettings, old: Manifest | None) -> PodOptions:
-    """Return what to tolerate: nothing in new pods, in changed ones what the stored pod has."""
+    """Return which errors to tolerate: none in new pods, in others those of the stored pod."""
     options = CURRENT if old is None else tolerating(old)
     if settings.taint_toleration_comparison_operators:
         options = replace(options, allow_taint_toleration_comparison_operators=True)
@@ -45,7 +45,7 @@ def validate(
     subresource: str,
     settings: AdmissionSettings,
 ) -> Errors:
-    """Return everything that is wrong; of kinds without rules the metadata is checked."""
+    """Return every error; for kinds without rules those of the metadata."""
     if kind == "Pod":
         return _validate_pod(operation, manifest, old, subresource, settings)
     updated = old if operation == UPDATE else None
@@ -83,10 +83,10 @@ def _validate_pod(
 
 @remembered(4096, longest=16_384)
 def _is_known_to_be_right(spec: bytes) -> bool:
-    """Return whether the spec of a new pod is valid, whatever the pod is called.
+    """Return whether the spec of a new pod is valid, whatever the pod's name.
 
-    The pods of a workload have equal specs, so most are found here. A generic ephemeral volume
-    gives its claim the name of the pod, so that such specs must be looked at each time.
+    The pods of a workload have equal specs, so most are found in this cache. A generic ephemeral
+    volume names its claim after the pod, so such specs are validated each time.
     """
     if b'"ephemeral"' in spec:
         return False

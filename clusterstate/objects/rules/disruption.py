@@ -87,9 +87,9 @@ def is_exempt(budget: Manifest, *, ready: bool) -> bool:
 
 
 def spares_unready(policy: str, *, healthy: int, desired: int) -> bool:
-    """Return whether a budget of this unhealthyPodEvictionPolicy lets pods go that are not ready.
+    """Return whether unready pods can be evicted under this unhealthyPodEvictionPolicy.
 
-    ``healthy`` and ``desired``: the numbers of its status.
+    ``healthy`` and ``desired``: ``currentHealthy`` and ``desiredHealthy`` of the budget.
     """
     return policy == "AlwaysAllow" or healthy >= desired > 0
 

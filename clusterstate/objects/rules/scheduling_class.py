@@ -202,7 +202,7 @@ def _counts_otherwise(plain: Manifest, resized: Manifest) -> bool:
 
 
 def _reduce_volume(volume: Manifest) -> Manifest:
-    """Return what scheduling looks at of a volume, empty for nothing."""
+    """Return the fields of a volume that scheduling reads; maybe none."""
     for field, members in _VOLUME_FIELDS.items():
         if (source := volume.get(field)) is not None:
             reduced = {name: source[name] for name in members if source.get(name)}

@@ -136,7 +136,7 @@ class Index:
         return int.from_bytes(octets, "little")
 
     def count(self, bits: int) -> int:
-        """Return how many things these bits stand for."""
+        """Return the sum of the counts whose bits are set."""
         weight = self._weights.get(bits)
         if weight is None:
             octets = bits.to_bytes(len(self._counts) // 8 + 1, "little")

@@ -220,7 +220,7 @@ class _Nodes:
 
 
 def _nodes_at(revision: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield labels and taints of nodes as ``_NODES`` has them."""
+    """Yield labels and taints of the nodes at a revision, each as JSON."""
     for item in list_page("Node", at=revision).items:
         node = _decode_node(item)
         taints = [(one.key, one.value, one.effect) for one in node.spec.taints]

@@ -1,7 +1,7 @@
-"""Scores all rows anew for several lines at once, block by block.
+"""Scores all rows anew for several lines (array of totals, see ``fast``), by blocks of 64 rows.
 
-What scores need of 64 rows stays in the processor's first-level cache while one line after the
-other is scored; on 50,000 nodes the whole does not fit into the second-level cache.
+The columns of 64 rows stay in the first-level cache of the processor while all lines are scored;
+those of 50,000 nodes exceed the second-level cache.
 """
 
 import numpy as np

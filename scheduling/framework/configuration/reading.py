@@ -189,7 +189,7 @@ def check_label_name(value: str, path: str, errors: Errors) -> None:
 
 
 def check_node_affinity(field: Field) -> NodeAffinity | None:
-    """Check a node affinity object and return its lens; None when it has errors.
+    """Check a node affinity object and return it decoded; ``None`` if it has errors.
 
     Rules: component-helpers nodeaffinity.NewNodeSelector and NewPreferredSchedulingTerms, v1.36
     (R10-R14, R17); weight 0 of a preferred term is wrong (C3).

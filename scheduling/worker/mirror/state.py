@@ -61,7 +61,7 @@ _decode_group = msgspec.json.Decoder(PodGroup).decode
 
 
 class WarmState(Waking):
-    """Snapshot and queue, the classes that were read, and the changes that could not be applied."""
+    """A scheduler's copy of the stored objects: snapshot, queue, and changes that failed."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Conditions as ``metav1.Condition`` states them, where a kind asks for all of its fields.
+"""``metav1.Condition`` of kinds that require all of its fields.
 
 Rule: apimachinery pkg/apis/meta/v1/validation/validation.go, ``ValidateConditions``, v1.36.
 """
@@ -28,7 +28,7 @@ _LONGEST_MESSAGE: Final = 32768
 def validate_conditions(
     conditions: Sequence[Manifest], path: str, *, missing: str = "must be set"
 ) -> Errors:
-    """Return the errors in conditions; ``missing`` is said of a field that has to be there."""
+    """Return the errors in conditions; ``missing``: the message for an absent field."""
     errors: Errors = []
     seen: set[str] = set()
     for index, condition in enumerate(conditions):

@@ -1,7 +1,7 @@
-"""Devices that pods claim: what is claimed, what was allocated, and what drivers tell of them.
+"""Devices of claims: requests, allocations, and the status from drivers.
 
-Selectors are compiled: what is new may use what is on by default, and may not be too costly. Rules:
-pkg/apis/resource/validation/validation.go, v1.36.
+Selectors are compiled: new ones may use features that are on by default, and may not be too costly.
+Rules: pkg/apis/resource/validation/validation.go, v1.36.
 """
 
 import itertools

@@ -99,7 +99,7 @@ def validate_pod(pod: Manifest, options: PodOptions) -> Errors:
 
 
 def _spec_of_pod(spec: Manifest, pod_name: str, options: PodOptions) -> Errors:
-    """Return the errors in a spec, and what only templates may have."""
+    """Return the errors in a pod's spec, also of fields that only templates may have."""
     errors = validate_pod_spec(spec, "spec", options, pod_name=pod_name)
     if not spec.get("serviceAccountName"):
         for index, volume in enumerate(spec.get("volumes") or ()):

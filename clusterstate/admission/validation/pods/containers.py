@@ -1,4 +1,4 @@
-"""Lists of containers and what stands in one: name, image, ports, resources, restart rules.
+"""Lists of containers and their fields: name, image, ports, resources, restart rules.
 
 Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
@@ -181,7 +181,7 @@ def validate_ephemeral_containers(
 
 
 def validate_for_pod_only(containers: Iterable[Manifest], path: str, *, first: int = 0) -> Errors:
-    """Return what is wrong in a pod but tolerated in a template: blanks around the image."""
+    """Return errors that only pods get, not templates: blanks around the image."""
     errors: Errors = []
     for index, container in enumerate(containers, start=first):
         image = container.get("image") or ""

@@ -1,7 +1,7 @@
 """Validation of ``pods/resize``: the fields that may change, and how.
 
-CPU and memory of containers, and of the pod as a whole, may be asked for in other amounts. What is
-stated once stays stated, and the pod keeps its QoS class. Rule: ``ValidatePodResize``,
+CPU and memory of containers, and of the pod as a whole, may change. A request or limit that is
+stated cannot be removed, and the pod keeps its QoS class. Rule: ``ValidatePodResize``,
 pkg/apis/core/validation/validation.go, v1.36, with the feature gates that are on there by default
 (InPlacePodLevelResourcesVerticalScaling, InPlacePodVerticalScalingInitContainers).
 """
@@ -70,7 +70,7 @@ def validate_pod_resize(new: Manifest, old: Manifest, options: PodOptions) -> Er
 
 
 def _class_changes(spec: Manifest, old: Manifest) -> Errors:
-    """Return the error of a pod that would be of another QoS class."""
+    """Return the error if the pod's QoS class would change."""
     status = old.get("status") or {}
     try:
         after = qos_class(msgspec.convert({"spec": spec}, Pod))
@@ -84,7 +84,7 @@ def _class_changes(spec: Manifest, old: Manifest) -> Errors:
 
 
 def _is_supported(old: Manifest) -> bool:
-    """Return whether the first container that runs says what it has, as agents that resize do."""
+    """Return whether the first running container reports resources, as agents that resize do."""
     for container_status in (old.get("status") or {}).get("containerStatuses") or ():
         if (container_status.get("state") or {}).get("running") is not None:
             return container_status.get("resources") is not None
@@ -97,7 +97,7 @@ def _states_amounts(spec: Manifest) -> bool:
 
 
 def _pod_level(munged: Manifest, former: Manifest) -> Errors:
-    """Return the errors in the resources of the pod as a whole; put back those before."""
+    """Return the errors in pod-level resources; restore those before the change."""
     resources, before = munged.get("resources"), former.get("resources")
     if before is not None and resources is None:
         return [forbidden("spec.resources", "pod-level resources cannot be removed")]
@@ -115,7 +115,7 @@ def _pod_level(munged: Manifest, former: Manifest) -> Errors:
 
 
 def _moved(spec: Manifest, former: Manifest) -> Errors:
-    """Return the errors of containers that came, went, or have other names than before."""
+    """Return the errors of containers that were added, removed or renamed."""
     errors: Errors = []
     for field in ("containers", "initContainers"):
         containers, before = spec.get(field) or (), former.get(field) or ()
@@ -136,7 +136,7 @@ def _moved(spec: Manifest, former: Manifest) -> Errors:
 def _removed(
     resources: Mapping[str, Any], before: Mapping[str, Any], path: str, called: str
 ) -> Errors:
-    """Return the errors of requests and limits that were stated and are not any more."""
+    """Return the errors of requests and limits that were removed."""
     return [
         forbidden(f"{path}.{part}", f"{called}{part} cannot be removed")
         for part in ("requests", "limits")
@@ -145,7 +145,7 @@ def _removed(
 
 
 def _former_amounts(resources: Manifest, before: Manifest) -> Manifest:
-    """Return requests and limits with the CPU and the memory that were stated before."""
+    """Return requests and limits with the former CPU and memory."""
     found: Manifest = {}
     for part in ("limits", "requests"):
         amounts = resources.get(part) or {}
@@ -158,9 +158,9 @@ def _former_amounts(resources: Manifest, before: Manifest) -> Manifest:
 
 
 def _with_former_amounts(container: Manifest, before: Manifest) -> Manifest:
-    """Return a container with the CPU and the memory that it asked for before.
+    """Return a container with its former CPU and memory.
 
-    Claims are left out, so that no container that names some can be resized, as in Kubernetes.
+    Claims are omitted, so that no container with claims can be resized, as in Kubernetes.
     """
     restored = _former_amounts(container.get("resources") or {}, before.get("resources") or {})
     return {**container, "resources": restored}

@@ -76,7 +76,7 @@ def validate_pod_resources(
 
 
 def _not_covered(pod_level: Manifest, together: ResourceList, path: str, what: str) -> Errors:
-    """Return where the pod states less than its containers come to; unstated is nothing wrong."""
+    """Return where the pod states less than the sum of its containers; unstated is no error."""
     errors: Errors = []
     for name, amount in together.items():
         granted: Quantity | None = parse(pod_level[name]) if name in pod_level else None

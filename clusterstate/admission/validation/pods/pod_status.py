@@ -280,9 +280,9 @@ def _numbers(user: Manifest) -> Iterator[tuple[str, int]]:
 
 
 def _allocated(status: Manifest, spec: Manifest, field: str, spec_field: str) -> Errors:
-    """Return the errors in the devices that containers are said to have.
+    """Return the errors in the devices that a status assigns to containers.
 
-    Containers that the spec does not have are let through, as upstream does.
+    Containers that the spec does not have are not checked, as upstream does.
     """
     containers = {one.get("name"): one for one in spec.get(spec_field) or ()}
     errors: Errors = []
@@ -302,7 +302,7 @@ def _allocated(status: Manifest, spec: Manifest, field: str, spec_field: str) ->
 
 
 def _given_name(name: str, container: Manifest, at: str) -> Errors:
-    """Return the error of a resource or claim that the container does not ask for."""
+    """Return the error of a resource or claim that the container does not request."""
     if not name.startswith(_CLAIM):
         if name in _requests(container):
             return []

@@ -98,7 +98,7 @@ def _deadline_update(new: int | None, old: int | None) -> tuple[Errors, bool]:
 
 
 def _rest_of_spec(new: Manifest, old: Manifest) -> Errors:
-    """Return the error of a spec that differs in more than what may change."""
+    """Return the error if fields of the spec changed that may not."""
     errors: Errors = []
     munged = dict(new)
     for field in ("containers", "initContainers"):
@@ -198,10 +198,10 @@ def _requirement(term: Manifest) -> tuple[str, str, list[str]]:
 
 
 def same_spec(one: Manifest, other: Manifest) -> bool:
-    """Return whether two pod specs mean the same to Go: what is no pointer is zero where absent.
+    """Return whether two pod specs are equal in Go: an absent field that is no pointer is zero.
 
-    So ``hostPort: 0`` says nothing, and ``affinity: {}`` says something. That is what protobuf
-    tells apart. Rule: apimachinery ``equality.Semantic``, v1.36.
+    So ``hostPort: 0`` equals no port, and ``affinity: {}`` differs from no affinity, as in
+    protobuf. Rule: apimachinery ``equality.Semantic``, v1.36.
     """
     return _told_apart(one) == _told_apart(other)
 

@@ -41,7 +41,7 @@ def spec_diff(old: Manifest, new: Manifest) -> str:
     return "".join(list(difflib.unified_diff(before, after, n=3))[2:])
 
 
-# What Go's encoder writes as escapes inside strings; all other letters stand as they are.
+# Characters that Go's encoder escapes inside strings; it writes all others unchanged.
 _ESCAPED: Final = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
 
@@ -58,7 +58,7 @@ def _internal(spec: Manifest) -> dict[str, Any]:
 
 
 def fields(name: str) -> dict[str, str]:
-    """Return JSON name -> type of the members of a type of the table, without ``[]``, ``*``, ``?``.
+    """Return JSON name to type, without ``[]``, ``*``, ``?``, for a Go type in ``_TYPES``.
 
     Raises:
         KeyError: there is no such type.

@@ -1,4 +1,4 @@
-"""Requests for certificates: what they ask for, what was decided, and what was signed.
+"""Certificate requests: their spec, conditions and signed certificate.
 
 Rules: pkg/apis/certificates/validation/validation.go, v1.36.
 """
@@ -39,9 +39,9 @@ _CERTIFICATE: Final = "CERTIFICATE"
 
 
 def validate_request(new: Manifest, old: Manifest | None) -> Errors:
-    """Return the errors in a request, or with its change.
+    """Return the errors in a new request, or in a change of ``old``.
 
-    The spec of a stored request does not change, and is not judged again.
+    The spec of a stored request is immutable and not validated again.
     """
     errors = [] if old is not None else _spec(new.get("spec") or {})
     return errors + validate_status(new, old)
@@ -94,10 +94,7 @@ def _spec(spec: Manifest) -> Errors:
 
 
 def _no_pem(text: str, block_type: str) -> str:
-    """Return why a text in base64 is not PEM of a sort; empty if it is.
-
-    Whether the bytes inside are what they are called is the signer's to say: it reads them.
-    """
+    """Return why a text is not PEM of this type in base64; empty if it is."""
     try:
         decoded = base64.b64decode(text).decode("ascii").strip()
     except (binascii.Error, UnicodeDecodeError):
