@@ -13,6 +13,7 @@ from clusterstate.admission.validation.core import (
     options,
     storage,
 )
+from clusterstate.admission.validation.core.quotas import validate_resource_quota
 from clusterstate.admission.validation.pods.spec_diff import fields, spec_diff
 from clusterstate.objects.registry import wire_types
 from clusterstate.objects.values.errors import INTERNAL, INVALID
@@ -357,3 +358,18 @@ def test_the_diff_knows_every_member_of_a_pod_spec():
             if inner is not None:
                 waiting.append((inner, known[member.encode_name]))
     assert len(seen) > 80
+
+
+def test_a_quota_keeps_an_amount_that_no_new_one_could_have():
+    """pkg/apis/core/validation/validation.go ``ValidateResourceQuotaUpdate``, v1.38 (#142190)."""
+
+    def quota(**hard):
+        return {"metadata": {"name": "q"}, "spec": {"hard": hard}}
+
+    def told(new, old):
+        return [one.field for one in validate_resource_quota(new, old)]
+
+    old = quota(pods="1500m")
+    assert told(old, None) == ["spec.hard[pods]"]
+    assert told(quota(pods="1500m", services="1"), old) == []
+    assert told(quota(pods="2500m"), old) == ["spec.hard[pods]"]

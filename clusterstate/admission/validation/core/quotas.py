@@ -161,16 +161,19 @@ _POD_RESOURCES: Final = frozenset(
 
 
 def validate_resource_quota(quota: Manifest, old: Manifest | None = None) -> Errors:
-    """Return the errors in spec and status of a quota."""
-    spec = quota.get("spec") or {}
-    status = quota.get("status") or {}
-    errors = _amounts(spec.get("hard") or {}, "spec.hard")
+    """Return the errors in spec and status of a quota; ``old`` is what it was.
+
+    An amount that it holds already is not judged again (v1.38, kubernetes#142190).
+    """
+    spec, status = quota.get("spec") or {}, quota.get("status") or {}
+    old_spec, old_status = ((old or {}).get(part) or {} for part in ("spec", "status"))
+    errors = _amounts(spec.get("hard") or {}, "spec.hard", old_spec.get("hard"))
     errors += _scopes(spec)
     errors += _scope_selector(spec)
-    errors += _amounts(status.get("hard") or {}, "status.hard")
-    errors += _amounts(status.get("used") or {}, "status.used")
+    for field in ("hard", "used"):
+        errors += _amounts(status.get(field) or {}, f"status.{field}", old_status.get(field))
     if old is not None:
-        before = set((old.get("spec") or {}).get("scopes") or ())
+        before = set(old_spec.get("scopes") or ())
         if before != set(spec.get("scopes") or ()):
             errors.append(invalid("spec.scopes", spec.get("scopes"), IMMUTABLE))
     return errors
@@ -187,12 +190,13 @@ def validate_resource_quota_status(quota: Manifest, old: Manifest | None) -> Err
     return errors
 
 
-def _amounts(amounts: Manifest, path: str) -> Errors:
+def _amounts(amounts: Manifest, path: str, before: Manifest | None = None) -> Errors:
     errors: Errors = []
     for name, value in amounts.items():
         where = f"{path}[{name}]"
         errors += name_errors(quota_resource_name_problems(name), name, where)
-        errors += validate_quantity(name, value, where)
+        if (before or {}).get(name) != value:
+            errors += validate_quantity(name, value, where)
     return errors
 
 
