@@ -97,28 +97,6 @@ def test_every_acknowledged_pod_is_bound_once_whatever_is_killed(service: Servic
         assert pending == 0
 
 
-def test_a_restart_keeps_everything_and_capacity_added_later_places_what_waits(
-    service: Service,
-) -> None:
-    status, _ = service.request("POST", PODS, pod("large", cpu="32"))
-    assert status == 201
-    waited = service.request("GET", f"{PODS}/large?waitFor=PodScheduled&timeoutSeconds=30")[1]
-    (condition,) = waited["status"]["conditions"]
-    assert condition["status"] == "False"
-    assert "Insufficient cpu" in condition["message"]
-    before = service.request("GET", PODS)[1]["items"]
-    service.stop()
-    service.start()
-    after = service.request("GET", PODS)[1]["items"]
-    assert after == before
-    assert service.request("POST", "/api/v1/nodes", node("big", cpu="64"))[0] == 201
-    until(
-        lambda: service.request("GET", f"{PODS}/large")[1]["spec"].get("nodeName") == "big",
-        seconds=30,
-        what="the large pod on the big node",
-    )
-
-
 @pytest.mark.drawn
 @pytest.mark.parametrize("seed", range(many(1, 40)))
 def test_a_group_is_partly_there_at_no_revision_whatever_is_killed(

@@ -24,6 +24,7 @@ from tests.live import ROOT, Service, free_ports, node, pod, started
 from tests.waiting import running, until
 
 pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.real_clock]
+PODS = "/api/v1/namespaces/default/pods"
 
 
 class Whole(Service):
@@ -169,7 +170,18 @@ def test_a_certificate_that_ends_soon_is_renewed_while_the_service_runs(service:
     assert service.pid("http") == before
 
 
-def test_a_killed_supervisor_leaves_no_orphan_and_the_next_start_works(service: Whole) -> None:
+def test_a_killed_supervisor_leaves_no_orphan_and_the_next_start_keeps_everything(
+    service: Whole,
+) -> None:
+    assert service.request("POST", "/api/v1/nodes", node("small"))[0] == 201
+    assert service.request("POST", PODS, pod("fits"))[0] == 201
+    assert service.request("POST", PODS, pod("large", cpu="32"))[0] == 201
+    for name, status in (("fits", "True"), ("large", "False")):
+        path = f"{PODS}/{name}?waitFor=PodScheduled&timeoutSeconds=30"
+        (condition,) = service.request("GET", path)[1]["status"]["conditions"]
+        assert condition["status"] == status
+    assert "Insufficient cpu" in condition["message"]
+    before = service.request("GET", PODS)[1]["items"]
     # The part that was killed last may still be coming back with its helpers.
     below = until(lambda: found if len(found := service.descendants()) > 10 else None)
     token = (service.state / "token").read_text()
@@ -178,7 +190,13 @@ def test_a_killed_supervisor_leaves_no_orphan_and_the_next_start_works(service: 
     until(lambda: not any(running(pid) for pid in below), seconds=120, what="no orphan")
     service.start()
     assert (service.state / "token").read_text() == token
-    assert service.request("GET", "/api/v1/nodes")[0] == 200
+    assert service.request("GET", PODS)[1]["items"] == before
+    assert service.request("POST", "/api/v1/nodes", node("big", cpu="64"))[0] == 201
+    until(
+        lambda: service.request("GET", f"{PODS}/large")[1]["spec"].get("nodeName") == "big",
+        seconds=30,
+        what="the large pod on the big node",
+    )
 
 
 def test_ctrl_c_stops_everything_in_order(service: Whole) -> None:
@@ -244,9 +262,8 @@ def test_a_small_service_places_a_pod_and_answers_a_plan() -> None:
         with service.database() as database:
             assert database.execute("SHOW shared_buffers").fetchone() == ("64MB",)
         assert service.request("POST", "/api/v1/nodes", node("n"))[0] == 201
-        pods = "/api/v1/namespaces/default/pods"
-        assert service.request("POST", pods, pod("p"))[0] == 201
-        until(lambda: service.request("GET", f"{pods}/p")[1]["spec"].get("nodeName") == "n")
+        assert service.request("POST", PODS, pod("p"))[0] == 201
+        until(lambda: service.request("GET", f"{PODS}/p")[1]["spec"].get("nodeName") == "n")
         changes = [{"pods": {"objects": [pod("q")]}}]
         status, plan = service.request(
             "POST", "/apis/stowage.dev/v1/plans",
