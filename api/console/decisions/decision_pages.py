@@ -28,7 +28,7 @@ _KEPT: Final = ("name", "namespace", "labels", "annotations", "ownerReferences")
 
 @layout.shown_then
 def search(request: HttpRequest) -> HttpResponse:
-    """Return the decisions that a search finds, the newest first."""
+    """Return the page of decisions that match the search, the newest first."""
     filters = _search_of(request)
     number = natural(request.GET.get("before", "")) or 0
     found = decision_search.search(filters, limit=_PER_PAGE, before=number)
@@ -48,7 +48,7 @@ def search(request: HttpRequest) -> HttpResponse:
 
 @layout.shown_then
 def as_csv(request: HttpRequest) -> HttpResponse:
-    """Return what a search finds as CSV, the newest 50,000; the API exports all."""
+    """Return the newest 50,000 matching decisions as CSV; the API exports all."""
     filters = _search_of(request)
     rows: list[DecisionSummary] = []
     for page in decision_search.pages(filters):
@@ -71,7 +71,7 @@ def _cells(one: DecisionSummary) -> tuple[Any, ...]:
 
 
 def _search_of(request: HttpRequest) -> Search:
-    """Return what is looked for, in the past only what was decided by then.
+    """Return the search of a request; for a past moment, only decisions made by then.
 
     Raises:
         BadRequest: a filter has an invalid value. AccessDenied: the person may not see decisions.
@@ -104,10 +104,10 @@ class ScoreComparison(msgspec.Struct, frozen=True):
 
 @layout.shown
 def decision(request: HttpRequest, namespace: str, name: str, number: int) -> HttpResponse:
-    """Return a recorded decision: its outcome, the best nodes by plugin, and who rejected.
+    """Return the page of a recorded decision: outcome, best nodes by plugin, rejections.
 
-    ``a`` and ``b`` name two of the best nodes to compare; ``again`` a profile under which the pod
-    is decided once more, in the cluster of now.
+    ``a`` and ``b`` name two of the best nodes to compare; ``again`` a profile by which the pod is
+    decided once more, in the present cluster.
     """
     from scheduling.answers import questions
 
@@ -141,7 +141,7 @@ def decision(request: HttpRequest, namespace: str, name: str, number: int) -> Ht
 def _pair(
     request: HttpRequest, top: list[dict[str, Any]]
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """Return the two nodes to compare: those that the address names, else the two best."""
+    """Return the two nodes to compare: those named in the query, else the two best."""
     by_name = {one["nodeName"]: one for one in top}
     selected = [request.GET[key] for key in ("a", "b") if request.GET.get(key)]
     if missing := [one for one in selected if one not in by_name]:
@@ -154,7 +154,7 @@ def _pair(
 def _compared(
     first: dict[str, Any], second: dict[str, Any], plugins: list[str]
 ) -> list[ScoreComparison]:
-    """Return both nodes' scores, those first in which they differ most."""
+    """Return both nodes' scores by plugin, the largest difference first."""
     found = []
     for plugin in plugins:
         one, other = first["weighted"].get(plugin, 0), second["weighted"].get(plugin, 0)
@@ -164,7 +164,7 @@ def _compared(
 
 
 def _again(request: HttpRequest, namespace: str, name: str, profile: str) -> Manifest:
-    """Return where the pod would go by a profile, if it were decided now: a simulation."""
+    """Return where the pod would be placed by a profile now, by simulation."""
     layout.require(request, "create", "simulations", group="stowage.dev")
     layout.require(request, "get", "pods", namespace=namespace, name=name)
     try:

@@ -55,9 +55,9 @@ def page(request: HttpRequest) -> HttpResponse:
 def _leaving(
     timers: Sequence[Timer], ask: Callable[[list[tuple[str, str]]], Answer]
 ) -> dict[str, Any]:
-    """Return the timers, each with the place where its pod would land.
+    """Return the timers, each with the node where its pod would be placed.
 
-    The place was predicted before, or an advisor predicts it now.
+    The node was predicted before, or an advisor predicts it now.
     """
     unknown = [(one.namespace, one.name) for one in timers if not one.landing][:_LANDINGS]
     found: dict[tuple[str, str], str] = {}
@@ -87,7 +87,7 @@ def _ask_now(keys: list[tuple[str, str]]) -> Answer:
 
 @layout.shown
 def brake(request: HttpRequest, key: str) -> HttpResponse:
-    """Show what a brake holds back, or approve it (``POST``, ``seen``)."""
+    """Show the pods that a brake holds back, or approve it (``POST``, ``seen``)."""
     layout.require(request, "list", "brakes", group=own.GROUP)
     layout.require(request, "list", "evictions", group=own.GROUP)
     about = {"group": own.GROUP, "subresource": "approve", "name": key}

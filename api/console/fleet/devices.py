@@ -1,4 +1,4 @@
-"""Devices: pools and what is in them, who has each, and why nobody gets what is free."""
+"""Devices: pools and their devices, the claims that hold each, and why free ones stay free."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -26,8 +26,8 @@ _CLAIMS: Final = Attributes("list", GROUP, "resourceclaims")
 class Device(msgspec.Struct, frozen=True):
     """A device: its attributes, the claims that hold it, and why a free one is not allocated.
 
-    ``held``: namespace, claim and pod, where the person may see claims there; ``hidden``: how many
-    others.
+    ``held``: namespace, claim and pod, if the person may see claims there; ``hidden``: the number
+    of other claims.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Device(msgspec.Struct, frozen=True):
 class Pool(msgspec.Struct, frozen=True):
     """A pool with the devices that are shown; ``missing``: how many of how many slices exist.
 
-    ``node``: the only one that has access to all of it, empty if others may.
+    ``node``: the only node with access to all its devices, empty if there are several.
     """
 
     driver: str
@@ -54,7 +54,7 @@ class Pool(msgspec.Struct, frozen=True):
 
 @layout.shown_then
 def page(request: HttpRequest) -> HttpResponse:
-    """Return the devices of the cluster by pool; ``q``: only those whose names have that."""
+    """Return the page of devices by pool; ``q``: only devices whose names contain it."""
     layout.require(request, WANTS.verb, WANTS.resource, group=WANTS.group)
     layout.filters(request, "q")
     query = request.GET.get("q", "").strip()
@@ -107,7 +107,7 @@ def _pools(request: HttpRequest, query: str) -> tuple[list[Pool], int]:
 
 
 def _why_not(device: Manifest, missing: str) -> str:
-    """Return what keeps claims from a device that is free; each claim may want others besides."""
+    """Return what keeps all claims from a free device; a claim may have further conditions."""
     if missing:
         return f"the pool is incomplete: {missing}"
     taints = [
@@ -134,9 +134,9 @@ def _capacity(device: Manifest) -> Iterable[str]:
 
 
 def of_pod(request: HttpRequest, pod: Manifest) -> list[dict[str, Any]]:
-    """Return the claims of a pod and what each has: devices, or a volume. Queries once for each.
+    """Return the pod's claims that the person may get, with their devices or volume.
 
-    Only those that the person may get.
+    Queries once for each claim.
     """
     spec, namespace = pod["spec"], pod["metadata"]["namespace"]
     statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()

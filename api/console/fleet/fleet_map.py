@@ -1,4 +1,4 @@
-"""The fleet: all nodes on one map, and beside it what waits, what leaves and what was decided."""
+"""The fleet: all nodes on one map, and beside it waiting and leaving pods, and decisions."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ def page(request: HttpRequest) -> HttpResponse:
 @layout.shown_then
 @layout.alike()
 def beside(request: HttpRequest) -> HttpResponse:
-    """Return what stands beside the map, and the figures above it."""
+    """Return the panels beside the map, and the numbers above it."""
     layout.require(request, "list", "nodes")
     context: dict[str, Any] = {"cards": _cards(time_travel.nodes(request))}
     past = time_travel.of(request)
@@ -163,7 +163,7 @@ def as_columns(
 
 
 def is_tainted(node: FleetNode) -> bool:
-    """Return whether a node has a taint other than the one that says that it is cordoned."""
+    """Return whether a node has a taint other than that of a cordon."""
     return any(key != _UNSCHEDULABLE for key, _, _ in node.taints)
 
 
@@ -199,7 +199,7 @@ def _choices(request: HttpRequest) -> tuple[str, str]:
 
 
 def _colours(items: Sequence[FleetNode]) -> list[tuple[str, str]]:
-    """Return what the map can be coloured by: value and title."""
+    """Return the values by which the map can be coloured: value and title."""
     others = sorted({name for one in items for name in one.offered if name not in _PLAIN})
     titles = [("fullness", "fullness"), *((name, name) for name in (*_PLAIN, *others))]
     return [*titles, ("taints", "taints"), ("leaving", "pods leaving"), ("age", "age")]
@@ -221,9 +221,9 @@ def _groups(items: Sequence[FleetNode]) -> list[tuple[str, str]]:
 
 
 def _cards(items: Sequence[FleetNode]) -> list[dict[str, str]]:
-    """Return the figures above the map: number, words, where they lead, and whether all is well.
+    """Return the numbers above the map: number, label, link, and state.
 
-    ``state``: ``warn`` where a node is not ready, ``bad`` from one in twenty on.
+    ``state``: ``warn`` if a node is not ready, ``bad`` from one in twenty on.
     """
     states: Counter[str] = Counter()
     requested: Counter[str] = Counter()

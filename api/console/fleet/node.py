@@ -1,4 +1,4 @@
-"""A node: what is asked of it, its pods, conditions, timers and history, and the editors."""
+"""A node: its requests, pods, conditions, timers and history, and the editors."""
 
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ _MOST: Final = 500
 
 
 class Use(msgspec.Struct, frozen=True):
-    """How much of a resource is requested, how much of it as overhead, and how much is offered."""
+    """How much of a resource is requested, how much of that is overhead, and how much offered."""
 
     resource: str
     share: float
@@ -36,7 +36,7 @@ class Use(msgspec.Struct, frozen=True):
 @layout.shown_then
 @layout.alike()
 def page(request: HttpRequest, name: str) -> HttpResponse:
-    """Return a node's page, or the part of it that changes by itself."""
+    """Return a node's page, or the part of it that refreshes."""
     layout.require(request, "get", "nodes", name=name)
     past = time_travel.of(request)
     if past is None:
@@ -76,10 +76,10 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _text_at(name: str, past: PastMoment) -> bytes:
-    """Return the node as it was then.
+    """Return the node at a past moment.
 
     Raises:
-        NotFound: there was none.
+        NotFound: it did not exist.
     """
     text = find_at(KINDS["Node"], "", name, past.revision)
     if text is None:
@@ -88,13 +88,13 @@ def _text_at(name: str, past: PastMoment) -> bytes:
 
 
 def _pods_at(name: str, past: PastMoment) -> list[bytes]:
-    """Return the pods that were on the node then."""
+    """Return the pods that were on the node at a past moment."""
     here = f"spec.nodeName={name}"
     return list_page("Pod", field_selector=here, at=past.revision).items
 
 
 def _overhead(name: str, past: PastMoment | None) -> dict[str, int]:
-    """Return how much of the requests is overhead; for a past moment that is not known."""
+    """Return how much of the requests is overhead; for a past moment none, since unknown."""
     return overview.overhead_on(name) if past is None else {}
 
 

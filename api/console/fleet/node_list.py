@@ -1,4 +1,4 @@
-"""The list of nodes: searched by the query language, sorted, in columns of choice."""
+"""The list of nodes: filtered by the query language, sorted, with chosen columns."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -41,7 +41,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The head of a column, and where a click on it leads."""
+    """The head of a column; ``address``: the link that sorts by it."""
 
     column: Column
     address: str
@@ -49,7 +49,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """A cell: text, for a bar its share, and what more there is on hover."""
+    """A cell: its text, the share of a bar, and a text on hover."""
 
     kind: str
     text: str
@@ -69,7 +69,7 @@ class NodeRow(msgspec.Struct, frozen=True):
 @layout.shown_then
 @layout.alike()
 def page(request: HttpRequest) -> HttpResponse:
-    """Return the page with the list, or the rows alone if a page asks for a part."""
+    """Return the page with the list, or only the rows to refresh."""
     layout.require(request, "list", "nodes")
     every = time_travel.nodes(request)
     layout.filters(request, "q")
@@ -117,7 +117,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
 @layout.shown_then
 def as_csv(request: HttpRequest) -> HttpResponse:
-    """Return all nodes that the query lets through, in the chosen columns, as CSV."""
+    """Return all nodes that match the query, in the chosen columns, as CSV."""
     layout.require(request, "list", "nodes")
     chosen = columns_of(request.GET)
     order = request.GET.get("sort", "name")
@@ -166,7 +166,7 @@ def _column(name: str) -> Column:
 
 
 def status_of(node: FleetNode) -> tuple[str, ...]:
-    """Return a node's status in the words of ``kubectl get nodes``, and what presses it."""
+    """Return a node's status in the words of ``kubectl get nodes``, with its pressures."""
     words_ = ["Terminating"] if node.terminating else []
     words_.append({"True": "Ready", "": "Unknown"}.get(node.ready, "NotReady"))
     if node.cordoned:
@@ -233,13 +233,13 @@ def ordered(nodes: list[FleetNode], order: str) -> list[FleetNode]:
 
 
 def _address(query: QueryDict, **changes: Any) -> str:
-    """Return the parameters of this page with some changed; empty and 0 leave one out."""
+    """Return the page's query string with some parameters changed; empty and 0 remove one."""
     params = {**query.dict(), **changes}
     return "?" + urlencode({name: value for name, value in params.items() if value not in ("", 0)})
 
 
 def _head(column: Column, order: str, query: QueryDict) -> Head:
-    """Return a head: numbers are sorted from the highest at the first click."""
+    """Return a head; the first click on numbers sorts the highest first."""
     name = column.name
     first = f"-{name}" if column.bar else name
     second = name if column.bar else f"-{name}"

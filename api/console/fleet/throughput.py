@@ -20,7 +20,7 @@ _MINUTE: Final = timedelta(minutes=1)
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """A minute in a picture: a rectangle, and what it says on hover."""
+    """A minute in a picture: a rectangle, and its text on hover."""
 
     x: float
     y: float
@@ -50,7 +50,7 @@ def part(request: HttpRequest) -> HttpResponse:
 
 
 def throughput(minutes: Sequence[Minute], now: datetime) -> list[Shape]:
-    """Return a bar for each minute, as high as it has pods."""
+    """Return a bar for each minute; its height is the number of pods."""
     most = max((one.pods for one in minutes), default=1)
     found = []
     for one in minutes:
@@ -61,7 +61,7 @@ def throughput(minutes: Sequence[Minute], now: datetime) -> list[Shape]:
 
 
 def waits(minutes: Sequence[Minute], now: datetime) -> list[Shape]:
-    """Return a bar for each minute that reaches from the median to what 95 % did not exceed."""
+    """Return a bar for each minute, from the median to the 95th percentile."""
     found = []
     for one in minutes:
         top, bottom = _level(one.p95), _level(one.median)

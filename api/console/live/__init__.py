@@ -1,4 +1,4 @@
-"""What keeps open pages true at little cost: news for browsers, and caches that people share.
+"""Updates of open pages: change events for browsers, and caches shared by users.
 
 ::
 

@@ -120,7 +120,7 @@ class _Slot:
 
 
 class Looks:
-    """The cached fragments, who requests which, and what rendering costs. Safe for threads.
+    """The cached fragments, who requests which, and the time to render each. Thread-safe.
 
     Args:
         clock: monotonic seconds.
@@ -147,7 +147,7 @@ class Looks:
     # ------------------------------------------------------------------------- the pace of pages
 
     def note(self, person: str, address: str, seconds: float | None = None) -> None:
-        """Note that a page of a person requests an address, and how long rendering it took."""
+        """Record that a person's page requested an address, and the seconds to render it."""
         now = self._clock()
         with self._lock:
             addresses = self._requests.setdefault(person, {})
@@ -186,10 +186,11 @@ class Looks:
         slot = self._slot(look)
         fragment = slot.fragment
         if fragment is not None and self._clock() - fragment.at > _OPEN_SECONDS:
-            fragment = None  # nobody has looked at it for long
+            fragment = None  # nobody requested it for long
         if not self._serves(fragment, look, pause):
-            # One makes it. Who waits long for that is given the answer of before, if there is one:
-            # a page that learns that it is behind asks once more, and a thread is free.
+            # One thread renders. A thread that waits long gets the previous answer, if there is
+            # one: its page learns that the answer is behind and asks once more, and the thread is
+            # free.
             patience = _MOST_PATIENCE_SECONDS if fragment is None else _PATIENCE_SECONDS
             if slot.lock.acquire(timeout=patience):
                 try:
@@ -209,7 +210,7 @@ class Looks:
             self.note(look.person, " ".join((*slot.scope, look.address)), seconds)
 
     def _slot(self, look: Look) -> _Slot:
-        """Return where the answer is kept: for the widest scope that may share it."""
+        """Return the slot of the answer: that of the widest scope that may share it."""
         with self._lock:
             slot = _Slot(look.scopes[0])
             for scope in look.scopes:
@@ -270,7 +271,7 @@ def tag_of(body: bytes) -> str:
 
 
 def _packed(body: bytes) -> bytes:
-    # As GZipMiddleware does it: the length shall tell nothing of what is inside.
+    # As in GZipMiddleware: the length must not reveal the content.
     return compress_string(body, max_random_bytes=100) if len(body) >= _SMALL else body
 
 
@@ -293,14 +294,14 @@ pause = _looks.pause
 
 
 def heard(request: HttpRequest) -> int | None:
-    """Return up to which revision a page has heard of changes, ``None`` where it does not say."""
+    """Return the revision of the last change that a page was notified of; ``None``: none given."""
     return natural(request.headers.get(HEARD, ""))
 
 
 def of(request: HttpRequest, *, is_alike: bool, lasts: float) -> Look | None:
-    """Return the look that a request is, ``None`` if its page does not follow changes.
+    """Return the look for a request, ``None`` if its page does not follow changes.
 
-    ``is_alike``: the answer shows nothing but the cluster. Queries at times, for the rights.
+    ``is_alike``: the answer has only data of the cluster. Queries if the rights are not cached.
     """
     found = heard(request)
     if request.method != "GET" or "at" in request.GET or (found is None and not lasts):
@@ -320,7 +321,7 @@ def serve(request: HttpRequest, look: Look, make: Make, pause_now: float) -> Htt
 
     def make_and_compare() -> HttpResponse:
         response = make()
-        # It may have been waited for, and roles have changed: it shows what the new ones allow.
+        # Roles may have changed while the request waited: render what the new ones allow.
         if authorizer.rights(people.user_of(request.user)) != look.rights:
             request.META[_RIGHTS_MOVED] = True
         return response

@@ -1,9 +1,9 @@
 """In-memory nodes with the total requests of their pods, updated from the change log.
 
-Maps, lists and the palette look at all nodes at once. To add up 100,000 pods for each page would
-take the database a third of a second; here only those nodes are read again that a change names, or
-all of them after so many changes that this is quicker. The rows are the truth: thrown away at any
-moment, the next page loads them again.
+Maps, lists and the palette read all nodes at once. Adding up 100,000 pods for each page would take
+the database a third of a second; here only the nodes that a change names are read again, or all of
+them after so many changes that this is quicker. The cache can be dropped at any moment; the next
+page loads it again.
 """
 
 import threading
@@ -29,10 +29,10 @@ _GONE_KEPT: Final = 5000
 
 
 class Nodes(msgspec.Struct, frozen=True):
-    """All nodes by name as of ``revision``; ``touched`` is at which revision each was read last.
+    """All nodes by name as of ``revision``; ``touched``: the revision at which each was read.
 
-    ``gone``: names of nodes that were deleted, with the revision. ``began``: the revision of the
-    first load; whoever saw an earlier one takes everything anew.
+    ``gone``: names of deleted nodes, with the revision. ``began``: the revision of the first load;
+    readers with an earlier one need all nodes.
     """
 
     items: list[FleetNode]
@@ -42,11 +42,11 @@ class Nodes(msgspec.Struct, frozen=True):
     began: int
 
     def since(self, revision: int) -> tuple[list[FleetNode], list[str]] | None:
-        """Return the nodes read and the names gone after a revision; None: take everything."""
+        """Return the nodes read and the names deleted after a revision; ``None``: take all."""
         if revision < self.began:
             return None
         if len(self.gone) >= _GONE_KEPT and revision < self.gone[0][0]:
-            return None  # names that went then may be forgotten
+            return None  # nodes deleted then may be missing from ``gone``
         changed = [one for one in self.items if self.touched[one.name] > revision]
         return changed, [name for at, name in self.gone if at > revision]
 
@@ -55,7 +55,8 @@ class _Keeper:
     """The nodes of this process."""
 
     def __init__(self) -> None:
-        # Who reads may notice that the rows are another history's, and forget, on the same thread.
+        # A reader may notice that the history of the rows was replaced, and call ``forget`` on its
+        # thread.
         self._lock = threading.RLock()
         self._by_name: dict[str, FleetNode] = {}
         self._touched: dict[str, int] = {}
@@ -66,14 +67,14 @@ class _Keeper:
         self._read_at = 0.0
 
     def forget(self) -> None:
-        """Load everything again the next time."""
+        """Have everything loaded again by the next reader."""
         with self._lock:
             self._cursor = -1
 
     def now(self, is_enough: IsEnough | None) -> Nodes:
         """Return the present nodes. Queries twice, or more after many changes.
 
-        If ``is_enough`` accepts the revision and age of those read last, returns these.
+        Returns the cached nodes if ``is_enough`` accepts their revision and age.
         """
         with self._lock:
             found, age = self._current, time.monotonic() - self._read_at
@@ -98,7 +99,7 @@ class _Keeper:
         self._show()
 
     def _follow(self, mark: int) -> bool:
-        """Read what changed; return False if everything has to be read again."""
+        """Read the changes; return False if everything must be read again."""
         names: set[str] = set()
         cursor = self._cursor
         try:
@@ -139,7 +140,7 @@ class _Keeper:
 
 
 def _nodes_of(items: Iterable[Change]) -> Iterable[str]:
-    """Yield the names of the nodes that look different after changes."""
+    """Yield the names of the nodes that the changes affect."""
     for one in items:
         if one.kind == "Node":
             yield one.name
@@ -155,8 +156,8 @@ memory.when_replaced(_keeper.forget)
 
 
 def nodes(is_enough: IsEnough | None = None) -> Nodes:
-    """Return all nodes as of now, with every change that was acknowledged to anybody.
+    """Return all nodes as of now, with every acknowledged change.
 
-    ``is_enough``: given the revision and the age in seconds of the cached nodes, may they be used?
+    ``is_enough``: given revision and age in seconds of the cached nodes, may they be used?
     """
     return _keeper.now(is_enough)

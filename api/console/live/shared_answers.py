@@ -1,10 +1,9 @@
 """Answers of an advisor that open pages share: each is asked for every few seconds at most.
 
-While pods change, every open page asks for its part again and again, and an advisor works on one
-such question for a tenth of a second. So an answer serves everybody who may see it: as long as
-nothing has changed since, and else for ``EVERY_SECONDS``; an error, whatever has changed, for
-``_LONGEST_SECONDS``. A page is told how old its answer is, and whether it is behind, so that it
-asks once more when the time is over.
+While pods change, every open page requests its part again and again, and an advisor needs a tenth
+of a second for such a question. So all who may see an answer share it: until something changes, or
+else for ``EVERY_SECONDS``; an error for ``_LONGEST_SECONDS`` in any case. A page gets the age of
+its answer, and whether it is behind, so that it asks once more when that time is over.
 """
 
 import threading
@@ -26,7 +25,7 @@ _LONGEST_SECONDS: Final = 15.0
 
 
 class Ask(Protocol):
-    """Asks an advisor a question by its name."""
+    """Asks an advisor the question of this name."""
 
     def __call__(self, name: str, document: object, *, deadline: float) -> Any:
         """Return the answer. Raises StatusError."""
@@ -59,20 +58,20 @@ class _CachedAnswer(msgspec.Struct, frozen=True):
         return Answer(self.document, self.value, now - self.at, self.mark != mark)
 
     def serves(self, mark: int, now: float) -> bool:
-        # A question that busy advisors could not answer is not put to them at every change.
+        # A question that busy advisors could not answer is not asked again at every change.
         keeps = self.mark == mark or self.error is not None
         limit = _LONGEST_SECONDS if keeps else EVERY_SECONDS
         return now - self.at < limit
 
 
 class SharedQuestion:
-    """One question of a page, and its last answer. Safe for threads.
+    """One question of a page, and its last answer. Thread-safe.
 
     Args:
         name: of the advisor's question.
         deadline: seconds until the answer must be there.
         ask: asks an advisor.
-        mark: up to which revision the log is complete.
+        mark: returns the revision up to which the log is complete.
         clock: monotonic seconds.
     """
 
@@ -101,13 +100,13 @@ class SharedQuestion:
         Queries once; may ask an advisor.
 
         Raises:
-            StatusError: as the advisor said, at most ``_LONGEST_SECONDS`` ago.
+            StatusError: the advisor's error, at most ``_LONGEST_SECONDS`` old.
         """
         mark = self._mark()
         cached = self._cached
         if cached is not None and cached.serves(mark, self._clock()):
             return cached.answer_at(mark, self._clock())
-        # One asks; who has an answer that is a little too old takes that meanwhile.
+        # One thread asks; others with a slightly old answer use that meanwhile.
         if not self._asking.acquire(blocking=cached is None):
             assert cached is not None
             return cached.answer_at(mark, self._clock())

@@ -1,28 +1,26 @@
-"""Which objects changed, told to open pages: server-sent events over the change log.
+"""Change events for open pages: server-sent events from the change log.
 
 ::
 
     change log --(thread: read by watermark)--> digests of the last minutes --(loop)--> pages
 
-One thread of the process reads the log while a page is open, without documents, and keeps what
-changed, four times a second at most. A page says what it shows (``live``: kinds, or objects), and
-is told of that alone, all that happened in between in one event::
+One thread of the process reads the log while a page is open, without documents, and stores the
+changes, four times a second at most. A page names what it shows (``live``: kinds, or objects), and
+gets the changes of that alone, all since the last event in one::
 
     id: 183412
     event: change
     data: {"revision": 183412, "pause": 1.0, "now": 1796000000.0, "changed": {"Pod": ["@node-1"]}}
 
-``pause`` says how many seconds a page waits between two looks at the same part (``looks.pause``).
-Where that is longer than it has to be, since many pages are open, a page is told of changes as
-seldom: before it would look again, it would do nothing with the news.
+``pause``: how many seconds a page waits between two requests for one part (``looks.pause``). If
+that is long, since many pages are open, events are as rare: a page would not act on more.
 
-The id is the revision, so that a browser that lost the connection goes on where it stopped
-(``Last-Event-ID``). A page that opens its stream begins at the revision of before it was read
-(``after``), so that nothing is missed in between. Where that is too long ago, the event ``resync``
-asks the page to read everything again. Names are left out (null) of a kind that the page shows all
-objects of, or of which more than ``MOST_NAMES`` changed. A page is told of the kinds that its
-person may list, and of no others; it ends within two seconds when the person is not signed in any
-more, and follows the person's rights as fast.
+The id is the revision, so that a browser that lost the connection continues where it stopped
+(``Last-Event-ID``). A page opens its stream with the revision before it was rendered (``after``),
+so that no change is lost in between. If that is too long ago, the event ``resync`` has the page
+read everything again. Names are omitted (null) for a kind of which the page shows all objects, or
+more than ``MOST_NAMES`` changed. A page gets changes only of kinds that its person may list; the
+stream ends within two seconds when the person signs out, and follows changed rights as fast.
 """
 
 import asyncio
@@ -100,7 +98,7 @@ class Digest(msgspec.Struct, frozen=True, gc=False):
 
 
 def digest_of(change: Change) -> Digest:
-    """Return kind and names that a change concerns: the object, and for a pod also its nodes."""
+    """Return kind and names that a change affects: the object, and for a pod also its nodes."""
     name = f"{change.namespace}/{change.name}" if change.namespace else change.name
     places = {one for one in (change.node_name, change.previous_node_name) if one}
     return Digest(change.revision, change.kind, (name, *(f"@{one}" for one in sorted(places))))
@@ -130,7 +128,7 @@ class Tape:
             del self._digests[:_KEPT], self._revisions[:_KEPT]
 
     def after(self, cursor: int) -> list[Digest] | None:
-        """Return the changes after a revision, None where the tape does not reach back so far."""
+        """Return the changes after a revision, ``None`` if those were dropped already."""
         if self.floor is None or cursor < self.floor:
             return None
         return self._digests[bisect_right(self._revisions, cursor) :]
@@ -159,7 +157,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 def shown_of(text: str) -> Shown:
-    """Return what a page shows, by what it says: ``Node Pod:default/web-1 Pod@node-1``."""
+    """Return what a page shows, from its parameter: ``Node Pod:default/web-1 Pod@node-1``."""
     kinds, named = set(), dict[str, set[str]]()
     for one in text.split()[:_MOST_SHOWN]:
         kind, sign, name = _SHOWN.match(one).groups()  # type: ignore[union-attr]  # anything does
@@ -188,7 +186,7 @@ def summary(digests: Iterable[Digest], shown: Shown) -> dict[str, list[str] | No
 
 
 class _Follower:
-    """The thread that reads the log while pages are open, and the pages' way to it."""
+    """The thread that reads the log while pages are open, and the functions for pages."""
 
     def __init__(self) -> None:
         self.tape = Tape()
@@ -201,9 +199,9 @@ class _Follower:
         self._anew = threading.Event()
 
     def about(self, cursor: int, person: str) -> dict[str, Any]:
-        """Return the fields of every event but the changes, which are told up to ``revision``.
+        """Return the fields of every event but the changes, which are sent up to ``revision``.
 
-        ``pause``: how long the page waits between two looks. ``now``: seconds since 1970, as the
+        ``pause``: how long the page waits between two requests. ``now``: seconds since 1970, as the
         browser's clock may differ. ``troubles``: the parts of the service that do not work.
         """
         now = round(clock.now().timestamp(), 3)
