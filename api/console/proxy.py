@@ -60,13 +60,13 @@ _NOT_AFFECTED: Final = "The API and the scheduler are not affected."
 
 @cache
 def proof() -> bytes:
-    """Return what the gate proves itself by."""
+    """Return the secret by which the console recognises requests from the API's servers."""
     key = settings.SECRET_KEY.encode()
     return hmac.new(key, b"stowage console gate", hashlib.sha256).hexdigest().encode()
 
 
 def leads_to_console(scope: Scope) -> bool:
-    """Return whether a request is handed over."""
+    """Return whether the console's process serves the request."""
     path: str = scope["path"]
     return bool(settings.CONSOLE_AT) and (path == PREFIX or path.startswith(PREFIX + "/"))
 

@@ -30,7 +30,7 @@ _WARNINGS_LENGTH = 4096
 
 
 class Content(msgspec.Struct, frozen=True, gc=False):
-    """Objects of a kind."""
+    """The objects in an answer, all of one kind; base of the forms below."""
 
     kind: Kind
 

@@ -313,7 +313,7 @@ class Hub:
         self._publish_wanted()
 
     def ring(self, kind: str) -> Ring:
-        """Return the ring of a kind that a watch follows."""
+        """Return the latest events of a kind; at least one watch must follow the kind."""
         return self._rings[kind]
 
     def close(self) -> None:

@@ -1,8 +1,9 @@
 """The effective configuration: each profile's plugins by extension point, and their sources.
 
-A document names few plugins: the default ones, those at ``multiPoint`` and those at single points
-are put together when it is read (``framework.configuration.plugin_sets``). Here stands, for each
-plugin, where it acts, with which weight, whence that comes, and where it was switched off.
+A configuration document names few plugins: reading it joins the default ones, those at
+``multiPoint`` and those at single points (``framework.configuration.plugin_sets``). This module
+lists, for each plugin, its extension points, its weight, the source of both, and where it is
+disabled.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,10 +1,10 @@
 """The recent past of the live service as a script, to be played under another configuration.
 
-The world is that of the revision at which the past begins; every change of a node, a namespace, a
-budget, a service or a controller since then is a step. A pod comes when it was created and leaves
-when it has run as long as in the record, counted from its binding: so a policy that binds it
-earlier frees its room earlier. One that was deleted before it was bound goes when it went. One with
-scheduling gates comes when the last of them was taken off.
+The script begins with the cluster at the first revision; every later change of a node, namespace,
+budget, service or controller is a step. A pod is added at its creation, or when its last scheduling
+gate was removed. It is removed when it has run as long as in the record, counted from its binding:
+so a policy that binds it earlier frees its node earlier. A pod that was deleted before it was bound
+is removed at the time of its deletion.
 """
 
 from collections import defaultdict

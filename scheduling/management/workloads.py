@@ -293,7 +293,7 @@ class ExpandedDocuments:
         return str(found)
 
     def _waits(self, claim: Manifest) -> Manifest | None:
-        """Return a claim with its class, ``None`` if it does not wait for where its pod goes."""
+        """Return a claim with its class, ``None`` if the class binds volumes immediately."""
         name = self._class_of(claim)
         if claim["spec"].get("storageClassName") == "":
             return claim  # of a volume that is there already

@@ -482,13 +482,13 @@ def _some(question: Question) -> list[PodToPlace]:
 def _objects_to_make(
     makers: Sequence[Maker], snapshot: Snapshot, info: PodInfo, node: Node | None
 ) -> tuple[ObjectsToMake, ...]:
-    """Return what is to be made, nothing where one does not know."""
+    """Return the objects to create; none if one of ``makers`` cannot say."""
     found = [one(snapshot, info, node) for one in makers]
     return () if None in found else tuple(filter(None, found))
 
 
 def _ways(choices: Sequence[tuple[tuple[E, ...], ...]]) -> Iterator[tuple[E, ...]]:
-    """Yield ways to meet all needs: each way of a single need, else the first of each need."""
+    """Yield ways to meet all needs; of several needs only the first way of each, joined."""
     if not all(choices):
         return
     if len(choices) == 1:

@@ -68,7 +68,7 @@ def code_of(secret: str, step: int, *, digits: int = _DIGITS) -> str:
 
 
 def step_of(now: datetime) -> int:
-    """Return the step that a moment is in."""
+    """Return the time step (RFC 6238) of a moment: one code is valid in each."""
     return int(now.timestamp()) // _STEP_SECONDS
 
 

@@ -1,7 +1,9 @@
 """Bind pods to nodes: the scheduler's batches, and a client's Binding.
 
-The contract between scheduler and database ------------------------------------------- A
-``Binding`` has the pod and its node, what the pod takes there and what the decision relied on (its
+The contract between scheduler and database
+-------------------------------------------
+
+A ``Binding`` has the pod and its node, what the pod takes there and what the decision relied on (its
 ``Footprint``, one for each scheduling class), and the bindings without which it is not valid. The
 answer says why a pod was not bound (``BindRefusal``), so that its scheduler can follow the log,
 decide again or give the pod up.

@@ -270,7 +270,7 @@ def waits(pod: Manifest) -> bool:
 
 
 def reported_reason(pod: Manifest) -> tuple[str, str]:
-    """Return why a resize waits, and the message, as the status says; empty if it does not."""
+    """Return reason and message of the condition PodResizePending, empty without it."""
     for one in (pod.get("status") or {}).get("conditions") or ():
         if one.get("type") == PENDING:
             return one.get("reason") or "", one.get("message") or ""

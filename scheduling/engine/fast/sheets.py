@@ -172,7 +172,7 @@ class Sheets:
         return latest if latest.holds else None
 
     def nodes_changed(self) -> None:
-        """Forget for which aspects no sheet could be made: with the changed nodes one may be."""
+        """Forget which aspects had no sheet: with the changed nodes they may have one."""
         self._by_aspects = {k: sheet for k, sheet in self._by_aspects.items() if sheet is not None}
 
     # --- making ----------------------------------------------------------------------------------
