@@ -3,9 +3,9 @@
 The contract between scheduler and database
 -------------------------------------------
 
-A ``Binding`` has the pod and its node, what the pod takes there and what the decision relied on (its
-``Footprint``, one for each scheduling class), and the bindings without which it is not valid. The
-answer says why a pod was not bound (``BindRefusal``), so that its scheduler can follow the log,
+A ``Binding`` has the pod and its node, what the pod takes there and what the decision relied on
+(its ``Footprint``, one for each scheduling class), and the bindings without which it is not valid.
+The answer says why a pod was not bound (``BindRefusal``), so that its scheduler can follow the log,
 decide again or give the pod up.
 
 ``bind_pods`` checks what one scheduler needs while clients place pods, too: that the pod is still

@@ -27,16 +27,15 @@ writes out), and a module that carries them out::
 Pods on nodes without an agent
 ------------------------------
 
-A pod becomes Running and Ready when the agent of its node reports it. A node that was only described over the API has no agent (no Lease
-in ``kube-node-lease``, no heartbeat in its status), so none would ever report for its pods. They
-count as ready as soon as they are bound, unless a client writes their status, so that a rollout
-continues without agents; the condition *Available* says how many pods are counted like this, and
-how many wait for what.
+A pod becomes Running and Ready when the agent of its node reports it. A node that was only
+described over the API has no agent (no Lease in ``kube-node-lease``, no heartbeat in its status),
+so none would ever report for its pods. They count as ready as soon as they are bound, unless a
+client writes their status, so that a rollout continues without agents; the condition *Available*
+says how many pods are counted like this, and how many wait for what.
 
 Which controllers run
 ---------------------
 
-``STOWAGE_CONTROLLERS`` names them, as
-kube-controller-manager's ``--controllers`` does. A stock kube-controller-manager can run the
-others: the objects are the same.
+``STOWAGE_CONTROLLERS`` names them, as kube-controller-manager's ``--controllers`` does. A stock
+kube-controller-manager can run the others: the objects are the same.
 """
