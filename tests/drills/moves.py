@@ -9,7 +9,8 @@ theirs: their process forgets all that it knew, or the database ends their sessi
 then reads the change log:
 
 * no pod left before the place of its replacement was held, and no pod held two places;
-* every replacement is on the node that the plan told of, and where its place was;
+* every replacement is on the node that the plan told of, and where its place was; those of pods
+  with required rules about other pods may be elsewhere (docs/plans.md), and are counted;
 * at every revision so many pods were healthy as each budget asks for.
 """
 
@@ -81,6 +82,8 @@ class Moves:
         self.told: Counter[str] = Counter()
         self.least: dict[str, int] = {}
         """How many pods of a workload its budget wants to be healthy."""
+        self.ruled: set[str] = set()
+        """Workloads whose pods have required rules about other pods."""
         self.moves: list[Move] = []
         self._make()
         text, _ = scheduler_configuration.check(_CONFIGURATION)
@@ -123,7 +126,9 @@ class Moves:
     def _workload(self, name: str) -> None:
         chance = self.chance
         kind = chance.choice(("ReplicaSet",) * 4 + ("StatefulSet",))
-        replicas = chance.randint(2, 14)
+        rule = chance.random()
+        alone = 0.15 <= rule < 0.3 or 0.4 <= rule < 0.5  # one on a node, at most
+        replicas = chance.randint(2, len(self.nodes) // 3 if alone else 14)
         cpu = chance.choice((250, 500, 1000, 2000, 3000))
         self.room -= replicas * cpu
         labels = {"app": name}
@@ -131,16 +136,19 @@ class Moves:
         main: Object = {"name": "a", "image": "b", "resources": {"requests": requests}}
         spec: Object = {"containers": [main]}
         selector = {"matchLabels": labels}
-        rule = chance.random()
         if rule < 0.15:
+            required = chance.random() < 0.5
+            if required:
+                self.ruled.add(name)
             spec["topologySpreadConstraints"] = [
                 {
                     "maxSkew": chance.choice((1, 2)), "topologyKey": "zone",
-                    "whenUnsatisfiable": chance.choice(("DoNotSchedule", "ScheduleAnyway")),
+                    "whenUnsatisfiable": "DoNotSchedule" if required else "ScheduleAnyway",
                     "labelSelector": selector,
                 }
             ]  # fmt: skip
         elif rule < 0.3:
+            self.ruled.add(name)
             term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
             spec["affinity"] = {
                 "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
@@ -255,8 +263,9 @@ class Moves:
 
     def _is_at_rest(self) -> bool:
         row = sql.fetch_one(
-            "SELECT (SELECT count(*) FROM pod WHERE node_name = '' OR phase = 'Pending'"
-            " OR deletion_at IS NOT NULL OR namespace = %s)",
+            "SELECT count(*) FROM pod WHERE (node_name = '' AND unschedulable IS NULL)"
+            " OR (node_name <> '' AND phase = 'Pending') OR deletion_at IS NOT NULL"
+            " OR namespace = %s",
             (PLACES,),
         )
         return row is not None and row[0] == 0 and not manager.with_work(self.now)
@@ -353,8 +362,13 @@ class Moves:
             for owner, node in sql.fetch(_LANDED, (first, until)):
                 if (first, owner) in owners:
                     landed[first, owner, node] += 1
-        assert landed == told, (self.seed, landed - told, told - landed)
-        assert not sql.fetch(_STRAYED, (PLACES,)), (self.seed, "landed beside a place")
+        strayed = landed - told
+        self.told["landed elsewhere by rules about other pods"] = strayed.total()
+        amiss = {one: count for one, count in strayed.items() if one[1] not in self.ruled}
+        missing = {one: count for one, count in (told - landed).items() if one[1] not in self.ruled}
+        assert (amiss, missing) == ({}, {}), self.seed
+        beside = [one for one in sql.fetch(_STRAYED, (PLACES,)) if one[0] not in self.ruled]
+        assert beside == [], (self.seed, "landed beside their places")
         assert not sql.fetch(_TWICE, (PLACES,)), (self.seed, "held two places")
         for owner, healthy in sql.fetch(_HEALTHY, (self.first,)):
             least = self.least.get(owner)
@@ -388,7 +402,7 @@ FROM change c WHERE kind = 1 AND verb = 1 AND namespace = 'default'
   AND revision > %s::bigint AND revision <= %s::bigint
 """
 _STRAYED = """
-SELECT c.name, c.nominated_node_name, b.node_name FROM change c
+SELECT regexp_replace(c.name, '-[^-]+$', ''), c.nominated_node_name, b.node_name FROM change c
 JOIN change b ON b.kind = 1 AND b.object_id = c.object_id AND b.node_name <> ''
 WHERE c.kind = 1 AND c.namespace <> %s AND c.nominated_node_name <> b.node_name
 """
