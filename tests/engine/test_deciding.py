@@ -137,29 +137,49 @@ def test_the_cache_decides_a_batch_as_the_reference_path() -> None:
     assert all(d["node_name"] for d in decided[0])
 
 
-@settings(max_examples=many(40, 400), deadline=None)
+_kind = st.tuples(st.integers(1, 3), st.booleans(), st.sampled_from(("", "", "", "a")))
+
+
+@settings(max_examples=many(60, 600), deadline=None)
 @given(
-    strategies.clusters(),
-    st.lists(strategies.pods(), min_size=2, max_size=2),
-    st.lists(st.tuples(st.integers(0, 6), st.sampled_from((0, 0, 0, 0, 1))), max_size=12),
+    st.lists(_kind, min_size=2, max_size=8),
+    st.lists(_kind, min_size=2, max_size=2),
+    st.lists(st.tuples(st.integers(0, 8), st.sampled_from((0, 0, 0, 1))), max_size=3),
+    st.permutations(range(8)),
     st.integers(0, 2**32),
 )
 def test_pods_that_are_nominated_for_different_nodes_are_decided_as_one_by_one(
-    world: Manifest, templates: list[Manifest], nominated: list[tuple[int, int]], seed: int
+    nodes: list[tuple[int, bool, str]],
+    kinds: list[tuple[int, bool, str]],
+    others: list[tuple[int, int]],
+    order: list[int],
+    seed: int,
 ) -> None:
+    """Nodes are of a size, tainted or not, in a zone; pods ask, tolerate and select alike."""
+
     def outcome(*, fast: bool) -> tuple[list[Any], dict[Any, str | None]]:
-        snapshot, framework = build_snapshot(world), kubernetes_framework()
-        infos = [snapshot.intern(from_pod(msgspec.convert(one, Pod))) for one in templates]
+        snapshot, framework = Snapshot(), kubernetes_framework()
+        for number, (cpu, tainted, zone) in enumerate(nodes):
+            node = make_node(f"node-{number}").offers(cpu=str(cpu + 1), pods="9")
+            node = node.labelled({"zone": zone}) if zone else node
+            snapshot.set_node((node.tainted("k") if tainted else node).build())
+        infos = []
+        for cpu, tolerates, zone in kinds:
+            pod = make_pod("p").asks(cpu=str(cpu))
+            pod = pod.with_("spec", "nodeSelector", value={"zone": zone}) if zone else pod
+            pod = pod.tolerates("k") if tolerates else pod
+            infos.append(snapshot.intern(from_pod(pod.build())))
+        wanted = [*((node, int((seed >> 3 * node) % 8 == 0)) for node in order), *others]
         pods = []
-        for number, (node, which) in enumerate(nominated):
-            pod = PodToPlace(f"default/waits-{number}", infos[which], f"node-{node}")
-            snapshot.nominate(pod.key, pod.info, pod.nominated_node)
-            pods.append(pod)
+        for number, (where, which) in enumerate(wanted):
+            made = PodToPlace(f"default/waits-{number}", infos[which], f"node-{where}")
+            snapshot.nominate(made.key, made.info, made.nominated_node)
+            pods.append(made)
         decider = Decider(snapshot, framework) if fast else None
-        made = schedule_batch(
+        made_ = schedule_batch(
             snapshot, framework, pods, Options(seed=seed), decider=decider, draw=3
         )
-        facts = [facts_of(one) for one in made]
+        facts = [facts_of(one) for one in made_]
         return facts, {pod.key: snapshot.node_of(pod.key) for pod in pods}
 
     assert outcome(fast=True) == outcome(fast=False)
