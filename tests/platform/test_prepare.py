@@ -6,6 +6,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,42 @@ from tests.forms import few
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@contextmanager
+def copy_of(template: str) -> Iterator[tuple[str, str]]:
+    """Name and URL of a database with what another one has, to which nobody is connected."""
+    name = f"prepare_{uuid.uuid4().hex[:12]}"
+    url = os.environ["DATABASE_URL"]
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        try:
+            yield name, url.replace(f"/{places.DATABASE}?", f"/{name}?")
+        finally:
+            db.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.fixture
 def empty(servers: dict[str, str]) -> Iterator[str]:
     """The URL of a database without tables."""
-    name = f"prepare_{uuid.uuid4().hex[:12]}"
-    url = servers["DATABASE_URL"]
-    with psycopg.connect(url, autocommit=True) as db:
-        db.execute(f"CREATE DATABASE {name}")
-        try:
-            yield url.replace(f"/{places.DATABASE}?", f"/{name}?")
-        finally:
-            db.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with copy_of("template1") as (_, url):
+        yield url
+
+
+Done = list[tuple[int, str]]
+"""Of each process the exit code and what it said."""
+
+
+@pytest.fixture(scope="module")
+def by_three() -> Iterator[tuple[str, Done]]:
+    """A database that three processes prepared at once, by name, and how they ended."""
+    with copy_of("template1") as (name, url):
+        yield name, [finish(process) for process in [launch(url) for _ in range(3)]]
+
+
+@pytest.fixture
+def prepared(servers: dict[str, str], by_three: tuple[str, Done]) -> Iterator[str]:
+    """The URL of a database that is prepared."""
+    with copy_of(by_three[0]) as (_, url):
+        yield url
 
 
 def launch(url: str, *arguments: str, state: Path | None = None) -> "subprocess.Popen[str]":
@@ -52,28 +78,29 @@ def finish(process: "subprocess.Popen[str]") -> tuple[int, str]:
     return process.returncode, output
 
 
-def test_several_at_once_prepare_an_empty_database(empty: str) -> None:
-    done = [finish(process) for process in [launch(empty) for _ in range(3)]]
+def test_several_at_once_prepare_an_empty_database(
+    prepared: str, by_three: tuple[str, Done]
+) -> None:
+    _, done = by_three
     assert [code for code, _ in done] == [0, 0, 0], done
-    with psycopg.connect(empty) as db:
+    with psycopg.connect(prepared) as db:
         names = db.execute("SELECT name FROM namespace ORDER BY name").fetchall()
     assert names == [("default",), ("kube-node-lease",), ("kube-public",), ("kube-system",)]
     assert sum("created default" in output for _, output in done) <= 1
 
 
-def test_what_follows_the_migrations_is_done_though_none_is_left(empty: str) -> None:
+def test_what_follows_the_migrations_is_done_though_none_is_left(prepared: str) -> None:
     """A process may be killed between the last migration and the rows that come after it."""
-    assert finish(launch(empty))[0] == 0
     questions = (
         "SELECT app_label, model FROM django_content_type ORDER BY 1, 2",
         "SELECT codename FROM auth_permission ORDER BY 1",
         "SELECT name FROM namespace ORDER BY name",
     )
-    with psycopg.connect(empty, autocommit=True) as db:
+    with psycopg.connect(prepared, autocommit=True) as db:
         before = [db.execute(question).fetchall() for question in questions]
         db.execute("DELETE FROM auth_permission; DELETE FROM django_content_type")
         db.execute("DELETE FROM namespace WHERE name = 'kube-public'")
-        assert finish(launch(empty))[0] == 0
+        assert finish(launch(prepared))[0] == 0
         assert [db.execute(question).fetchall() for question in questions] == before
     assert all(before)
 
@@ -164,14 +191,14 @@ def test_a_server_that_does_not_know_our_settings_is_refused_with_the_same_sente
         preparation.require_server()
 
 
-def test_a_copy_of_a_disk_that_was_put_back_gets_a_new_history(empty: str) -> None:
-    assert finish(launch(empty))[0] == 0
+def test_a_copy_of_a_disk_that_was_put_back_gets_a_new_history(prepared: str) -> None:
+    assert finish(launch(prepared))[0] == 0  # a copy of a database begins a history as well
     question = "SELECT uid, first_revision, trimmed_revision FROM history"
-    with psycopg.connect(empty, autocommit=True) as db:
+    with psycopg.connect(prepared, autocommit=True) as db:
         before = db.execute(question).fetchone()
-        assert finish(launch(empty))[0] == 0
+        assert finish(launch(prepared))[0] == 0
         assert db.execute(question).fetchone() == before
-        code, output = finish(launch(empty, "prepare", "--new-history"))
+        code, output = finish(launch(prepared, "prepare", "--new-history"))
         assert code == 0
         uid, first, trimmed = db.execute(question).fetchone()
         (last,) = db.execute("SELECT last_value FROM change_revision").fetchone()
