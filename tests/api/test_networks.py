@@ -63,7 +63,7 @@ def test_the_network_of_services_is_told_and_other_networks_are_not_ready(api):
     assert (ready["type"], ready["status"]) == ("Ready", "True")
     made = api.post(networks, {"metadata": {"name": "o"}, "spec": {"cidrs": ["203.0.113.0/24"]}})
     assert not made.ok(201).get("status")
-    assert "10.96.0.0/12 alone" in made.headers["Warning"]
+    assert "10.96.0.0/12 only" in made.headers["Warning"]
     for wrong in ([], ["10.0.0.1/8"], ["10.0.0.0/8", "11.0.0.0/8"]):
         body = {"metadata": {"name": "w"}, "spec": {"cidrs": wrong}}
         api.post(networks, body).fails(422, "Invalid")
