@@ -9,7 +9,7 @@ answer takes one round trip.
     writer      the ``Writer`` of pods, for requests of the API
     create      new pods, ``preparing`` (through admission) -> one statement
     bind        pods to nodes: the scheduler's batches, a client's Binding
-    queue       why pods were not placed, and where they wait
+    queue       why pods were not placed, nominated nodes, places in the queue
     delete      gracefully, and for good; ``evict`` asks the disruption budget first
     places      held for pods that move, handed over to their replacements
     together    groups whose pods leave together

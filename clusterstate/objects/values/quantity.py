@@ -33,8 +33,7 @@ _FORMAT_WRONG: Final = (
 )
 _NUMERIC_WRONG: Final = "unable to parse numeric part of quantity"
 _SUFFIX_WRONG: Final = "unable to parse quantity's suffix"
-# Digits that were taken are not given back (*+): else the last part would be tried with each of
-# them, in time that grows with the square of the text.
+# Possessive (*+): backtracking into digits would cost time quadratic in the length of the text.
 _PATTERN: Final = re.compile(r"([+-]?)([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[-+]?[0-9]*+)")
 _DECIMAL_SUFFIXES: Final = {
     "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
@@ -67,7 +66,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def parse(cls, text: str | int | float) -> "Quantity":
-        """Return the quantity that ``text`` (or a JSON number) stands for.
+        """Return the quantity that ``text`` (or a JSON number) states.
 
         Raises:
             QuantityError: ``text`` is no quantity. Exponents beyond a thousand, which Kubernetes
@@ -203,7 +202,7 @@ ZERO: Final = Quantity(0)
 
 @remembered(65_536, longest=64)
 def _parse(text: str) -> Quantity:
-    """Parse as ``ParseQuantity`` does, whose oddities are kept: ``+``, ``.`` and ``M`` are zero."""
+    """Parse as ``ParseQuantity`` does, with its oddities: ``+``, ``.`` and ``M`` are zero."""
     match = _PATTERN.fullmatch(text) if text else None
     if match is None:
         raise QuantityError(_FORMAT_WRONG)

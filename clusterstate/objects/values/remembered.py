@@ -1,7 +1,7 @@
-"""Results of functions of one text, remembered for as long as the text is a short one.
+"""Caches of functions of one text; results of long texts are not cached.
 
 A cache of ``functools`` counts its entries, not their bytes, and keeps the text of each. Texts of
-clients may be as long as a body, so that a few thousand of them would fill the memory of a process.
+clients may be as long as a body, so a few thousand of them would fill the memory of a process.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ _LONGEST: Final = 320
 def remembered(
     most: int, *, longest: int = _LONGEST
 ) -> Callable[[Callable[[Argument], Result]], Callable[[Argument], Result]]:
-    """Remember the last ``most`` results of a function; of texts up to ``longest`` (len) alone.
+    """Cache the last ``most`` results of a function, for texts up to ``longest`` characters.
 
-    What is no text, and what raises, is asked for each time.
+    Arguments that are no text, and calls that raise, are not cached.
     """
 
     def decorate(function: Callable[[Argument], Result]) -> Callable[[Argument], Result]:

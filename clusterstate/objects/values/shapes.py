@@ -13,17 +13,17 @@ _MOST: Final = 50
 
 
 class ShapeError(ValueError):
-    """A text does not state shapes; the message says what is wrong with it."""
+    """A text is not a list of shapes; the message names the error."""
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Amounts of resources that are known by a name."""
+    """Amounts of resources under a name."""
 
     name: str
     requests: dict[str, str]
 
     def pod(self) -> Manifest:
-        """Return a pod that asks for so much and for nothing else."""
+        """Return a pod that requests these amounts and nothing else."""
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -40,7 +40,7 @@ def parse(text: str) -> tuple[Shape, ...]:
     """Return the shapes of a text, none for an empty one.
 
     Raises:
-        ShapeError: with what is wrong.
+        ShapeError: the text is wrong.
     """
     found: dict[str, Shape] = {}
     for part in filter(None, (one.strip() for one in text.split(","))):

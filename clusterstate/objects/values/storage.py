@@ -1,4 +1,4 @@
-"""Volumes, claims and what belongs to them as lenses: the fields that placing a pod looks at.
+"""Lenses over volumes, claims, classes and drivers: the fields that scheduling reads.
 
 Types of k8s.io/api ``core/v1`` and ``storage/v1``, v1.36. Sizes are quantities as text.
 """
@@ -91,12 +91,12 @@ class PersistentVolumeClaim(msgspec.Struct, frozen=True, kw_only=True, rename="c
 
     @property
     def is_fully_bound(self) -> bool:
-        """Whether claim and volume name each other and that is done."""
+        """Whether claim and volume name each other and the binding is complete."""
         return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
 
 
 class ClaimReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """``spec.claimRef`` of a volume; without ``uid`` any claim of the name is meant."""
+    """``spec.claimRef`` of a volume; without ``uid`` it refers to any claim of the name."""
 
     namespace: str = ""
     name: str = ""
@@ -172,7 +172,7 @@ class StorageClass(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
     def allows(self, labels: Mapping[str, str]) -> bool:
-        """Return whether volumes may be made for a node; terms without requirements match none.
+        """Return whether volumes may be created for a node; terms without requirements match none.
 
         Rule: pkg/apis/core/v1/helper ``MatchTopologySelectorTerms``, v1.36.
         """
@@ -234,7 +234,7 @@ class CSIDriver(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CSIStorageCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is free for volumes of a class, for the nodes that ``node_topology`` selects."""
+    """The free capacity for volumes of a class, on the nodes that ``node_topology`` selects."""
 
     metadata: ObjectMeta = ObjectMeta()
     storage_class_name: str = ""
@@ -244,7 +244,7 @@ class CSIStorageCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
     @property
     def limit(self) -> QuantityText | None:
-        """The largest volume that can be made; ``maximumVolumeSize`` says it more exactly."""
+        """The size of the largest possible volume: ``maximumVolumeSize``, else ``capacity``."""
         return self.capacity if self.maximum_volume_size is None else self.maximum_volume_size
 
 

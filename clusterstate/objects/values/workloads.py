@@ -1,7 +1,7 @@
-"""Workloads, namespaces and disruption budgets as lenses: only what placing a pod looks at.
+"""Lenses over workloads, namespaces and disruption budgets: the fields that scheduling reads.
 
-Services and controllers select the pods that default topology spreading counts together
-(plugins/helper/spread.go); budgets say which pods preemption should spare.
+Default topology spreading counts the pods that a Service or controller selects
+(plugins/helper/spread.go); preemption spares the pods of budgets if it can.
 """
 
 import msgspec
@@ -57,13 +57,13 @@ class StatefulSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PodDisruptionBudgetSpec(LabelSelectorSpec, frozen=True, kw_only=True, rename="camel"):
-    """Which pods a budget selects, and whether it guards those that are not ready."""
+    """Which pods a budget selects, and its policy for unready pods."""
 
     unhealthy_pod_eviction_policy: str = ""
 
 
 class PodDisruptionBudgetStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many pods may go now; ``disrupted_pods`` (name to time) are going and counted already."""
+    """How many pods may be evicted now, without ``disrupted_pods`` (name to time)."""
 
     disruptions_allowed: int = 0
     current_healthy: int = 0

@@ -1,4 +1,4 @@
-"""How objects travel: JSON and YAML texts, protobuf, patches and server-side apply.
+"""Objects on the wire: JSON and YAML texts, protobuf, patches and server-side apply.
 
 ::
 

@@ -55,9 +55,9 @@ _ABSENT: Final = object()
 
 
 class _List(msgspec.Struct, frozen=True):
-    """How a list merges: by ``keys``, as a set when there are none.
+    """How a list merges: by ``keys``, or as a set without keys.
 
-    ``item`` is the struct of its items, ``None`` where each is a whole.
+    ``item``: the struct of its items, ``None`` if items are atomic.
     """
 
     keys: tuple[str, ...]
@@ -66,9 +66,9 @@ class _List(msgspec.Struct, frozen=True):
 
 @cache
 def _members(struct: type) -> Mapping[str, "type | _List | None"]:
-    """Return for each field of a wire type: a struct, how its list merges, or None for a whole.
+    """Return for each field of a wire type a struct, how its list merges, or ``None`` if atomic.
 
-    Wholes are also the structs and maps that Kubernetes sets as one (``x-kubernetes-map-type``).
+    Atomic are also the structs and maps that ``x-kubernetes-map-type`` declares so.
     """
     lists = wire_types.LISTS.get(struct.__name__, {})
     found: dict[str, type | _List | None] = {}
@@ -99,7 +99,7 @@ def _members(struct: type) -> Mapping[str, "type | _List | None"]:
 
 
 def _shape(struct: "type | _List | None", name: str) -> "type | _List | None":
-    """Return the shape of a member; members of free maps are wholes."""
+    """Return the shape of a member; members of free maps are atomic."""
     if struct is None or struct is dict or isinstance(struct, _List):
         return None
     return _members(struct).get(name)
@@ -116,7 +116,7 @@ def _item_element(item: Any, keys: tuple[str, ...]) -> str:
 
 
 def _by_element(value: list[Any], shape: _List) -> dict[str, list[Any]]:
-    """Return the items of a list that merges, by the element that names them."""
+    """Return the items of a list that merges, by their elements."""
     found: dict[str, list[Any]] = {}
     for item in value:
         if (element := _element(item, shape)) is not None:
@@ -125,7 +125,7 @@ def _by_element(value: list[Any], shape: _List) -> dict[str, list[Any]]:
 
 
 def _element(item: Any, shape: _List) -> str | None:
-    """Return what names an item; ``None`` of what cannot have keys."""
+    """Return the element of an item; ``None`` if the item cannot have keys."""
     if not shape.keys:
         return "v:" + encode(item).decode()
     return _item_element(item, shape.keys) if isinstance(item, dict) else None
@@ -136,13 +136,13 @@ def _is_item(element: str) -> bool:
 
 
 def duplicates(manifest: Manifest, kind: Kind) -> list[Path]:
-    """Return what names items of which a list that merges has several."""
+    """Return the paths of items that occur several times in a list that merges."""
     found = leaves(manifest, kind, "status")
     return [path for path, value in found.items() if _is_item(path[-1]) and type(value) is list]
 
 
 def leaves(manifest: Manifest, kind: Kind, subresource: str = "") -> dict[Path, Any]:
-    """Return the fields that a manifest states, with their values; of items themselves, None.
+    """Return the fields that a manifest states, with their values; ``None`` for items themselves.
 
     The status belongs to the subresource ``status``, everything else to the object itself.
     """
@@ -205,16 +205,16 @@ def to_fields_v1(paths: Iterable[Path]) -> dict[str, Any]:
 
 
 def fitted(fields: FieldSet, kind: Kind) -> FieldSet:
-    """Return a field set whose paths end at atomic fields, as the kind declares them today.
+    """Return a field set whose paths end at atomic fields, as the kind declares them now.
 
-    Sets that a former version stored may name fields inside of what is atomic now, such as a label
-    selector.
+    Sets that a former version stored may name fields within a field that is atomic now, such as a
+    label selector.
     """
     return frozenset(path[: _whole_in(path, kind.wire_type)] for path in fields)
 
 
 def _whole_in(path: Path, struct: type) -> int | None:
-    """Return how many elements of a path name a whole; ``None`` if it ends at what merges."""
+    """Return how many elements of a path lead to an atomic field; ``None`` without one."""
     shape: type | _List | None = struct
     for index, element in enumerate(path):
         if isinstance(shape, _List):
@@ -248,7 +248,7 @@ def is_fields_v1(tree: object) -> bool:
 
 
 def from_fields_v1(tree: Any) -> FieldSet:
-    """Return the field set of a FieldsV1; what is not in that format counts as nothing."""
+    """Return the field set of a FieldsV1; parts not in that format are ignored."""
 
     def walk(node: Any, path: Path) -> Iterator[Path]:
         if not isinstance(node, dict) or not node:
@@ -265,7 +265,7 @@ def from_fields_v1(tree: Any) -> FieldSet:
 
 
 def _json_value(text: str) -> Any:
-    """Return the JSON value in an element, None for what a client wrote that is none."""
+    """Return the JSON value in an element, ``None`` if a client wrote no valid JSON."""
     try:
         return _decode(text)
     except msgspec.DecodeError:
@@ -273,7 +273,7 @@ def _json_value(text: str) -> Any:
 
 
 def _find(value: Any, element: str) -> Any:
-    """Return the child that an element names, None when it is not there; the first of several."""
+    """Return the first child with this element, ``None`` if absent."""
     kind, _, rest = element.partition(":")
     if kind == "f":
         return value.get(rest) if isinstance(value, dict) else None
@@ -281,7 +281,7 @@ def _find(value: Any, element: str) -> Any:
 
 
 def _items(value: Any, element: str) -> list[Any]:
-    """Return the items of a list that an element names."""
+    """Return the items of a list with this element."""
     kind, _, rest = element.partition(":")
     if kind not in ("k", "v") or not isinstance(value, list):
         return []
@@ -301,7 +301,7 @@ def _items(value: Any, element: str) -> list[Any]:
 
 
 def value_at(manifest: Manifest, path: Path) -> Any:
-    """Return the value of a field, None when it is not there."""
+    """Return the value of a field, ``None`` if absent."""
     value: Any = manifest
     for element in path:
         if element == ITEM or value is None:
@@ -314,7 +314,7 @@ def remove(manifest: Manifest, paths: FieldSet, owned: FieldSet, kind: Kind) -> 
     """Remove fields, in place, and objects that become empty by that.
 
     An item of a list is removed as a whole, unless ``owned`` has a field in it; then its keys stay.
-    What was applied as an empty object stays if it has fields of others now.
+    An applied empty object stays if it now has fields of other managers.
     """
     for path in sorted(paths, key=len):
         if path[-1] == ITEM:
@@ -338,7 +338,7 @@ def _is_key(path: Path) -> bool:
 
 
 def _remove(manifest: Manifest, elements: Path) -> None:
-    """Remove what a path names, and parents that are left empty."""
+    """Remove the value at a path, and parents that become empty."""
     trail: list[Any] = [manifest]
     for element in elements[:-1]:
         child = _find(trail[-1], element)
@@ -377,10 +377,10 @@ def _merge(live: Any, applied: Any, shape: "type | _List | None") -> Any:
 
 
 def _merge_items(live: list[Any], applied: list[Any], shape: _List) -> list[Any]:
-    """Return the items of both lists: those that are said in their order, others where they stood.
+    """Return the items of both lists: applied ones in their order, others in their places.
 
-    An item that is said takes the place of all that ``live`` has of its key. It is merged with that
-    one, but with none of several.
+    An applied item replaces all items of its key in ``live``. It is merged with a single one, and
+    with none of several.
     """
     there, by_element = _by_element(live, shape), _by_element(applied, shape)
     old = deque((_element(item, shape), item) for item in live)
@@ -395,7 +395,7 @@ def _merge_items(live: list[Any], applied: list[Any], shape: _List) -> list[Any]
             old.popleft()
             continue
         if old and new and here != new[0] and in_both and here != in_both[0]:
-            old.popleft()  # it comes where it is said
+            old.popleft()  # applied items are inserted in their own order
             continue
         if old and here in done:
             old.popleft()
@@ -413,7 +413,7 @@ def _merge_items(live: list[Any], applied: list[Any], shape: _List) -> list[Any]
 
 
 def several(manifest: Manifest, fields: FieldSet, applied: FieldSet) -> FieldSet:
-    """Return those of ``fields`` that are several items of one key which ``applied`` replaces."""
+    """Return the paths in ``fields`` of items with a repeated key that ``applied`` replaces."""
     replaced = {path[: n + 1] for path in applied for n, one in enumerate(path) if _is_item(one)}
     return frozenset(
         path

@@ -1,15 +1,14 @@
-"""``metadata.managedFields``, which says who set which field, and server-side apply.
+"""``metadata.managedFields``, the owners of fields, and server-side apply.
 
 Each entry names a manager, how it writes (``Apply``, or ``Update`` for all other writes) and the
-fields it owns. An update takes the fields that it changes away from their owners. Applying again
-removes what the manager no longer says, unless another manager owns it too; a field that another
-manager owns with another value is a conflict unless forced. So an apply respects what others wrote.
+fields it owns. An update takes the fields that it changes from their owners. Applying again removes
+the fields that the manager omits now, unless another manager owns them too; a field that another
+manager owns with another value is a conflict unless forced.
 
-Where no client applies, no client asks for field owners. Of kinds of which thousands are created in
-a second (``Kind.names_creators`` is false) entries begin with the first apply: all that is there by
-then belongs to the manager ``before-first-apply``, as in Kubernetes for objects that it did not
-track from their creation. A status has entries from its first apply on. What the service's own
-controllers write, they write on behalf of the field's owner.
+Kinds of which thousands are created in a second (``Kind.names_creators`` is false) have no entries
+until the first apply: all existing fields then belong to the manager ``before-first-apply``, as in
+Kubernetes for objects that it did not track from their creation. A status has entries from its
+first apply on. The service's own controllers write on behalf of the field's owner.
 
 Rules: apimachinery ``pkg/util/managedfields``, v1.36.
 """
@@ -85,12 +84,12 @@ def _entry(manager: Manager, operation: str, kind: Kind, fields: FieldSet, now: 
 
 
 def _fields(entry: Entry, kind: Kind) -> FieldSet:
-    """Return what an entry owns."""
+    """Return the fields that an entry owns."""
     return fitted(from_fields_v1(entry.get("fieldsV1")), kind)
 
 
 def _without(entry: Entry, fields: FieldSet, kind: Kind) -> Entry | None:
-    """Return an entry that owns none of these fields any more; None if it owns nothing."""
+    """Return an entry without these fields; ``None`` if it owns no others."""
     owned = _fields(entry, kind)
     remaining = owned - fields
     if remaining == owned:
@@ -113,7 +112,7 @@ def _in_order(entries: list[Entry]) -> list[Entry]:
 
 
 def _with(manifest: Manifest, entries: list[Entry]) -> Manifest:
-    """Return a manifest with these entries, None for none."""
+    """Return a manifest with these entries; without any it has no ``managedFields``."""
     metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
     if entries:
         metadata["managedFields"] = entries
@@ -121,9 +120,10 @@ def _with(manifest: Manifest, entries: list[Entry]) -> Manifest:
 
 
 def are_readable(entries: Sequence[Entry]) -> bool:
-    """Return whether all fields that a client's entries name can be read.
+    """Return whether all fields in a client's entries are valid FieldsV1.
 
-    Others are not stored: searches in stored texts take a list in ``fieldsV1`` for the object's.
+    Others are not stored: searches in stored texts would take a list in ``fieldsV1`` for the
+    object's.
     """
     named = (one["fieldsV1"] for one in entries if one.get("fieldsV1") is not None)
     return all(is_fields_v1(fields) for fields in named)
@@ -139,7 +139,7 @@ def claim(kind: Kind, manifest: Manifest, manager: str) -> None:
 
 
 def created(kind: Kind, new: Manifest, now: datetime) -> Manifest:
-    """Return a new object, as it will be stored, whose creator owns all its fields if it claims."""
+    """Return a new object as stored; its creator owns all fields if ``claim`` added an entry."""
     entries = new["metadata"].get("managedFields")
     if not entries or len(entries) > 1 or entries[0].keys() != {"manager"}:
         return new
@@ -148,11 +148,11 @@ def created(kind: Kind, new: Manifest, now: datetime) -> Manifest:
 
 
 def updated(kind: Kind, old: Manifest, new: Manifest, manager: Manager, now: datetime) -> Manifest:
-    """Return an object that was changed by no apply, with the entries that it has after that.
+    """Return a changed object with its new entries; for all writes but applies.
 
     The fields that the write sets belong to ``manager`` alone; those that it removes have no owner.
-    A client that sends a list with an empty entry resets the entries; what it sends otherwise is
-    taken if it differs from what is stored and can be read.
+    A client that sends a list with an empty entry resets the entries; other entries from a client
+    are stored if they differ from the stored ones and are valid.
     """
     stored: list[Entry] = old["metadata"].get("managedFields") or []
     entries = _base_entries(new["metadata"].get("managedFields"), stored)
@@ -182,7 +182,7 @@ def updated(kind: Kind, old: Manifest, new: Manifest, manager: Manager, now: dat
 
 
 def _base_entries(sent: Any, stored: list[Entry]) -> list[Entry]:
-    """Return the entries from which a write goes on: those stored, or those that a client sent."""
+    """Return the entries that a write changes: the stored ones, or those that a client sent."""
     if sent == [{}]:
         return []
     if not sent or sent == stored:
@@ -209,7 +209,7 @@ def _capped(entries: list[Entry]) -> list[Entry]:
 
 
 def _of_subresource(kind: Kind, applied: Manifest, subresource: str) -> Manifest:
-    """Return what an apply to a subresource may say; the rest has no effect, and so no owner.
+    """Return the part of an apply that its subresource accepts; the rest has no effect or owner.
 
     Rule: ``GetResetFields`` and ``GetResetFieldsFilter`` of the strategies in pkg/registry, v1.36.
     """
@@ -224,7 +224,7 @@ def _of_subresource(kind: Kind, applied: Manifest, subresource: str) -> Manifest
 
 
 def _of_resize(applied: Manifest) -> Manifest:
-    """Return what an apply says of a pod's resources, and by which names containers are found."""
+    """Return the resources of a pod in an apply, and the names of their containers."""
     named, metadata = ("name", "namespace", "uid", "resourceVersion"), applied["metadata"]
     spec = applied.get("spec") or {}
     new_spec: Manifest = {"resources": spec["resources"]} if "resources" in spec else {}
@@ -248,11 +248,11 @@ def apply(
     force: bool,
     now: datetime,
 ) -> Manifest:
-    """Return the object after ``manager`` applied ``applied`` to ``live`` (None: there is none).
+    """Return the object after ``manager`` applied ``applied`` to ``live`` (``None``: a new object).
 
     Raises:
         Conflict: another manager owns a field with another value, and ``force`` is not set.
-        Invalid: a list whose items have keys says one twice.
+        Invalid: a key occurs twice in a list whose items have keys.
     """
     if twice := duplicates(applied, kind):
         name = applied["metadata"].get("name") or ""
@@ -320,7 +320,7 @@ def _differs(live: Manifest, merged: Manifest, path: Path) -> bool:
 def _were_applied_by_kubectl(
     kind: Kind, live: Manifest | None, manager: Manager, conflicts: list[tuple[str, Path]]
 ) -> bool:
-    """Return whether kubectl itself wrote these fields, by an apply on the client's side before.
+    """Return whether kubectl wrote these fields before, by client-side apply.
 
     Rule: ``lastAppliedManager``, apimachinery ``managedfields/internal/lastappliedmanager.go``.
     """
@@ -337,7 +337,7 @@ def _were_applied_by_kubectl(
 
 
 def _readable(applied: dict[str, Any]) -> Manifest:
-    """Return what an annotation says was applied, without metadata that is no object."""
+    """Return the object in a last-applied annotation, without invalid metadata."""
     metadata = applied.get("metadata")
     return {**applied, "metadata": metadata if isinstance(metadata, dict) else {}}
 

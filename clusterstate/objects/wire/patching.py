@@ -1,13 +1,13 @@
-"""Patches: what an object becomes when a patch of one of three types is applied to it.
+"""Patches of three types: functions that return the patched object.
 
 * JSON patch (RFC 6902): a list of operations,
 * merge patch (RFC 7386): null deletes, lists are replaced,
-* strategic merge patch: Kubernetes' own; the types say which lists merge by which key
+* strategic merge patch: Kubernetes' own; the types declare which lists merge by which key
   (``wire_types.PATCH``), and directives in the patch (``$patch``, ``$setElementOrder/...``,
-  ``$deleteFromPrimitiveList/...``, ``$retainKeys``) say the rest. No directive is ever stored.
+  ``$deleteFromPrimitiveList/...``, ``$retainKeys``) the rest. No directive is ever stored.
 
-All functions are pure: neither the object nor the patch is changed. The result is not checked; it
-goes through the same decoding and admission as any other write. Rule: apimachinery
+All functions are pure: neither the object nor the patch is changed. The result is not validated; it
+is decoded and admitted like any other write. Rule: apimachinery
 ``pkg/util/strategicpatch/patch.go``, v1.36.
 """
 
@@ -50,13 +50,13 @@ class PatchNotApplicable(StatusError):
 def apply_patch(
     patch_type: str, manifest: Manifest, patch: Any, wire_type: type[msgspec.Struct]
 ) -> Manifest:
-    """Return what ``manifest`` becomes; ``patch_type`` is one of ``PATCH_TYPES``.
+    """Return the patched manifest; ``patch_type`` is one of ``PATCH_TYPES``.
 
     Raises:
         BadRequest: the patch or the result is nested too deeply, the patch is malformed, or an
             entry lacks its merge key.
         PatchNotApplicable: a JSON patch does not fit.
-        TooLarge: a JSON patch does too much.
+        TooLarge: a JSON patch has too many operations, or copies or shifts too much.
     """
     if patch_type == JSON_PATCH:
         return json_patch(manifest, patch)
@@ -120,7 +120,7 @@ def json_patch(manifest: Manifest, operations: Any) -> Manifest:
 
 
 def _shifted(document: Any, operation: dict[str, Any]) -> int:
-    """Return how many list entries the operation may shift; 0 where a path leads nowhere."""
+    """Return how many list entries the operation may shift; 0 if its path does not exist."""
     if operation["op"] in ("test", "replace"):
         return 0
     found = 0
@@ -143,7 +143,7 @@ _MEMBERS: Final = {
 
 
 def _malformed(operation: dict[str, Any]) -> bool:
-    """Return whether the operation is wrong in itself, whatever the object."""
+    """Return whether the operation is malformed, whatever the object."""
     name = operation.get("op")
     needs = _MEMBERS.get(name) if isinstance(name, str) else None
     if needs is None or any(member not in operation for member in needs):
@@ -354,7 +354,7 @@ def _merge_entries(original: list[Any], patch: list[Any], field: _Field) -> list
             raise BadRequest(f"unknown patch directive {directive!r}: use replace or delete")
     if deleted:
         result = [e for e in result if _identity(_stored_key(e, merge_key)) not in deleted]
-    # The first of several entries with one key is the one that changes.
+    # Of several entries with one key, the first is changed.
     place: dict[Hashable, int] = {}
     for index, present in enumerate(result):
         place.setdefault(_identity(_stored_key(present, merge_key)), index)
@@ -374,7 +374,7 @@ def _stored_key(entry: Any, merge_key: str) -> Any:
 
 
 def _identity(value: Any) -> Hashable:
-    """Return what equal JSON values share: ``1`` is not ``true``."""
+    """Return a key that equal JSON values share: ``1`` is not ``true``."""
     if isinstance(value, dict | list):
         return msgspec.json.encode(value, order="sorted")
     return isinstance(value, bool), value
@@ -388,10 +388,10 @@ def _distinct(values: list[Any]) -> list[Any]:
 
 
 def _reorder(merged: list[Any], before: list[Any], order: list[Any], merge_key: str) -> list[Any]:
-    """Return the entries in the order that ``$setElementOrder`` wants, or else the patch itself.
+    """Return the entries in the order of ``$setElementOrder``, or else of the patch.
 
     Entries that it does not name are only known to the server: among themselves they keep the order
-    of ``before``, and each stays in front of the named entries that it stood in front of.
+    of ``before``, and each stays in front of the named entries that followed it.
     """
     identity: Callable[[Any], Any] = (
         (lambda entry: _stored_key(entry, merge_key)) if merge_key else (lambda entry: entry)
@@ -417,7 +417,7 @@ def _positions(values: list[Any]) -> dict[Hashable, int]:
 
 
 def _without_directives(value: Any) -> Any:
-    """Return a value that is taken over whole, as it may be stored: no directives, no nulls."""
+    """Return a value that replaces another, as it may be stored: no directives, no nulls."""
     if isinstance(value, dict):
         if value.get(_DIRECTIVE) == "delete":
             return {}

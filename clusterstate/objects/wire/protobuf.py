@@ -74,9 +74,9 @@ class TooManyValues(ValueError):
 
 
 def message_of(api_version: str, kind: str) -> str | None:
-    """Return the name of the message of a kind, ``None`` where protobuf has none.
+    """Return the name of the message of a kind, ``None`` if protobuf has none.
 
-    ``v1beta1`` of a group whose ``v1`` came since has the fields of ``v1``.
+    ``v1beta1`` of a group that has a ``v1`` now has the fields of ``v1``.
     """
     if kind in _META_KINDS:
         return f"meta.v1.{kind}"
@@ -92,7 +92,7 @@ def message_of(api_version: str, kind: str) -> str | None:
 
 
 class _Budget:
-    """Counts the values of one body, and the objects that lie in each other."""
+    """Counts the values of one body, and the depth of its nested objects."""
 
     __slots__ = ("depth", "values")
 
@@ -163,7 +163,7 @@ def _by_tag(message: str) -> dict[int, _Field]:
 
 
 def _read(message: str, data: bytes, at: int, end: int, budget: _Budget) -> Manifest:
-    """Return the message between two places as JSON has it."""
+    """Return the message between two offsets, as in JSON."""
     table = _by_tag(message)
     result: Manifest = {}
     while at < end:
@@ -220,7 +220,7 @@ def _read(message: str, data: bytes, at: int, end: int, budget: _Budget) -> Mani
 
 
 def _deeper(field: _Field, data: bytes, at: int, end: int, budget: _Budget) -> Any:
-    """Return a value between two places that consists of values which count, too."""
+    """Return the value between two offsets; its parts are counted, too."""
     if field.kind == "json":
         return _json(data[at:end], budget)
     if field.kind == "strings":
