@@ -7,7 +7,7 @@ writes out), and a module that carries them out::
     follower           which namespaces to process, in which order, and when again
     deployments        deployment_rules      ReplicaSets by template: roll out, scale, prune
                        deployment_status     counts and conditions of a Deployment
-                       deployment_records    read by both: ReplicaSets by template, maxSurge and so on
+                       deployment_records    read by both: ReplicaSets by template; maxSurge, ...
     replica_sets       replica_set_rules     the number of pods; ReplicationControllers too
     daemon_sets        daemon_set_rules      a pod on each node where it belongs
     stateful_sets      stateful_set_rules    pods with names and an order
