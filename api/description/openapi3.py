@@ -157,7 +157,7 @@ _LIST = (
 )
 _DELETE = (
     _DRY_RUN,
-    _parameter("gracePeriodSeconds", "How long the object has to end.", "integer"),
+    _parameter("gracePeriodSeconds", "The grace period, in seconds.", "integer"),
     _parameter("propagationPolicy", "Background, Foreground or Orphan."),
     _parameter("orphanDependents", "Not to be used: see propagationPolicy.", "boolean"),
 )

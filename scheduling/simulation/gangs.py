@@ -63,7 +63,7 @@ def shortfall(
     placed, needed = len(snapshot.members_of(key)), group.min_count
     missing = max(needed - placed - len(pods), 0)
     if missing:
-        message = f"{missing} more pods have to come: {placed + len(pods)} of {needed} are there"
+        message = f"{missing} more pods must be created: {placed + len(pods)} of {needed} exist"
         return Shortfall(
             name=key[1], min_count=needed, placed=placed, waiting=len(pods), missing=missing,
             message=message,

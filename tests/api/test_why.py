@@ -73,7 +73,7 @@ def test_a_gang_tells_what_it_lacks(api, runner):
     (told,) = api.get(f"{BASE}/waitinggroups").ok()["items"]
     assert told["status"]["state"] == "Gated"
     assert told["status"]["blockers"][0]["reasons"] == [
-        "g: 1 more pods have to come: 2 of 3 are there"
+        "g: 1 more pods must be created: 2 of 3 exist"
     ]
     add(api, member("p2"))
     runner.turn()

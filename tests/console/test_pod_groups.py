@@ -44,7 +44,7 @@ def test_it_shows_the_pods_where_they_are_and_what_is_missing(operator: Client) 
     assert "at least 4 pods are placed at once" in page
     assert "1 placed, 1 waiting" in page
     assert "all pods leave together" in page
-    assert "2 more pods have to come: 2 of 4 are there" in page
+    assert "2 more pods must be created: 2 of 4 exist" in page
     assert re.search(r"rack required domain pods share nodes r1 1 2 r2 0 1", page), page
     assert "gang-0 Pending n1" in page
 
@@ -67,7 +67,7 @@ def test_pods_and_waiting_groups_lead_to_it(operator: Client) -> None:
 
 def test_why_does_not_say_that_a_pod_fits_whose_group_cannot_be_placed(operator: Client) -> None:
     page = text(operator.get("/console/pods/default/gang-1/why"))
-    assert "cannot be placed: 2 more pods have to come" in page
+    assert "cannot be placed: 2 more pods must be created" in page
     assert f'href="{PAGE}"' in page
     assert "the pod fits" not in page
 

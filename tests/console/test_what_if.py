@@ -9,6 +9,7 @@ from django.test import Client
 
 from clusterstate.objects.wire import reading
 from clusterstate.queries.scheduler.plans import find_plan, latest_plans
+from scheduling.answers import advisor
 from tests.clusterstate.support import create_node, manifest
 from tests.console.conftest import allow, text
 from tests.console.test_change import CHANGE, form_of, owned
@@ -151,6 +152,18 @@ def test_what_is_wrong_is_told_with_nothing_lost(operator: Client) -> None:
         ["kind: Plan\nspec: {changes: [{cordon: {nodes: [n1]}}, {cordon: {nodes: [n2]}}]}"] * 26
     )
     assert "at most 50 changes" in text(operator.post(ADD, {"text": many}))
+
+
+def test_a_change_stays_in_the_basket_when_no_advisor_answers(
+    operator: Client, redis_client: object, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SERVES = True  # a process that serves asks an advisor, and there is none
+    monkeypatch.setattr(advisor, "START_SECONDS", 0.1)
+    added = operator.post(ADD, {"do": "drain", "q": "n1"}, follow=True)
+    page = text(added)
+    assert added.status_code == 200
+    assert "Drain n1" in page
+    assert "Try again" in page
 
 
 def test_a_text_leads_to_its_preview(operator: Client) -> None:

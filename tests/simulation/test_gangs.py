@@ -29,7 +29,7 @@ def lacks(snapshot, made, *pods):
 def test_pods_that_are_not_there_yet_are_missing():
     found = lacks(cluster("4"), group(count=3), member("p0"))
     assert (found.missing, found.waiting, found.placed) == (2, 1, 0)
-    assert found.message == "2 more pods have to come: 1 of 3 are there"
+    assert found.message == "2 more pods must be created: 1 of 3 exist"
 
 
 def test_room_is_lacking_in_nodes_and_in_one_rack():

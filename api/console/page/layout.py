@@ -428,7 +428,7 @@ _TITLES: Final = {
     405: "Not possible here",
     409: "Changed meanwhile",
     410: "No longer kept",
-    413: "Too large",
+    413: "Too much at once",
     422: "Not valid",
     429: "Too many requests",
     503: "Not available right now",

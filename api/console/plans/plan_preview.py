@@ -147,7 +147,7 @@ def why_there(landing: Manifest) -> str:
         return f"the only node that fits, of {evaluated} evaluated"
     text = f"best of {feasible} nodes that fit"
     if landing.get("ties", 0) > 1:
-        return f"{text}, drawn among {landing['ties']} equally good"
+        return f"{text}, at random among {landing['ties']} equally good"
     if landing.get("margin"):
         return f"{text}, {landing['margin']} points ahead"
     return text

@@ -134,9 +134,10 @@ def add(request: HttpRequest) -> HttpResponse:
     except BadRequest as error:
         return _show(request, text=text, wrong=error)
     except StatusError as error:
-        if error.code != 422:
+        if error.code == 422:
+            return _show(request, text=text, wrong=error)
+        if not layout.is_late(error):
             raise
-        return _show(request, text=text, wrong=error)
     request.session[_KEPT] = changes
     return HttpResponseRedirect(reverse("console:what-if"))
 
