@@ -122,8 +122,9 @@ def add(request: HttpRequest) -> HttpResponse:
     """Add changes to the session's list: from a plan, a form, a text, or a copy of a pod."""
     layout.require_all(request, layout.FORETELLING)
     text = request.POST.get("text", "").replace("\r\n", "\n")
+    changes = [*_basket(request)]
     try:
-        changes = [*_basket(request), *_submitted_objects(request, text)]
+        changes += _submitted_objects(request, text)
         if len(changes) > MOST_CHANGES:
             raise BadRequest(f"at most {MOST_CHANGES} changes at a time")
         if len(msgspec.json.encode(changes)) > _MOST_BYTES:
