@@ -179,6 +179,17 @@ _STATUSES: Final[dict[str, dict[str, Any]]] = {
             }
         ]
     },
+    "PodDisruptionBudget": {
+        "conditions": [
+            {
+                "type": "X",
+                "status": "True",
+                "reason": "R",
+                "message": "",
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+            }
+        ]
+    },
     "Namespace": {"phase": "Active", **_CONDITIONS},
     "PersistentVolume": {"phase": "Available", "message": "seen"},
     "PodGroup": {
