@@ -245,8 +245,9 @@ class Moves:
             if not sql.is_away(error):
                 raise
             self.told["sessions ended"] += 1
+        if how == "session":  # also where the pass took the error: each begins with a session
             connection.close()
-            if loop == self._schedule:  # as its loop does
+            if loop == self._schedule:
                 self._begin_scheduler()
 
     def settle(self, *, kills: float, plan_ids: tuple[StoredPlan, ...] = ()) -> None:
