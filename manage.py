@@ -10,6 +10,8 @@ from clusterstate.processes import collector
 
 def main() -> None:
     """Run the command named on the command line with the project's settings."""
+    # The command `stowage` runs this file; usage and errors then say what was typed.
+    sys.argv[0] = os.environ.pop("STOWAGE_PROGRAM", sys.argv[0])
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"Stowage {__version__}\n")
         return

@@ -16,6 +16,7 @@ import io
 import json
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -35,6 +36,32 @@ _KUBECTL_KINDS: Final = (
 
 class Invalid(ValueError):
     """A file, an object or a configuration cannot be used; the message names each wrong field."""
+
+
+@contextmanager
+def raising_invalid() -> Iterator[None]:
+    """Raise ``Invalid`` for wrong objects and files."""
+    errors = _product.module("clusterstate.objects.values.errors")
+    reading = _product.module("scheduling.management.files")
+    try:
+        yield
+    except errors.StatusError as error:
+        listed = _product.module("scheduling.simulation").refused(error)["status"]["errors"]
+        text = "; ".join(one["message"] for one in listed) or str(error)
+        raise Invalid(text) from error
+    except reading.FileError as error:
+        raise Invalid(str(error)) from error
+
+
+def documents(*files: str | Path) -> list[Any]:
+    """Return the documents of YAML and JSON files and folders, those of lists one by one.
+
+    Raises:
+        Invalid: a file cannot be read.
+    """
+    reading = _product.module("scheduling.management.files")
+    with raising_invalid():
+        return [one for file in files for one in reading.single(reading.documents(str(file)))]
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -90,12 +117,8 @@ class Cluster:
         """
         reading = _product.module("scheduling.management.files")
         workloads = _product.module("scheduling.management.workloads")
-        try:
-            found = [one for file in files for one in reading.documents(str(file))]
-        except reading.FileError as error:
-            raise Invalid(str(error)) from error
         left_out: dict[str, int] = {}
-        kept = [reading.of_placement(one) for one in _known_objects(found, left_out)]
+        kept = [reading.of_placement(one) for one in _known_objects(documents(*files), left_out)]
         cluster = cls(workloads.ExpandedDocuments(kept).documents)
         cluster.left_out = left_out
         return cluster
@@ -329,28 +352,14 @@ def simulate(
         Invalid: with every wrong field.
     """
     core = _product.module("scheduling.simulation")
-    errors = _product.module("clusterstate.objects.values.errors")
-    given = [*cluster.waiting, *_with_kind(pods)]
-    spec: Manifest = {
-        "base": "empty",
-        "objects": cluster.objects,
-        "pods": given,
-        "seed": seed,
-        "tieBreak": tie_break,
-        "preemption": preemption,
-        "admission": admission,
-        "explain": explain,
-    }
-    chosen = cluster.configuration if configuration is None else _configuration(configuration)
-    if chosen is not None:
-        spec["configuration"] = chosen
-    document = {"apiVersion": "stowage.dev/v1", "kind": "Simulation", "spec": spec}
-    try:
+    chosen = cluster.configuration if configuration is None else configuration_of(configuration)
+    document = _question(
+        "Simulation", cluster, pods, chosen, seed=seed, tieBreak=tie_break, preemption=preemption,
+        admission=admission, explain=explain,
+    )  # fmt: skip
+    with raising_invalid():
         answer = core.run(core.read(document, default_base="empty"), core.Base())
-    except errors.StatusError as error:
-        listed = [one["message"] for one in core.refused(error)["status"]["errors"]]
-        raise Invalid("; ".join(listed) or str(error)) from error
-    return Result(answer, cluster, given)
+    return Result(answer, cluster, document["spec"]["pods"])
 
 
 def pack(
@@ -377,33 +386,31 @@ def pack(
         Invalid: with every wrong field, or the solver is not installed.
     """
     packing = _product.module("scheduling.simulation.packing")
-    errors = _product.module("clusterstate.objects.values.errors")
-    core = _product.module("scheduling.simulation")
-    spec: Manifest = {
-        "base": "empty",
-        "objects": cluster.objects,
-        "pods": [*cluster.waiting, *_with_kind(pods)],
-        "move": packing.TO_EMPTY if move else packing.NEVER,
-        "seconds": seconds,
-        "seed": seed,
-    }
-    if cluster.configuration is not None:
-        spec["configuration"] = cluster.configuration
-    document = {"apiVersion": "stowage.dev/v1", "kind": packing.KIND, "spec": spec}
-    try:
-        found: Manifest = packing.run_packing(packing.read_packing(document), core.Base())["status"]
-    except errors.StatusError as error:
-        raise Invalid(str(error)) from error
+    base = _product.module("scheduling.simulation").Base()
+    document = _question(
+        packing.KIND, cluster, pods, cluster.configuration, seed=seed, seconds=seconds,
+        move=packing.TO_EMPTY if move else packing.NEVER,
+    )  # fmt: skip
+    with raising_invalid():
+        found: Manifest = packing.run_packing(packing.read_packing(document), base)["status"]
     return found
 
 
-def _with_kind(pods: Iterable[Manifest]) -> Iterator[Manifest]:
-    for one in pods:
-        yield one if "kind" in one else {"apiVersion": "v1", "kind": "Pod", **one}
+def _question(
+    kind: str, cluster: Cluster, pods: Iterable[Manifest], configuration: Any, **spec: Any
+) -> Manifest:
+    given = [
+        *cluster.waiting,
+        *(one if "kind" in one else {"apiVersion": "v1", "kind": "Pod", **one} for one in pods),
+    ]
+    spec |= {"base": "empty", "objects": cluster.objects, "pods": given}
+    if configuration is not None:
+        spec["configuration"] = configuration
+    return {"apiVersion": "stowage.dev/v1", "kind": kind, "spec": spec}
 
 
-def _configuration(given: Manifest | str | Path) -> Manifest:
-    """Return a configuration's document.
+def configuration_of(given: Manifest | str | Path) -> Manifest:
+    """Return the document of a configuration: of a file, or of a short name.
 
     Raises:
         Invalid: a file does not hold one, or there is neither a file nor a short name.
@@ -418,12 +425,10 @@ def _configuration(given: Manifest | str | Path) -> Manifest:
         except policies.NoTypicalPods as error:
             raise Invalid(f"{given}: {error}: it is for traces (stowage.compare)") from error
         return named
-    reading = _product.module("scheduling.management.files")
     try:
-        found = list(reading.single(reading.documents(str(given))))
-    except reading.FileError as error:
-        known = ", ".join(policies.NAMES)
-        raise Invalid(f"{error}; short names are {known}") from error
+        found = documents(given)
+    except Invalid as error:
+        raise Invalid(f"{error}; short names are {', '.join(policies.NAMES)}") from error
     if len(found) != 1 or not isinstance(found[0], dict):
         raise Invalid(f"{given}: must hold one KubeSchedulerConfiguration")
     document: Manifest = found[0]
@@ -496,7 +501,7 @@ def compare(trace: Any, policies: Sequence[str | Path | Manifest] = ("default",)
             if policy in known.NAMES:
                 loaded = known.load(policy, trace)
             else:
-                loaded = catalogue.load_configuration(_configuration(policy))
+                loaded = catalogue.load_configuration(configuration_of(policy))
             title = str(policy) if isinstance(policy, str | Path) else f"policy {number + 1}"
             outcomes.append(playing.play(trace, loaded, title=title))
         except (errors.StatusError, runtime.ConfigurationError, known.NoTypicalPods) as error:

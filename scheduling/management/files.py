@@ -1,6 +1,7 @@
 """Files of people: YAML or JSON, many documents, folders, lists, exports of other simulators."""
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -53,7 +54,9 @@ def documents(name: str) -> Iterator[Any]:
         FileError: the file cannot be read, or the folder has no file of manifests.
     """
     if name != "-" and Path(name).is_dir():
-        found = sorted(one for one in Path(name).rglob("*") if one.suffix in _SUFFIXES)
+        # Unlike `Path.rglob`, it passes over folders that cannot be read or go meanwhile.
+        paths = (Path(folder, one) for folder, _, names in os.walk(name) for one in names)
+        found = sorted(one for one in paths if one.suffix in _SUFFIXES)
         if not found:
             raise FileError(f"{name}: the folder holds no .yaml, .yml or .json file")
         for one in found:

@@ -4,7 +4,8 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
+from urllib.parse import quote
 
 import click
 import msgspec
@@ -13,15 +14,15 @@ import rich.console
 import rich.live
 import rich.markup
 
-from stowage import _product
+from stowage import Invalid
 from stowage.cli import output
-from stowage.client import AsyncClient, Client, Connection, State
-from stowage.client.exchange import Manifest
+from stowage.client import APIError, AsyncClient, Client, Connection, State
+from stowage.client.exchange import NOT_FOUND, Manifest, metadata
 from stowage.client.fleet import Fleet
 from stowage.client.questions import OWN, nodes_of
+from stowage.library import documents
 
 NOT_PLACED: Final = 4
-_NODES_SHOWN: Final = 20
 
 
 class ServiceOptions(msgspec.Struct, frozen=True):
@@ -48,24 +49,11 @@ namespaced = click.option(
 )
 
 
-def documents(file: str) -> list[Any]:
-    """Return the YAML or JSON documents of a file (``-``: standard input), and the items of lists.
-
-    Raises:
-        ClickException: it cannot be read.
-    """
-    reading = _product.module("scheduling.management.files")
-    try:
-        return list(reading.single(reading.documents(file)))
-    except reading.FileError as error:
-        raise click.ClickException(str(error)) from error
-
-
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @namespaced
 @click.option("--wait", is_flag=True, help="Until each pod has a node.")
-@click.option("--timeout", type=float, help="Seconds to wait at most.")
+@click.option("--timeout", type=click.FloatRange(min=0), help="Seconds to --wait at most.")
 @output.option
 @click.pass_obj
 def submit(
@@ -81,17 +69,20 @@ def submit(
     Other objects are applied, so that a file may be submitted again. Without --wait it is said of
     each pod that it was created.
     """
-    found = [one for file in files for one in documents(file)]
+    found = documents(*files)
     if not all(isinstance(one, dict) and isinstance(one.get("kind"), str) for one in found):
-        raise click.ClickException(f"{', '.join(files)}: a document has no kind")
+        raise Invalid(f"{', '.join(files)}: a document has no kind")
     pods = [one for one in found if one["kind"] == "Pod"]
+    others = [one for one in found if one["kind"] != "Pod"]
     with wanted.client() as client:
         kinds = _Kinds(client)
         space = namespace or wanted.connection().namespace
-        for one in found:
-            if one["kind"] != "Pod":
-                kinds.apply(one, space)
-        placed = list(client.place(pods, timeout=timeout if wait else 0.0, namespace=space))
+        for one in others:
+            kinds.apply(one, space)
+        try:
+            placed = list(client.place(pods, timeout=timeout if wait else 0.0, namespace=space))
+        except ValueError as error:
+            raise Invalid(f"{', '.join(files)}: {error}") from error
     rows = [
         {
             "namespace": one.namespace,
@@ -103,7 +94,8 @@ def submit(
         for one in placed
     ]
     columns = ("namespace", "pod", "state", "node", "message")
-    output.show(form, rows, rows, columns=columns)
+    nothing = f"The files hold no pod; {len(others)} other objects are applied."
+    output.show(form, rows, rows, columns=columns, nothing=nothing)
     states = Counter(one.state for one in placed)
     if states[State.REFUSED]:
         sys.exit(1)
@@ -123,23 +115,30 @@ class _Kinds:
 
         Raises:
             APIError: it is refused.
-            ClickException: there is no such kind.
+            Invalid: there is no such kind, or it has no name.
         """
-        version = str(manifest.get("apiVersion") or "v1")
-        prefix = f"/api/{version}" if "/" not in version else f"/apis/{version}"
+        kind, version = manifest["kind"], str(manifest.get("apiVersion") or "v1")
+        prefix = f"/{'apis' if '/' in version else 'api'}/{quote(version)}"
         if version not in self._known:
-            listed = self._client.get(prefix)["resources"]
+            try:
+                listed = self._client.get(prefix)["resources"]
+            except APIError as error:
+                if error.code != NOT_FOUND:
+                    raise
+                listed = []
             self._known[version] = {one["kind"]: one for one in listed if "/" not in one["name"]}
-        resource = self._known[version].get(manifest["kind"])
+        resource = self._known[version].get(kind)
         if resource is None:
-            raise click.ClickException(f"{version} has no kind {manifest['kind']}")
-        meta = manifest.get("metadata") or {}
+            raise Invalid(f"{version} has no kind {kind}")
+        try:
+            meta = metadata(manifest)
+        except ValueError as error:
+            raise Invalid(f"{kind}: {error}") from error
         if not meta.get("name"):
-            raise click.ClickException(f"{manifest['kind']}: metadata.name: Required value")
-        scope = f"/namespaces/{meta.get('namespace') or namespace}"
-        path = (
-            f"{prefix}{scope if resource['namespaced'] else ''}/{resource['name']}/{meta['name']}"
-        )
+            raise Invalid(f"{kind}: metadata.name: Required value")
+        scope = f"/namespaces/{quote(meta.get('namespace') or namespace, safe='')}"
+        name = quote(meta["name"], safe="")
+        path = f"{prefix}{scope if resource['namespaced'] else ''}/{resource['name']}/{name}"
         self._client.request(
             "PATCH", path, body={"apiVersion": version, **manifest},
             content_type="application/apply-patch+yaml", repeats=True, fieldManager="stowage",
@@ -179,7 +178,7 @@ def why(wanted: ServiceOptions, pod: str, namespace: str, form: str) -> None:
     ]  # fmt: skip
     for title, columns, rows in tables:
         if rows:
-            rich.print(output.table(columns, rows, title))
+            output.print_table(output.table(columns, rows, title))
 
 
 @click.group()
@@ -228,7 +227,13 @@ def drain(
 @click.option("--outcome", type=click.Choice(["scheduled", "unschedulable", "error", "stale"]))
 @click.option("--reason", default="", help="Whose message has this text.")
 @click.option("--since", default="", help="A time, such as 2026-01-31T12:00:00Z.")
-@click.option("--limit", default=100, show_default=True, help="How many of the newest; 0: all.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=100,
+    show_default=True,
+    help="How many of the newest; 0: all.",
+)
 @click.option("--csv", "as_csv", is_flag=True, help="The same as -o csv.")
 @output.option
 @click.pass_obj
@@ -276,7 +281,13 @@ def decisions(
 
 @click.command()
 @click.option("--once", is_flag=True, help="Print once and exit, as without a terminal.")
-@click.option("--rows", default=_NODES_SHOWN, show_default=True, help="Nodes that are shown.")
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Nodes that are shown.",
+)
 @output.option
 @click.pass_obj
 def top(wanted: ServiceOptions, once: bool, rows: int, form: str) -> None:
@@ -321,7 +332,8 @@ def mcp(wanted: ServiceOptions, port: int | None, host: str, write: bool) -> Non
     try:
         from stowage import mcp_server
     except ImportError as error:
-        raise click.ClickException(f"this needs the extra `mcp` ({error})") from error
+        text = f"this needs the extra `mcp` ({error}): pip install 'stowage[mcp]'"
+        raise click.ClickException(text) from error
     connection = wanted.connection()
     if port is None:
         mcp_server.server(connection, write=write).run()

@@ -26,10 +26,11 @@ _ANYTHING: Final[dict[str, Any]] = {
 _ROOM: Final = 1 << 30
 
 
-def _manage(*arguments: str) -> NoReturn:
-    """Replace this process by a command of the service's ``manage.py``."""
+def _manage(shown: str, *arguments: str) -> NoReturn:
+    """Replace this process by a command of ``manage.py``, which calls itself ``shown``."""
     program = [sys.executable, str(_product.ROOT / "manage.py"), *arguments]
     sys.stdout.flush()
+    os.environ["STOWAGE_PROGRAM"] = shown
     os.execv(sys.executable, program)  # noqa: S606  # our own program, as this user
 
 
@@ -39,7 +40,8 @@ def _passed_on(name: str, text: str, *command: str) -> click.Command:
     @click.command(name, context_settings=_ANYTHING, help=text, short_help=text)
     @click.pass_context
     def passing(context: click.Context) -> None:
-        _manage(*command, *context.args)
+        program = str(context.find_root().info_name)
+        _manage(program if command == (name,) else f"{program} manage", *command, *context.args)
 
     return passing
 

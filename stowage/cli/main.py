@@ -4,7 +4,6 @@ Exit codes: 0 done; 1 refused or failed; 2 the command line is wrong; 3 no servi
 answers; 4 not all pods have a node.
 """
 
-import sys
 from typing import Any, Final
 
 import click
@@ -13,8 +12,7 @@ import stowage
 from stowage.cli import cluster, machine, policies
 from stowage.client import APIError, NoConnection, Unreachable
 
-FAILED: Final = 1
-NOT_REACHED: Final = 3
+UNAUTHORIZED: Final = 401
 _EPILOG: Final = (
     "Exit codes: 0 done; 1 refused or failed; 2 wrong command line; 3 no service is known or none"
     " answers; 4 not all pods have a node. The service is found by STOWAGE_SERVER, STOWAGE_TOKEN"
@@ -22,21 +20,25 @@ _EPILOG: Final = (
 )
 
 
+class _NotReached(click.ClickException):
+    exit_code = 3
+
+
 class _Group(click.Group):
-    """Prints a sentence for errors of requests to a service."""
+    """Prints a sentence for wrong files and for errors of requests to a service."""
 
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
+        except stowage.Invalid as error:
+            raise click.ClickException(str(error)) from error
         except APIError as error:
-            _fail(str(error), FAILED)
+            text = str(error)
+            if error.code == UNAUTHORIZED:
+                text += ": no token was sent, or the token is unknown, revoked or expired"
+            raise click.ClickException(text) from error
         except (NoConnection, Unreachable) as error:
-            _fail(str(error), NOT_REACHED)
-
-
-def _fail(text: str, code: int) -> None:
-    click.echo(f"error: {text}", err=True)
-    sys.exit(code)
+            raise _NotReached(str(error)) from error
 
 
 @click.group(cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,11 +8,13 @@ from typing import Any, Final, TypeVar
 
 import click
 import msgspec
-import rich
 import rich.box
+import rich.console
+import rich.markup
 import rich.table
 import yaml
 
+_PIPE_WIDTH: Final = 10_000
 FORMS: Final = ("table", "wide", "json", "yaml", "csv")
 Row = Mapping[str, object]
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -64,7 +66,13 @@ def show(
     if not found.row_count and nothing:
         click.echo(nothing, err=True)
         return
-    rich.print(found)
+    print_table(found)
+
+
+def print_table(found: rich.table.Table) -> None:
+    """Print a table: to a terminal as wide as that is, else with each row on one line."""
+    width = None if is_terminal() else _PIPE_WIDTH
+    rich.console.Console(width=width).print(found)
 
 
 def table(names: Sequence[str], rows: Iterable[Row], title: str = "") -> rich.table.Table:

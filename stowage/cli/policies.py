@@ -8,10 +8,11 @@ import click
 import yaml
 
 from stowage import _product
-from stowage.cli import cluster, output
+from stowage.cli import output
 from stowage.cli.cluster import ServiceOptions
 from stowage.client.exchange import Manifest
 from stowage.client.questions import OWN
+from stowage.library import configuration_of, raising_invalid
 
 _PATH: Final = f"{OWN}/schedulerconfiguration"
 _CANARIES: Final = f"{OWN}/canaries"
@@ -39,7 +40,7 @@ def get(wanted: ServiceOptions, at: str, form: str) -> None:
 @click.pass_obj
 def effective(wanted: ServiceOptions, file: str | None, form: str) -> None:
     """Say which plugins act where, with which weight and why; of FILE, else of what is in force."""
-    profiles = _effective(_of_file(file) if file else _in_force(wanted))
+    profiles = _effective(configuration_of(file) if file else _in_force(wanted))
     rows = [
         {
             "profile": profile.name,
@@ -63,7 +64,7 @@ def effective(wanted: ServiceOptions, file: str | None, form: str) -> None:
 @click.pass_obj
 def put(wanted: ServiceOptions, file: str, dry_run: bool, form: str) -> None:
     """Put the configuration of FILE in force; it takes effect within a second."""
-    document = _of_file(file)
+    document = configuration_of(file)
     with wanted.client() as client:
         found = client.request(
             "PUT", _PATH, body=document, repeats=True, dryRun="All" if dry_run else None
@@ -79,7 +80,7 @@ def put(wanted: ServiceOptions, file: str, dry_run: bool, form: str) -> None:
 @click.pass_obj
 def diff(wanted: ServiceOptions, file: str, form: str) -> None:
     """Say which plugins would act differently if FILE were in force."""
-    before, after = _in_force(wanted), _of_file(file)
+    before, after = _in_force(wanted), configuration_of(file)
     found = _product.module("scheduling.answers.effective").differences(
         _effective(before), _effective(after)
     )
@@ -92,21 +93,14 @@ def diff(wanted: ServiceOptions, file: str, form: str) -> None:
 
 
 def _effective(document: Manifest) -> Any:
-    return _product.module("scheduling.answers.effective").effective(document)
+    with raising_invalid():
+        return _product.module("scheduling.answers.effective").effective(document)
 
 
 def _in_force(wanted: ServiceOptions) -> Manifest:
     with wanted.client() as client:
         found = client.configuration()
     return {name: value for name, value in found.items() if name not in ("metadata", "status")}
-
-
-def _of_file(file: str) -> Manifest:
-    found = cluster.documents(file)
-    if len(found) != 1 or not isinstance(found[0], dict):
-        raise click.ClickException(f"{file}: must hold one KubeSchedulerConfiguration")
-    document: Manifest = found[0]
-    return document
 
 
 @config.group()
@@ -150,7 +144,7 @@ def create(wanted: ServiceOptions, file: str, name: str, guard: int, form: str) 
         "apiVersion": "stowage.dev/v1",
         "kind": "Canary",
         "metadata": {"name": name},
-        "spec": {"configuration": _of_file(file), "guardSeconds": guard},
+        "spec": {"configuration": configuration_of(file), "guardSeconds": guard},
     }
     with wanted.client() as client:
         found = client.request("POST", _CANARIES, body=body)

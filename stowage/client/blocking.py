@@ -5,7 +5,6 @@ import functools
 import random
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from stowage.client.connections import Connection
@@ -88,12 +87,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -78,8 +78,15 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         return from_kubeconfig(files, context=context)
 
     def tls(self) -> ssl.SSLContext | bool:
-        """Return the settings for checking the server's certificate, False if it is not HTTPS."""
-        if not self.server.startswith("https:"):
+        """Return the settings for checking the server's certificate, False if it is not HTTPS.
+
+        Raises:
+            NoConnection: the server is no such URL, or a certificate cannot be used.
+        """
+        scheme, _, place = self.server.partition("://")
+        if scheme not in ("http", "https") or not place:
+            raise NoConnection(f"the server {self.server!r} is no URL such as https://host:8443")
+        if scheme == "http":
             return False  # there is none; else each client would load the system's certificates
         if not self.verify:
             context = ssl._create_unverified_context()  # noqa: S323  # the kubeconfig says so
@@ -90,20 +97,32 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
                     cafile=None if is_text or not self.ca else self.ca,
                     cadata=self.ca if is_text else None,
                 )
-            except (OSError, ssl.SSLError) as error:
+            except OSError as error:
                 raise NoConnection(f"the certificates of {self.server}: {error}") from error
         if self.certificate is not None:
-            context.load_cert_chain(*self.certificate)
+            try:
+                context.load_cert_chain(*self.certificate)
+            except OSError as error:
+                files = " and ".join(self.certificate)
+                raise NoConnection(f"the client's certificate, {files}: {error}") from error
         return context
 
     def authorization(self) -> dict[str, str]:
-        """Return the header that names who asks; empty without a token."""
+        """Return the header that names who asks; empty without a token.
+
+        Raises:
+            NoConnection: the token cannot be read, or has a character that no header has.
+        """
         token = self.token
         if self.token_file:
             try:
-                token = Path(self.token_file).read_text().strip()
+                token = Path(self.token_file).read_text(errors="replace")
             except OSError as error:
                 raise NoConnection(f"the token: {self.token_file}: {error.strerror}") from error
+        token = token.strip()
+        if not (token.isascii() and (token.isprintable() or not token)):
+            place = self.token_file or "it"
+            raise NoConnection(f"the token: {place} has characters that are not printable ASCII")
         return {"Authorization": f"Bearer {token}"} if token else {}
 
 
@@ -173,7 +192,8 @@ def _named(
     documents: list[tuple[Path, dict[str, Any]]], plural: str, one: str, name: object
 ) -> tuple[Path, dict[str, Any]]:
     for path, document in documents:
-        for entry in document.get(plural) or ():
+        entries = document.get(plural)
+        for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and entry.get("name") == name:
                 found = entry.get(one) or {}
                 if isinstance(found, dict):

@@ -11,8 +11,8 @@ import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -29,12 +29,14 @@ it that the first one succeeded."""
 _AGAIN: Final = frozenset({408, 429, 500, 502, 503, 504})
 _GONE: Final = 410
 _CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
+NOT_FOUND: Final = 404
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_ASKED = 0.05, 2.0, 10.0
 _WATCH_SECONDS: Final = 50
 _SILENCE_SECONDS: Final = 30.0
 """A request without an answer for so long is repeated; watches have their own limit."""
 _PAGE: Final = 500
+_CERTIFICATE: Final = "CERTIFICATE_VERIFY_FAILED"
+"""In OpenSSL's message about a certificate that will not become a right one by waiting."""
 
 
 class APIError(Exception):
@@ -55,6 +57,13 @@ class Event(msgspec.Struct, frozen=True):
 
     type: str
     object: Manifest
+
+
+class _Meta(msgspec.Struct):
+    name: str | None = None
+    namespace: str | None = None
+    labels: dict[str, Any] | None = None
+    annotations: dict[str, Any] | None = None
 
 
 class _Line(msgspec.Struct):
@@ -93,12 +102,7 @@ class Exchange:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -166,7 +170,7 @@ class Exchange:
                         f"{self.connection.server} broke off ({_error_text(error)}); whether it did"
                         " what was asked is not known"
                     ) from error
-                if time.monotonic() >= until:
+                if time.monotonic() >= until or _CERTIFICATE in str(error):
                     raise Unreachable(f"{self.connection.server}: {_error_text(error)}") from error
                 asked = None
             except APIError as error:
@@ -298,6 +302,7 @@ class Exchange:
 
         Raises:
             APIError: also 409 where another object has the name.
+            ValueError: as ``metadata``.
         """
         sign = f"{self.rng.getrandbits(64):016x}"
         meta = named(manifest, self.rng)
@@ -310,7 +315,7 @@ class Exchange:
             if error.code != _CONFLICT:
                 raise
             try:
-                made = await self.get(f"{path}/{meta['name']}")
+                made = await self.get(f"{path}/{quote(meta['name'], safe='')}")
             except APIError:
                 raise error from None
             if (made["metadata"].get("annotations") or {}).get(SUBMISSION) != sign:
@@ -353,13 +358,28 @@ class Exchange:
         try:
             await self.request("DELETE", path, body=body, repeats=True, **params)
         except APIError as error:
-            if error.code != _NOT_FOUND:
+            if error.code != NOT_FOUND:
                 raise
+
+
+def metadata(manifest: Manifest) -> Manifest:
+    """Return a copy of the metadata, empty if there is none.
+
+    Raises:
+        ValueError: the type of a field that the client reads is wrong.
+    """
+    meta = manifest.get("metadata") or {}
+    try:
+        msgspec.convert(meta, _Meta)
+    except msgspec.ValidationError as error:
+        text = str(error).replace("`$", "`metadata").replace("Object", "object")
+        raise ValueError(text if "metadata" in text else f"metadata: {text}") from error
+    return dict(meta)
 
 
 def named(manifest: Manifest, rng: random.Random) -> Manifest:
     """Return a copy of the metadata with a name, made of ``generateName`` where there is none."""
-    meta = dict(manifest.get("metadata") or {})
+    meta = metadata(manifest)
     if not meta.get("name"):
         # Kubernetes' own letters (apimachinery, util/rand), more of them: nobody tries again.
         letters = "bcdfghjklmnpqrstvwxz2456789"

@@ -7,17 +7,11 @@ from contextlib import suppress
 from enum import StrEnum
 from itertools import islice
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
-from stowage.client.exchange import (
-    SUBMISSION,
-    APIError,
-    Exchange,
-    Manifest,
-    named,
-    place_of,
-)
+from stowage.client.exchange import SUBMISSION, APIError, Exchange, Manifest, named, place_of
 
 _AT_ONCE: Final = 500
 """The most pods in one request; all of them are created, or none."""
@@ -64,8 +58,7 @@ class _Submission:
         if len(self.open) < len(self._pods):
             raise ValueError("two of the pods have the same name in one namespace")
         spaces = {place[0] for place in self.open}
-        scope = f"/namespaces/{next(iter(spaces))}" if len(spaces) == 1 else ""
-        self._path = f"/api/v1{scope}/pods"
+        self._path = _pods_in(*spaces) if len(spaces) == 1 else "/api/v1/pods"
         self._known: dict[tuple[str, str], str] = {}
         self.news: asyncio.Queue[Placement | BaseException | None] = asyncio.Queue()
         """What became of pods, ``None`` once all are created or refused, or what went wrong."""
@@ -112,11 +105,10 @@ class _Submission:
 
     async def _create(self, pods: list[Manifest]) -> None:
         """Create pods of one namespace, all but those that are refused."""
-        namespace = pods[0]["metadata"]["namespace"]
         try:
             await self._exchange.request(
                 "POST",
-                f"/api/v1/namespaces/{namespace}/pods",
+                _pods_in(pods[0]["metadata"]["namespace"]),
                 body={"apiVersion": "v1", "kind": "PodList", "items": pods},
                 repeats=True,
             )
@@ -142,7 +134,7 @@ class _Submission:
 
     async def _is_done(self, pods: list[Manifest]) -> bool:
         """Return whether pods, which are created all or none, were created by this submission."""
-        path = f"/api/v1/namespaces/{pods[0]['metadata']['namespace']}/pods"
+        path = _pods_in(pods[0]["metadata"]["namespace"])
         wanted = {place_of(one) for one in pods}
         found, _ = await self._exchange.list_all(path, labelSelector=self._selector)
         return any(place_of(one) in wanted for one in found)
@@ -161,6 +153,10 @@ class _Submission:
                 self.news.put_nowait(Placement(space, name, State.PLACED, node=node))
             elif (space, name) in self.open:
                 self.open[space, name] = _reason(event.object)
+
+
+def _pods_in(namespace: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
 
 
 def _reason(pod: Manifest) -> str:
@@ -191,7 +187,7 @@ async def place(
     Raises:
         APIError: who asks is not known, or may not watch pods.
         Unreachable: nobody answered.
-        ValueError: two pods have one name.
+        ValueError: two pods have one name, or the type of a field of ``metadata`` is wrong.
     """
     submission = _Submission(exchange, pods, namespace or exchange.connection.namespace)
     until: float | None = None

@@ -5,6 +5,7 @@ The documents are those of docs/simulations.md and docs/plans.md.
 
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
+from urllib.parse import quote
 
 from stowage.client import placing
 from stowage.client.exchange import Exchange, Manifest
@@ -28,18 +29,16 @@ class AsyncClient(Exchange):
 
     async def why(self, /, name: str, namespace: str = "", **params: Any) -> Manifest:
         """Return the Explanation of where a pod is, or why it waits, with remedies."""
-        space = namespace or self.connection.namespace
-        return await self._document(f"{OWN}/namespaces/{space}/pods/{name}/why", **params)
+        return await self._document(f"{OWN}{self._pod(name, namespace)}/why", **params)
 
     async def decisions(self, /, name: str = "", namespace: str = "", **params: Any) -> Manifest:
         """Return the decisions about a pod, without a name those of all pods, newest first."""
-        space = namespace or self.connection.namespace
-        path = f"/api/v1/namespaces/{space}/pods/{name}" if name else OWN
+        path = f"/api/v1{self._pod(name, namespace)}" if name else OWN
         return await self._document(f"{path}/decisions", **params)
 
     async def waiting(self, /, namespace: str = "", **params: Any) -> list[Manifest]:
         """Return the pods that wait by what stands in their way (WaitingGroups)."""
-        scope = f"/namespaces/{namespace}" if namespace else ""
+        scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
         found: list[Manifest] = (await self.get(f"{OWN}{scope}/waitinggroups", **params))["items"]
         return found
 
@@ -59,6 +58,10 @@ class AsyncClient(Exchange):
     async def configuration(self) -> Manifest:
         """Return the KubeSchedulerConfiguration in force."""
         return await self._document(f"{OWN}/schedulerconfiguration")
+
+    def _pod(self, name: str, namespace: str) -> str:
+        space = namespace or self.connection.namespace
+        return f"/namespaces/{quote(space, safe='')}/pods/{quote(name, safe='')}"
 
     async def _document(self, path: str, **params: Any) -> Manifest:
         found: Any = await self.get(path, **params)

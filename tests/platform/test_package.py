@@ -1,6 +1,7 @@
 """The wheel: built, installed and used where nothing of a checkout is near."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +30,10 @@ with Client() as client:
     client.create("/api/v1/nodes", {"metadata": {"name": "one"}, "status": {"capacity": CAPACITY}})
     print(*sorted(placed.state for placed in client.place(pods, timeout=10)))
 """
+
+SECOND_TERMINAL = re.findall(r"```console\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[
+    1
+]
 
 Run = Callable[..., str]
 
@@ -190,6 +195,13 @@ def test_pip_installs_the_wheel_and_all_it_needs(wheel: Path, tmp_path: Path) ->
                 cwd=home, env=environment, capture_output=True, text=True, check=False,
             )  # fmt: skip
             assert said.stdout.split() == ["Placed"] * 9 + ["Waiting"], said.stderr
+            (home / "env").symlink_to(tmp_path / "venv")
+            (home / "examples").symlink_to(ROOT / "examples")
+            typed = subprocess.run(
+                ["bash", "-ec", SECOND_TERMINAL],
+                cwd=home, env=environment, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            assert (typed.returncode, typed.stdout.count("Placed")) == (0, 4), typed.stderr
         finally:
             up.send_signal(signal.SIGINT)
             up.wait(60)
