@@ -209,7 +209,7 @@ class _Follower:
         return {"revision": cursor, "pause": pause, "now": now, "troubles": health.troubles()}
 
     def pause(self, person: str) -> float:
-        """Return the seconds that a page of a person waits between two looks at a part."""
+        """Return the seconds that a person's page waits between two requests for a part."""
         mine = self.of_persons[person]
         return fragment_cache.pause(person, mine, self._open, len(self.of_persons))
 
@@ -231,14 +231,14 @@ class _Follower:
                 self._thread.start()
 
     def leave(self, person: str) -> None:
-        """Count one page less; the last one ends the reading."""
+        """Count one page less; after the last one the thread stops reading."""
         self.of_persons[person] -= 1
         self.of_persons += Counter()  # who has none is forgotten
         with self._counting:
             self._open -= 1
 
     def _is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether the thread is to end; a page that opens from now on starts another."""
+        """Return whether the thread must end; pages opened later start another."""
         with self._counting:
             if self._open and not loop.is_closed():
                 return False
@@ -255,7 +255,7 @@ class _Follower:
                 await event.wait()
 
     def forget(self) -> None:
-        """Start again, because the database has another history now."""
+        """Start again, because the history of the database was replaced."""
         self._anew.set()
 
     def _began(self, tape: Tape, position: int) -> None:
@@ -302,7 +302,7 @@ class _Follower:
                         connection.close()
                     time.sleep(0.2)
                     continue
-                except Exception:  # the thread lives on: all open pages wait for it
+                except Exception:  # the thread continues: all open pages wait for it
                     logger.exception("console_stream_failed")
                     time.sleep(0.2)
                     continue
@@ -328,13 +328,13 @@ class Person(msgspec.Struct, frozen=True):
     within: dict[str, frozenset[str]] = {}
 
     def hears(self, one: Digest) -> bool:
-        """Return whether a change lies where the person may see it."""
+        """Return whether a change is in a namespace that the person may see."""
         spaces = self.within.get(one.kind)
         return spaces is None or one.names[0].partition("/")[0] in spaces
 
 
 def person_of(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> Person | None:
-    """Return who a browser's cookie stands for, None for nobody. Queries; runs on a thread."""
+    """Return the person of a browser's cookie, ``None`` if invalid. Queries; runs on a thread."""
     key = _session_key(headers, secure=secure)
     if not key:
         return None
@@ -384,8 +384,8 @@ class _OpenSession(msgspec.Struct, frozen=True):
 class _Sessions:
     """The users of open pages, by their cookies.
 
-    All sessions of a process are looked at together, in one statement: what a person may do
-    follows from rows that are compared, and is looked up once more when one of them changed.
+    One statement checks all sessions of a process: rights follow from rows whose stamps are
+    compared, and are looked up again when a stamp changed.
     """
 
     def __init__(self) -> None:
@@ -412,7 +412,7 @@ class _Sessions:
             await asyncio.shield(self._round)
 
     async def _look_again(self, now: float) -> None:
-        """Look at all sessions that were asked for lately."""
+        """Check all sessions that were requested lately."""
         self._sessions = {
             key: one for key, one in self._sessions.items() if now - one.at < _LOOKED_UP_SECONDS
         }
@@ -454,7 +454,7 @@ _sessions = _Sessions()
 
 
 async def _session_user(headers: Sequence[tuple[bytes, bytes]], *, secure: bool) -> Person | None:
-    """Return who a browser's cookie stands for, found out on a thread."""
+    """Return the person of a browser's cookie, looked up on a thread."""
 
     def look() -> Person | None:
         try:
@@ -478,7 +478,7 @@ def _session_key(headers: Iterable[tuple[bytes, bytes]], *, secure: bool) -> str
 
 
 async def serve(scope: Scope, receive: Receive, send: Send) -> int:
-    """Tell a page what changes until it is closed; return the status that was answered."""
+    """Send a page its changes until it is closed; return the status of the response."""
     secure = scope.get("scheme") == "https"
     headers = list(scope["headers"])
     person = await _session_user(headers, secure=secure)
@@ -558,16 +558,16 @@ async def _tell(
 
 
 def rest_of(pause: float) -> float:
-    """Return how many seconds a stream is silent after an event.
+    """Return how many seconds a stream sends nothing after an event.
 
-    ``pause``: between two requests of the page; it makes no use of earlier news. While few pages
-    are open, the silence is ``EVERY_SECONDS``.
+    ``pause``: between two requests of the page, which does not use earlier events. While few pages
+    are open, it is ``EVERY_SECONDS``.
     """
     return EVERY_SECONDS if pause <= fragment_cache.LEAST_PAUSE else pause
 
 
 def _shown_by(scope: Scope) -> Shown | None:
-    """Return what a page says that it shows, ``None`` where it does not say."""
+    """Return the objects that a page shows, by its parameter ``live``; ``None`` without it."""
     found = parse_qs(scope["query_string"], keep_blank_values=True).get(b"live")
     return None if found is None else shown_of(found[0].decode("utf-8", "replace"))
 

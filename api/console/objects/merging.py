@@ -1,7 +1,7 @@
-"""Two changes of one object put together: what a person edited, and what others changed meanwhile.
+"""Merges two changes of one object: a person's edit, and what others changed meanwhile.
 
-Members of objects are merged one by one; a list is one value. Where both changed the same, the
-person's stays in the text, and the path is told with what the others wrote.
+Members of objects are merged one by one; a list is one value. If both changed a value, the person's
+is kept, and the path is returned with the other value.
 """
 
 from typing import Any, Final
@@ -22,7 +22,7 @@ class Clash(msgspec.Struct, frozen=True):
 
 
 class MergedObject(msgspec.Struct, frozen=True):
-    """An object with both changes; what others alone changed, and what both did."""
+    """The merged object; ``adopted``: paths that only others changed; ``clashes``: both."""
 
     manifest: Manifest
     adopted: tuple[str, ...]
@@ -30,9 +30,9 @@ class MergedObject(msgspec.Struct, frozen=True):
 
 
 def merge(base: Manifest, mine: Manifest, theirs: Manifest) -> MergedObject:
-    """Return what a person made of ``base``, with what others made of it meanwhile.
+    """Return the person's change of ``base``, merged with the change to ``theirs``.
 
-    What the server keeps in metadata (``resourceVersion`` and such) is theirs.
+    Metadata that the server writes (``resourceVersion`` and such) is taken from ``theirs``.
     """
     adopted: list[str] = []
     clashes: list[Clash] = []
@@ -46,7 +46,7 @@ def merge(base: Manifest, mine: Manifest, theirs: Manifest) -> MergedObject:
 
 
 def _plain(manifest: Manifest) -> Manifest:
-    """Return an object without what the server keeps in its metadata."""
+    """Return an object without the metadata that the server writes."""
     metadata = manifest.get("metadata") or {}
     return {**manifest, "metadata": {k: v for k, v in metadata.items() if k not in _OF_SERVER}}
 

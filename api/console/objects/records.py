@@ -51,11 +51,11 @@ _BY_RESOURCE: Final = {(kind.group, kind.plural): kind for kind in ALL_KINDS}
 
 @layout.shown_then
 def audit(request: HttpRequest) -> HttpResponse:
-    """Return the audit log: by who, what, object, answer, address, time or request.
+    """Return the page of the audit log, searched by user, action, object, answer or address.
 
-    Each line links to its object's page, whose history shows what a change made of it. New lines
-    are not announced: an open page asks for them every few seconds, unless its search has no index
-    and may read the whole log.
+    Each line links to its object's page, whose history shows the change. New lines are not
+    announced: an open page requests them every few seconds, unless its search has no index and may
+    read the whole log.
     """
     layout.require(request, "list", "events", group="audit.k8s.io")
     layout.filters(request, *_AUDIT_FILTERS)
@@ -90,9 +90,9 @@ def audit(request: HttpRequest) -> HttpResponse:
 
 @layout.shown
 def changes(request: HttpRequest) -> HttpResponse:
-    """Return what changed around a moment: by whom, which kind, how many objects, by minutes.
+    """Return the page of changes around a moment: user, kind and number of objects by minute.
 
-    ``time`` is the middle of what is shown, now where it is empty; ``minutes`` lie on each side.
+    ``time``: the middle of the span, by default now; ``minutes``: on each side of it.
     """
     layout.filters(request, "time", "minutes", "kind", "namespace", "user")
     query, now = request.GET, clock.now()
@@ -107,7 +107,7 @@ def changes(request: HttpRequest) -> HttpResponse:
         if layout.may(request, "list", one.plural, group=one.group, namespace=namespace)
     ]
     log = reach().log
-    if namespace:  # a right in a namespace tells of no former namespace of that name
+    if namespace:  # a right in a namespace covers no former namespace of that name
         log = max(log, layout.since(request, "pods", namespace=namespace))
         if not layout.may(request, "list", "secrets"):
             kinds = [one for one in kinds if one != "Secret"]
@@ -129,7 +129,7 @@ def changes(request: HttpRequest) -> HttpResponse:
 
 
 def _revision_at(moment: datetime, now: datetime) -> int:
-    """Return the revision at a moment, 0 before everything that is kept."""
+    """Return the revision at a moment, 0 before the first one that is known."""
     try:
         return revision_at(moment, now=now)
     except Expired:
@@ -175,7 +175,7 @@ def _kind(name: str) -> Kind:
 
 
 def _place(kind_name: str, namespace: str, name: str) -> tuple[Kind, str]:
-    """Return the kind and the namespace that an address names, empty where it says ``-``.
+    """Return the kind and the namespace in an address; ``-`` is no namespace.
 
     Raises:
         NotFound: the address names a namespace although the kind has none; otherwise a role in
@@ -329,9 +329,9 @@ def object_of(request: HttpRequest, kind_name: str, namespace: str, name: str) -
 
 @layout.shown
 def create(request: HttpRequest) -> HttpResponse:
-    """Create any object from YAML, begun with what the address asks for: a kind, a role, a quota.
+    """Create any object from YAML; the parameters give a first text: a kind, a role, a quota.
 
-    The text is checked like the body of a POST; what is wrong stands at its field.
+    The text is validated like the body of a POST; errors are shown at their fields.
     """
     text, problems, status = pages.as_yaml(_begun(request)), list[tuple[str, str]](), 200
     address, warnings = "", list[str]()
@@ -368,7 +368,7 @@ def _parsed(text: str) -> tuple[Kind, Manifest]:
     """Return the kind and the manifest of a text.
 
     Raises:
-        BadRequest: it is no object, of no kind that is served, or has fields that the kind has not.
+        BadRequest: it is no object, or its kind is unknown or lacks one of the fields.
     """
     found = read_yaml(text)
     kind = _kind(str(found.get("kind") or ""))
@@ -440,9 +440,9 @@ def difference(
 
 
 def _rolls_back(request: HttpRequest, kind: Kind, namespace: str, name: str, revision: int) -> str:
-    """Return where an object is edited back to what it was before a change, if the person may.
+    """Return the address that edits an object back to before a change, if the person may.
 
-    Not for pods, whose spec nobody changes, and not for nodes: their form previews an edit.
+    Not for pods, whose spec is immutable, nor for nodes: their form previews an edit.
     """
     about = {"group": kind.group, "namespace": namespace, "name": name}
     if kind.name in ("Pod", "Node") or not layout.may(request, "update", kind.plural, **about):
@@ -464,11 +464,10 @@ def _yaml(text: bytes | None) -> str:
 def _put_together(
     kind: Kind, stored: Manifest, edited: str, error: Conflict, since: int
 ) -> tuple[str, list[tuple[str, str]]]:
-    """Return a text with what a person edited and what others changed meanwhile, and words on it.
+    """Return a text with the person's edit and the changes of others merged, and notes on it.
 
-    Nothing is saved by that: the person looks at it, and saves again. Where the version that the
-    person began with is not known any more, or lies before the revision ``since``, the text stays
-    as it is.
+    Nothing is saved: the person reviews the text and saves again. If the version with which the
+    person began is unknown now, or older than the revision ``since``, the text stays unchanged.
     """
     try:
         mine = read_yaml(edited)
@@ -491,10 +490,10 @@ def _put_together(
 
 
 def _manifest_of(kind: Kind, namespace: str, name: str, past: PastMoment | None) -> Manifest:
-    """Return an object, as it was then.
+    """Return an object, now or at a past moment.
 
     Raises:
-        NotFound: there is, or was, none. Expired: the kind has no past, or that is not known.
+        NotFound: it does or did not exist. Expired: its past is not known.
     """
     if past is None:
         return get_manifest(kind, namespace, name)
@@ -505,12 +504,12 @@ def _manifest_of(kind: Kind, namespace: str, name: str, past: PastMoment | None)
 
 
 def _as_it_was(kind: Kind, manifest: Manifest, revision: int) -> Manifest:
-    """Return an object as it was at a revision, as an edit of its present version: to roll back.
+    """Return an object as at a revision, as an edit of its present version: to roll back.
 
-    Its status, and what the system writes into its metadata, stay those of now.
+    Its status, and the metadata that the system writes, stay the present ones.
 
     Raises:
-        NotFound: there was none at that revision. Expired: that is not known any more.
+        NotFound: it did not exist at that revision. Expired: that is not known any more.
     """
     metadata = manifest["metadata"]
     text = find_at(kind, metadata.get("namespace", ""), metadata["name"], revision)

@@ -42,7 +42,7 @@ def amount(resource: str, number: int) -> str:
 
 
 def requests_of(pod: Manifest) -> dict[str, int]:
-    """Return what the scheduler counts of a pod, its overhead included: milli-CPU, bytes, units."""
+    """Return a pod's requests as the scheduler counts them, overhead included."""
     return pod_request_ints(msgspec.convert(pod, Pod))
 
 
@@ -72,9 +72,9 @@ def _seconds_since(moment: datetime) -> float:
 
 @register.filter
 def ago(moment: datetime | str | None) -> SafeString | str:
-    """Return how long ago, with the exact time on hover; for a time to come, in how long.
+    """Return how long ago a time is, or in how long, with the exact time on hover.
 
-    On a page of the past it counts from the moment that the page is about, as all ages there.
+    On a page of the past, ages count from the moment of the page.
     """
     if isinstance(moment, str):
         moment = parse_time(moment)
@@ -83,7 +83,7 @@ def ago(moment: datetime | str | None) -> SafeString | str:
 
 @register.filter
 def before_now(moment: datetime) -> SafeString:
-    """Return how long ago a moment of the past is now, also on its own page."""
+    """Return how long ago a past moment is from now, also on a page of the past."""
     return _ago(moment, (clock.now() - moment).total_seconds(), "from-now")
 
 
@@ -97,7 +97,7 @@ def _ago(moment: datetime, seconds: float, form: str = "ago") -> SafeString:
 
 
 def _time(moment: datetime, form: str, text: str) -> SafeString:
-    """Return a time; ``console.js`` keeps its text true while the page is open."""
+    """Return a time element; ``console.js`` updates its text while the page is open."""
     return format_html(
         '<time datetime="{}" title="{} UTC" data-form="{}">{}</time>',
         f"{moment:%Y-%m-%dT%H:%M:%SZ}", f"{moment:%Y-%m-%d %H:%M:%S}", form, text,
@@ -145,7 +145,7 @@ def percent(share: float) -> str:
 
 @register.simple_tag
 def bar(share: float, title: str = "") -> SafeString:
-    """Return a bar that is as full as a share; from 80 % and 95 % on and above 100 % it says so."""
+    """Return a bar filled by a share; its colour changes from 80 %, from 95 % and above 100 %."""
     kind = "over" if share > 1 else "full" if share >= 0.95 else "high" if share >= 0.8 else "fine"
     return _bar(share, title or percent(share), kind)
 
@@ -171,7 +171,7 @@ register.filter("counted", counted)
 
 @register.simple_tag
 def nodes_bar(nodes: int, alone: int, every: int) -> SafeString:
-    """Return a bar of how many of all nodes a reason stands on; darker where it stands alone."""
+    """Return a bar of the share of nodes with a reason; darker for nodes with that reason alone."""
     wide, dark = (100 * min(one / every, 1.0) if every else 0.0 for one in (nodes, alone))
     says = f"{nodes:,} of {every:,} nodes" + (f", only reason on {alone:,}" if alone else "")
     return format_html(
@@ -248,12 +248,12 @@ def pod_status(pod: Manifest, now: datetime) -> str:
 
 @register.filter
 def landing(text: str | None) -> str:
-    """Return where a pod would go, from the JSON of an eviction's landing."""
+    """Return where a pod would be placed, from the JSON of an eviction's landing."""
     return landing_of(msgspec.json.decode(text)) if text else NONE
 
 
 def landing_of(found: Manifest) -> str:
-    """Return where a pod would go, from an advisor's answer; the scheduler's words for nowhere."""
+    """Return where a pod would be placed, by an advisor; else the scheduler's message."""
     message = str(found.get("message") or "")
     if message.startswith("0/"):
         message = f"nowhere: {message}"

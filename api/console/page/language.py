@@ -1,12 +1,12 @@
-"""The query language of lists of nodes: what stands in the search box.
+"""The query language of lists of nodes: the text of the search box.
 
-Terms are separated by spaces, and all have to hold. A term with ``-`` before it must not hold::
+Terms are separated by spaces, and a node must match all. A term after ``-`` must not match::
 
     web                      part of the name
     zone=a  zone!=a  gpu=*   a label; its last part is enough where the key has a slash
     taint:dedicated          a taint's key; taint:dedicated=gpu:NoSchedule in full; taint:* any
     cpu>80%  pods<10  memory>=64Gi  free.cpu>4
-                             requested share, requested amount, or what is free, of any resource
+                             requested share, requested amount, or free amount, of any resource
     is:cordoned              ready notready cordoned tainted leaving terminating full empty
     condition:MemoryPressure a condition that is True
 """
@@ -35,28 +35,28 @@ _SHORT: Final = {"mem": "memory", "disk": "ephemeral-storage", "ephemeral": "eph
 
 
 class QueryError(ValueError):
-    """A term cannot be understood; the text says which and what would do."""
+    """A term is invalid; the message names it and valid ones."""
 
 
 def fullness(node: FleetNode) -> float:
-    """Return the share of the resource of which the node is fullest: CPU, memory, pods, others."""
+    """Return the largest requested share of any resource of the node."""
     return max((node.share(resource) for resource in node.offered), default=0.0)
 
 
 def parse(text: str) -> list[Test]:
-    """Return what a query asks of a node, all of it.
+    """Return the tests of a query, all of which a node must pass.
 
     Raises:
-        QueryError: a term cannot be understood.
+        QueryError: a term is invalid.
     """
     return [_term(term) for term in text.split()]
 
 
 def matching(nodes: Iterable[FleetNode], text: str) -> list[FleetNode]:
-    """Return the nodes that a query lets through, in their order.
+    """Return the nodes that match a query, in their order.
 
     Raises:
-        QueryError: a term cannot be understood.
+        QueryError: a term is invalid.
     """
     tests = parse(text)
     return [node for node in nodes if all(test(node) for test in tests)] if tests else list(nodes)

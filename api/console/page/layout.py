@@ -55,9 +55,9 @@ View = Callable[Concatenate[HttpRequest, Parameters], HttpResponse]
 
 
 class NavigationEntry(msgspec.Struct, frozen=True):
-    """An entry of the navigation: its title, URL name, key after ``g``, and the right it takes.
+    """An entry of the navigation: its title, URL name, key after ``g``, and the right it requires.
 
-    ``others``: rights of which one does as well. ``besides``: rights that it takes everywhere, too.
+    ``others``: rights of which one is enough instead. ``besides``: rights required in addition.
     """
 
     title: str
@@ -116,12 +116,12 @@ def alike(*, lasts: float = 0.0) -> Callable[[View[Parameters]], View[Parameters
 
 
 def shown(view: View[Parameters]) -> View[Parameters]:
-    """Make a function a page: for people who are signed in, with its failures as pages."""
+    """Wrap a view as a page: for people who are signed in, with errors as pages."""
     return _shown(view, has_past=False)
 
 
 def shown_then(view: View[Parameters]) -> View[Parameters]:
-    """Make a function a page that can also show the past (``then.of``)."""
+    """Wrap a view as a page that can also show the past (``time_travel.of``)."""
     return _shown(view, has_past=True)
 
 
@@ -155,7 +155,7 @@ def _shown(view: View[Parameters], *, has_past: bool) -> View[Parameters]:
 def _part_of(
     request: HttpRequest, make: Callable[[], HttpResponse], *, lasts: float | None
 ) -> HttpResponse:
-    """Return a part of a page, which may have been made for another page (``looks``)."""
+    """Return a part of a page, maybe one cached for another page (``fragment_cache``)."""
     look = fragment_cache.of(request, is_alike=lasts is not None, lasts=lasts or 0.0)
     if look is None:
         return make()
@@ -163,7 +163,7 @@ def _part_of(
 
 
 def guarded(response: HttpResponse) -> HttpResponse:
-    """Return a response with the pages' content security policy, which no cache may keep."""
+    """Return a response with the pages' content security policy, not to be cached."""
     response.headers.setdefault("Content-Security-Policy", POLICY)
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers.setdefault("Vary", "HX-Request, Cookie")
@@ -184,11 +184,11 @@ def _page_of(request: HttpRequest) -> str:
 
 
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
-    """Redirect somebody who is not signed in to the sign-in; answer 401 to a part of a page.
+    """Redirect a person who is not signed in to the sign-in; answer 401 to a part of a page.
 
-    After the sign-in they return to the page that was open, since the address of a form is often
-    no page. On a 401 the script of the page goes to the sign-in, or stays if something is typed
-    on the page (``forms.js``).
+    After the sign-in the person returns to the page that was open, since the address of a form is
+    often no page. On a 401 the script of the page goes to the sign-in, or stays if something is
+    typed on the page (``forms.js``).
     """
     here = request.headers.get("HX-Current-URL-Path") or _page_of(request)
     target = f"{reverse('console:sign-in')}?{urlencode({'next': here})}"
