@@ -48,7 +48,7 @@ class Driver(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
         if self.all_nodes and self.nodes is not None:
             return "nodes: has no effect beside allNodes, since the pool is published once"
         if self.pool and not self.all_nodes:
-            return "pool: only of allNodes; the pool of a node is named after the node"
+            return "pool: only with allNodes; otherwise a pool is named after its node"
         return ""
 
     def is_on(self, number: int) -> bool:
