@@ -1,11 +1,11 @@
 """Tokens of service accounts: signed by the cluster, bound to audiences and objects, expiring.
 
-Such a token names a service account, and nothing of it is stored but the key that signed it
-(``signing_key``, made when the first token is asked for). It is good until it expires, and no
-longer than its account and the object that it is bound to, each distinguished from a later one of
-the same name by its uid. An object that waits for its finalizers ends its tokens ``LEEWAY`` after
-its ``deletionTimestamp``, of which a pod's has its grace period in it.
-Rules: pkg/serviceaccount/{claims,jwt}.go, v1.36; RFC 7519.
+A token names a service account. The database stores no token, only the key that signs them
+(``signing_key``, made for the first token). A token is valid until it expires, while its account
+exists, and while the object exists that it is bound to. The uid distinguishes each from a later
+object of the same name. While an object waits for its finalizers, its tokens end ``LEEWAY`` after
+its ``deletionTimestamp`` (of a pod, this time includes the grace period). Rules:
+pkg/serviceaccount/{claims,jwt}.go, v1.36; RFC 7519.
 """
 
 import json
@@ -46,14 +46,14 @@ REMEMBER_SECONDS: Final = 5.0
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Whom a good token stands for, and for which audiences."""
+    """The user that a valid token authenticates, and the token's audiences."""
 
     user: User
     audiences: tuple[str, ...]
 
 
 def account_of(user: str) -> tuple[str, str] | None:
-    """Return namespace and name of the service account that a user is, None for other users."""
+    """Return (namespace, name) of the service account that a user is, None for other users."""
     if not user.startswith(ACCOUNT_PREFIX):
         return None
     namespace, _, name = user.removeprefix(ACCOUNT_PREFIX).partition(":")
@@ -66,7 +66,7 @@ def groups_of(namespace: str) -> tuple[str, ...]:
 
 
 def is_one(token: str) -> bool:
-    """Return whether a token looks like one of a service account; other tokens have no dots."""
+    """Return whether a text has two dots, as tokens of service accounts have and others do not."""
     return token.count(".") == 2
 
 
@@ -79,7 +79,7 @@ class _Keys:
         self._until = 0.0
 
     def find(self, key_id: str) -> EllipticCurvePublicKey | None:
-        """Return a key; queries when it is not remembered, or when it may have been withdrawn."""
+        """Return a public key, or ``None``. Queries if the cached keys are old or lack it."""
         now = time.monotonic()
         found = self._keys.get(key_id) if now < self._until else None
         if found is None:
@@ -120,7 +120,7 @@ def published_keys() -> list[Manifest]:
 
 
 def account(token: str, audiences: Collection[str], *, now: datetime) -> Account | None:
-    """Return the account of a token; None if it is invalid, or for none of the audiences.
+    """Return the account of a token; None if it is invalid, or valid for none of the audiences.
 
     Queries for the account and the object that the token is bound to.
     """
@@ -145,7 +145,7 @@ def account(token: str, audiences: Collection[str], *, now: datetime) -> Account
 
 
 def _user(claims: Manifest, now: datetime) -> User | None:
-    """Return the user of a token, None if the account or the bound object is good no more."""
+    """Return the user of a token, None if the account or the bound object is gone or ending."""
     claim = claims.get(CLAIM) or {}
     namespace, named = claim.get("namespace") or "", claim.get("serviceaccount") or {}
     name, uid = named.get("name") or "", named.get("uid") or ""
@@ -175,7 +175,7 @@ def _user(claims: Manifest, now: datetime) -> User | None:
 
 
 def _is_good(kind: str, namespace: str, name: str, uid: str, now: datetime) -> bool:
-    """Return whether the object with this uid exists and is not being deleted. Queries once."""
+    """Return whether the object exists, with this uid and until its deletion. Queries once."""
     found = find_object(kind, namespace, name)
     if found is None:
         return False

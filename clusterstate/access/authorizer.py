@@ -1,8 +1,8 @@
-"""The one function that decides, and the policy that this process remembers.
+"""The function that authorizes requests, and this process's cache of the roles and bindings.
 
-The policy is compared with the tables by how many roles and bindings there are and by the sum of a
-hash of their revisions. A revision is never given twice, so every write changes one of the two, in
-whatever order transactions commit.
+The cached policy is current if the number of roles and bindings, and the sum of a hash of their
+revisions, are as in the tables. A revision is never given twice, so every write changes one of the
+two, in whatever order transactions commit.
 """
 
 import threading
@@ -46,10 +46,10 @@ _Seen = tuple[int, Decimal]
 
 
 class _Memory:
-    """The policy that this process remembers, and until when (monotonic seconds) it is fresh.
+    """The cached policy, and until when (monotonic seconds) it is used without a query.
 
-    Besides, the policy that a transaction read which had written roles. It may be rolled back, but
-    tables that look like that hold the same roles again.
+    ``uncommitted`` is the policy that a transaction read after it wrote roles, with the count and
+    hash of the rows. If the transaction commits, the tables have the same count and hash.
     """
 
     def __init__(self) -> None:
@@ -64,10 +64,10 @@ _memory = _Memory()
 
 
 def decide(user: User, wants: Attributes, policy: Policy | None = None) -> AccessDecision:
-    """Return whether a user may do that, and by which rule.
+    """Return whether a user may do what ``wants`` describes, and by which rule.
 
-    Queries when the remembered policy may be out of date, and for the credential of a node, to see
-    what its pods refer to; not if a policy is given.
+    Queries if the cached policy may be out of date, and for a node's agent, to find what its pods
+    refer to. With a ``policy`` it queries nothing.
     """
     if MASTERS in user.groups:
         return _ALLOWED
@@ -86,16 +86,16 @@ def decide(user: User, wants: Attributes, policy: Policy | None = None) -> Acces
 
 
 def depends_on_references(user: User, wants: Attributes) -> bool:
-    """Return whether an agent of a node may do that if a pod of its own refers to the object.
+    """Return whether a node's agent may do that only if one of its pods refers to the object.
 
-    With a policy, ``decide`` does not ask for such references, since that takes queries.
+    ``decide`` does not check such references if it is given a policy, since the check queries.
     """
     is_agent = bool(nodes.name_of(user.name, user.groups))
     return is_agent and nodes.asks_references(wants)
 
 
 def reads_own_pods_only(user: User, namespace: str, name: str, verb: str = "get") -> bool:
-    """Return whether a user may read that pod only if it is on the user's own node."""
+    """Return whether a user may read this pod only if the pod is on the user's own node."""
     if MASTERS in user.groups or not nodes.name_of(user.name, user.groups):
         return False
     wants = Attributes(verb, resource="pods", namespace=namespace, name=name)
@@ -103,9 +103,9 @@ def reads_own_pods_only(user: User, namespace: str, name: str, verb: str = "get"
 
 
 def rights(user: User) -> str:
-    """Return a text that two users have in common if whatever one may do the other may, too.
+    """Return a text that is equal for two users only if both may do the same.
 
-    Queries when the remembered policy must be compared.
+    Queries when the cached policy must be compared with the tables.
     """
     if MASTERS in user.groups:
         return MASTERS
@@ -115,19 +115,19 @@ def rights(user: User) -> str:
 
 
 def rules_for(user: User, namespace: str) -> list[Rule]:
-    """Return the rules that bindings give to a user, in a namespace if it is given."""
+    """Return the rules that bindings give a user everywhere and, if given, in a namespace."""
     if MASTERS in user.groups:
         return list(_EVERYTHING)
     return _of_transaction().rules_for(user.name, user.groups, namespace)
 
 
 def rules_of_role(kind: str, namespace: str, name: str) -> tuple[Rule, ...] | None:
-    """Return the rules of a role as the open transaction sees it; None: there is none."""
+    """Return the rules of a role as the open transaction sees it, ``None`` if there is no role."""
     return _of_transaction().rules_of_role(kind, namespace, name)
 
 
 def fresh() -> Policy | None:
-    """Return the remembered policy if it need not be compared now. Never queries."""
+    """Return the cached policy, ``None`` if it must be compared with the tables. Never queries."""
     return _memory.policy if time.monotonic() < _memory.until else None
 
 
@@ -164,7 +164,7 @@ def current() -> Policy:
 
 
 def _of_transaction() -> Policy:
-    """Return the policy with what the open transaction wrote, which is not remembered."""
+    """Return the policy, with the roles that the open transaction wrote; these are not cached."""
     return read() if _wrote_here() else current()
 
 
@@ -179,12 +179,12 @@ def _glance() -> _Seen:
 
 
 def read() -> Policy:
-    """Return the policy as the tables have it now, and do not remember it. Queries once."""
+    """Return the policy as the tables have it now, without caching it. Queries once."""
     return _read()[1]
 
 
 def _read() -> tuple[_Seen, Policy]:
-    """Return the policy, and what a glance at these very rows would have seen."""
+    """Return the number and hash of the roles and bindings, and the policy. Queries once."""
     found: dict[str, list[Manifest]] = {name: [] for name in ROLE_KINDS}
     rows = sql.fetch(
         "SELECT t.kind, d.text, t.revision, hashint8extended(t.revision, 0) FROM generic_object t"
@@ -198,7 +198,7 @@ def _read() -> tuple[_Seen, Policy]:
 
 @memory.when_replaced
 def forget() -> None:
-    """Forget the policy: the rows are another history's."""
+    """Drop the cached policy, because the database was replaced."""
     with _memory.lock:
         _memory.policy, _memory.until, _memory.uncommitted = None, 0.0, None
 
@@ -212,13 +212,13 @@ changes.committed.connect(_committed, dispatch_uid="clusterstate.access")
 
 
 def note_write() -> None:
-    """Note that the open transaction writes a role or a binding, and may be rolled back."""
+    """Note that the open transaction writes a role or binding; it may still be rolled back."""
     if connection.in_atomic_block:
         transaction.on_commit(_written)
 
 
 def _written() -> None:
-    """Do nothing: an on-commit callback that shows that this transaction wrote roles."""
+    """Do nothing: registered on commit as the mark of a transaction that wrote roles."""
 
 
 def _wrote_here() -> bool:

@@ -1,7 +1,8 @@
 """Roles of the controllers of a stock kube-controller-manager, by service account.
 
-It needs them with ``--use-service-account-credentials``. Only controllers of kinds that are served.
-Rules: plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go, v1.36.
+kube-controller-manager needs them with ``--use-service-account-credentials``. Controllers of kinds
+that are not served are left out. Rules:
+plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go, v1.36.
 """
 
 from typing import Final
@@ -20,7 +21,7 @@ _PODS: Final = _on("create delete list patch watch", "", "pods")
 
 
 def _workload(group: str, name: str, *more: Rule) -> tuple[Rule, ...]:
-    """Return what a controller needs that makes pods for objects of a kind."""
+    """Return the rules of a controller that creates pods for objects of one kind."""
     return (
         _on("get list update watch", group, name),
         _on("update", group, f"{name}/status {name}/finalizers"),

@@ -1,8 +1,8 @@
-"""The roles and bindings that every cluster has. Pure: what they are, not how they get there.
+"""The roles and bindings that every cluster has, as manifests. Pure; ``prepare`` writes them.
 
 Rules: plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go and namespace_policy.go, v1.36; the
-roles of controllers are in ``controller_roles``. Roles that begin with ``stowage:`` are our own:
-they give the groups of tokens and people what these have always had.
+roles of controllers are in ``controller_roles``. Roles named ``stowage:...`` are our own: they are
+for the groups of tokens and people that earlier versions had.
 """
 
 from typing import Any, Final
@@ -257,7 +257,7 @@ _LEADERS: Final = ("kube-controller-manager", "kube-scheduler")
 
 
 def _reading() -> tuple[Rule, ...]:
-    """Return what reads every kind that is registered, and may ask what would happen."""
+    """Return the rules that allow reading every registered kind, and asking for predictions."""
     by_group: dict[str, list[str]] = {}
     for kind in ALL_KINDS:
         if kind.name not in _WITHHELD:
@@ -277,7 +277,7 @@ def _reading() -> tuple[Rule, ...]:
 
 
 def _operating() -> tuple[Rule, ...]:
-    """Return what reads everything, works with workloads everywhere, and looks after nodes."""
+    """Return the rules that allow reading everything, writing workloads, and maintaining nodes."""
     return (
         *_reading(),
         *(one for one in _EDIT if "impersonate" not in one.verbs and not _lends(one)),
@@ -295,7 +295,7 @@ def _operating() -> tuple[Rule, ...]:
 
 
 def _lends(rule: Rule) -> bool:
-    """Return whether a rule gives secrets or the identity of a service account."""
+    """Return whether a rule is about secrets or service accounts, which give other rights."""
     return any(one.startswith(("secrets", "serviceaccounts")) for one in rule.resources)
 
 

@@ -65,16 +65,16 @@ _WRITES: Final = frozenset(
 
 
 def name_of(user: str, groups: tuple[str, ...]) -> str:
-    """Return the name of the node that a user is the agent of, empty for everybody else."""
+    """Return the name of the node whose agent a user is, empty for other users."""
     if GROUP not in groups or not user.startswith(USER_PREFIX):
         return ""
     return user.removeprefix(USER_PREFIX)
 
 
 def allows(node: str, wants: Attributes) -> bool:
-    """Return whether the agent of a node may do that, whatever the objects refer to.
+    """Return whether a node's agent may do that without regard to what its pods refer to.
 
-    Lists and watches must select its own. What depends on references: ``asks_references``.
+    Lists and watches must select its own objects. ``asks_references`` judges the rest.
     """
     if wants.path:
         return False
@@ -111,16 +111,16 @@ def _allows_nodes_and_pods(node: str, kind: tuple[str, str], wants: Attributes) 
 
 
 def _keeps_itself(node: str, wants: Attributes) -> bool:
-    """Whether this is the agent's own object; what is created has no name here."""
+    """Return whether an agent writes an object named as its node, or creates any object."""
     if wants.subresource or wants.verb not in _KEPT_BY_ITSELF:
         return False
     return wants.verb == "create" or wants.name == node
 
 
 def asks_references(wants: Attributes) -> bool:
-    """Return whether an agent may do that where a pod of its own refers to the object.
+    """Return whether an agent may do that if one of its pods refers to the object.
 
-    A list or a watch of one object is judged as that object.
+    A list or a watch of one object is judged as a get of that object.
     """
     if not wants.name or not (wants.namespace or wants.resource in _WITHOUT_NAMESPACE):
         return False
@@ -131,7 +131,7 @@ def asks_references(wants: Attributes) -> bool:
 
 
 def _selects(wants: Attributes, kind: str, path: str, value: str) -> bool:
-    """Whether a field selector lets through only what has this value there."""
+    """Return whether a field selector requires that the field at ``path`` equals ``value``."""
     try:
         requirements = fields.parse_field_selector(kind, wants.fields)
     except BadRequest:

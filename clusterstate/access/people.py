@@ -1,7 +1,7 @@
 """People who are signed in to the admin, as access and admission see them.
 
-A person is the user of that name, in the groups that the admin keeps (those called ``system:...``
-excepted, since these are the cluster's own to give), and in ``system:masters`` as a superuser.
+A person is a user of the same name, in the groups that the admin stores for the person, except
+those named ``system:...``, which only the cluster gives. A superuser is in ``system:masters``.
 """
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser

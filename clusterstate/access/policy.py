@@ -27,7 +27,7 @@ _MOST_REMEMBERED: Final = 4096
 
 
 class AccessDecision(msgspec.Struct, frozen=True):
-    """Whether something is allowed, and by what; or why it could not be judged."""
+    """Whether a request is allowed, and by which binding; or why it could not be judged."""
 
     allowed: bool
     reason: str = ""
@@ -46,9 +46,9 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A subject with a right, and its binding; ``names``: only to these objects, if not empty.
+    """A subject with a right, and its binding; ``names``: for these objects only, if not empty.
 
-    ``kind``: User or Group; an account of a service is a user.
+    ``kind`` is User or Group; a service account is a User.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What a subject may do, whatever the name of the object, and what for some names."""
+    """The decision for objects of any name, and decisions that hold for certain names only."""
 
     always: AccessDecision
     named: Mapping[str, AccessDecision]
@@ -143,7 +143,7 @@ class Policy:
             self._grants.setdefault(who, []).append(Grant(namespace, rules or (), reason, problem))
 
     def rules_of_role(self, kind: str, namespace: str, name: str) -> tuple[Rule, ...] | None:
-        """Return the rules of a role, those that it aggregates included; None: there is none."""
+        """Return a role's rules, with those that it aggregates; None if there is no such role."""
         if kind == "ClusterRole":
             return self._cluster_roles.get(name)
         return self._roles.get((namespace, name))
@@ -175,7 +175,7 @@ class Policy:
         ]
 
     def decide(self, user: str, groups: tuple[str, ...], wants: Attributes) -> AccessDecision:
-        """Return whether a binding allows that to a user with these groups."""
+        """Return whether a binding allows ``wants`` to a user with these groups."""
         subject = self._subject(user, groups)
         key = (
             wants.verb, wants.group, wants.resource, wants.subresource, wants.namespace, wants.path
@@ -191,7 +191,7 @@ class Policy:
         return answer.named.get(wants.name, answer.always)
 
     def rights(self, user: str, groups: tuple[str, ...]) -> str:
-        """Return a text that is the same for all users to whom bindings give the same rights."""
+        """Return a text that is equal for all users to whom bindings give the same rights."""
         return self._subject(user, groups).rights
 
     def _subject(self, user: str, groups: tuple[str, ...]) -> _Subject:
@@ -210,7 +210,7 @@ class Policy:
     def namespaces(self, user: str, groups: tuple[str, ...], wants: Attributes) -> list[str]:
         """Return the namespaces whose RoleBindings allow ``wants`` for objects of any name, sorted.
 
-        ClusterRoleBindings are not looked at: ``decide`` answers for all namespaces.
+        ClusterRoleBindings are left out; ``decide`` answers for all namespaces.
         """
         return sorted(
             {
@@ -222,7 +222,7 @@ class Policy:
         )
 
     def rules_for(self, user: str, groups: tuple[str, ...], namespace: str) -> list[Rule]:
-        """Return the rules that hold for a user everywhere, or in the namespace if one is given."""
+        """Return the rules that bindings give a user everywhere and, if given, in a namespace."""
         return [
             rule
             for grant in self._subject(user, groups).grants
@@ -232,7 +232,7 @@ class Policy:
 
 
 def subject_of(subject: Mapping[str, Any], namespace: str) -> tuple[str, str] | None:
-    """Return the subject of a binding as ("User", name) or ("Group", name), ``None`` if wrong."""
+    """Return a binding's subject as ("User", name) or ("Group", name), ``None`` if invalid."""
     kind, name = subject.get("kind"), subject.get("name") or ""
     if kind == "ServiceAccount":
         place = subject.get("namespace") or namespace
@@ -241,7 +241,7 @@ def subject_of(subject: Mapping[str, Any], namespace: str) -> tuple[str, str] | 
 
 
 def _selector(manifest: Any) -> Selector:
-    """Return what a label selector chooses; nothing where it cannot be read."""
+    """Return a label selector, one that matches nothing if the manifest is invalid."""
     try:
         return selector_from_label_selector(msgspec.convert(manifest, LabelSelector))
     except (SelectorError, msgspec.ValidationError):
@@ -249,9 +249,9 @@ def _selector(manifest: Any) -> Selector:
 
 
 def _aggregated(roles: Iterable[Manifest]) -> dict[str, tuple[Rule, ...]]:
-    """Return the rules of all ClusterRoles by name; one that aggregates has those of others only.
+    """Return the rules of all ClusterRoles by name. One that aggregates has no rules of its own.
 
-    What it aggregates may aggregate in turn: ``edit`` has ``view``, ``admin`` has ``edit``.
+    Aggregated roles may aggregate others: ``admin`` has ``edit``, and ``edit`` has ``view``.
     """
     by_name = {one["metadata"]["name"]: one for one in roles}
     chosen: dict[str, list[str]] = {}

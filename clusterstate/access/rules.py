@@ -39,7 +39,7 @@ class Rule(msgspec.Struct, frozen=True):
     urls: tuple[str, ...] = ()
 
     def reaches(self, wants: Attributes) -> bool:
-        """Return whether the rule allows that, for the objects that it names."""
+        """Return whether the rule allows ``wants``, at least for the object names in the rule."""
         if ALL not in self.verbs and wants.verb not in self.verbs:
             return False
         if wants.path:
@@ -49,7 +49,7 @@ class Rule(msgspec.Struct, frozen=True):
         return _has_resource(self.resources, wants.resource, wants.subresource)
 
     def manifest(self) -> dict[str, Any]:
-        """Return the rule as objects write it."""
+        """Return the rule as an RBAC manifest has it."""
         named = (
             ("verbs", self.verbs),
             ("apiGroups", self.groups),
@@ -116,7 +116,7 @@ def uncovered(rules: Iterable[Rule], held: Iterable[Rule]) -> list[Rule]:
 
 
 def _parts(rule: Rule) -> Iterator[Rule]:
-    """Yield a rule as rules of one verb on one resource, or one path, each."""
+    """Yield the rule as rules with one verb on one resource or path each."""
     for verb, url in product(rule.verbs, rule.urls):
         yield Rule(verbs=(verb,), urls=(url,))
     for group, resource, verb in product(rule.groups, rule.resources, rule.verbs):

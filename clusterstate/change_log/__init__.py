@@ -2,10 +2,10 @@
 
 ::
 
-    changes     takes revisions, appends changes, reads what came after a revision
+    changes     takes revisions, appends changes, reads the changes after a revision
     lineage     what a revision promises, also after a crash
-    wake        hints through Redis that something was committed
-    actors      who made a change, by number
+    wake        hints through Redis that a transaction committed
+    actors      numbers for the authors of changes
     pod_log     changes of pods as NumPy columns
-    blocks      changes packed into compressed columns, for the past
+    blocks      old changes, packed into compressed columns
 """

@@ -1,7 +1,7 @@
 """Numbers for actors: the change log refers to a row of the table ``actor``, not to a name.
 
-A process asks for a number once and remembers it for a while. The row keeps the time of the last
-such question. If that is long ago, no kept change has the number, and the row is deleted
+A process looks up an actor's number and caches it for a while. The row has the time of the last
+look-up. If that is long ago, no stored change has the number, and the row is deleted
 (`actions.past.housekeeping`).
 
 Every statement that takes a revision begins with the gate (`clusterstate.change_log.changes`),
@@ -54,11 +54,11 @@ def number(actor: Actor) -> int:
 
 
 def _take(key: tuple[str, str]) -> int:
-    """Return the number of an actor's row; write and commit the row first if there is none.
+    """Return the number of an actor's row; insert and commit the row first if there is none.
 
-    Inside a transaction this takes a connection of its own. Otherwise all writers of the same actor
+    Inside a transaction this uses a second connection. Otherwise all writers of the same actor
     would wait for the lock on the new row until the transaction ends, and a rollback would take
-    back a number that this process remembers.
+    back a number that this process has cached.
     """
     if not connection.in_atomic_block:
         row = sql.fetch_one(_TAKE, key)
@@ -76,13 +76,13 @@ def _take(key: tuple[str, str]) -> int:
 
 
 def gate(actor: Actor | None = None) -> tuple[int, uuid.UUID | None]:
-    """Return number and cause of an actor, by default this thread's, as statements take them."""
+    """Return the number and the cause of an actor, by default of this thread's actor."""
     who = acting.current() if actor is None else actor
     return number(who), who.cause
 
 
 def columns(actors: Sequence[Actor | None]) -> tuple[sql.Int4s, sql.Uuids]:
-    """Return the numbers and the causes of actors as two arrays; ``None``: this thread's actor."""
+    """Return the actors' numbers and causes as two arrays; ``None`` is this thread's actor."""
     here = acting.current()
     found = [here if one is None else one for one in actors]
     return sql.Int4s([number(one) for one in found]), sql.Uuids([one.cause for one in found])

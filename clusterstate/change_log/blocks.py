@@ -1,12 +1,12 @@
 """Blocks: changes of one kind, packed into two compressed columns; pure.
 
-A *block* holds changes of one kind that follow each other closely, sorted by object and revision.
-Its ``index`` tells who changed what and when, at which revision the version before began and, for
-pods, what that version told of the fleet. Its ``body`` holds the versions that those changes ended,
-one after the other, as clients got them. Versions of one object, and objects of one controller,
-differ in a few characters and lie beside each other, so they compress to a twentieth.
+A *block* contains consecutive changes of one kind, sorted by object and revision. Its ``index`` has
+the author, verb and time of each change, the revision at which the version before began and, for
+pods, that version's node and requests (its *glance*). Its ``body`` has the versions that the
+changes ended, one after the other, as clients got them. Versions of one object, and objects of one
+controller, differ in a few characters and lie beside each other: they compress to a twentieth.
 
-Whoever looks for an object decodes the index, and the body only if the object is in it.
+A search for an object decodes the index, and the body only if the object is in it.
 """
 
 import zlib
@@ -29,10 +29,10 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """A change of an object.
 
     ``at`` is in microseconds since the epoch, ``verb`` as in the change log. The change ended an
-    earlier version of the object, unless it created it: ``previous`` is the revision at which that
-    version began (0: none), and ``body`` the version as JSON (``None``: none, or not known).
-    ``glance`` is what that version of a pod tells of the fleet; ``None``: ``body`` has to be read
-    for it. ``node_name`` is a pod's node after the change. ``cause`` is a UUID as text, or empty.
+    earlier version of the object, unless it created the object: ``previous`` is the revision at
+    which that version began (0: none), and ``body`` the version as JSON (``None``: none, or not
+    known). ``glance`` has the node and requests of that version of a pod; ``None``: ``body`` has
+    them. ``node_name`` is a pod's node after the change. ``cause`` is a UUID as text, or empty.
     """
 
     revision: int
@@ -61,16 +61,16 @@ def key_of(namespace: str, name: str) -> str:
 
 
 def mark_of(key: str) -> bytes:
-    """Return the four bytes by which a block's ``marks`` tell that an object may be in it."""
+    """Return a hash of four bytes; a block whose ``marks`` have it may have the object."""
     return zlib.crc32(key.encode()).to_bytes(4, "big")
 
 
 class _Columns(msgspec.Struct, array_like=True, gc=False):
     """An index as it is stored: a column for each field, texts as positions in ``words``.
 
-    ``uses`` and ``places`` are the text and the node of the summary that lists of pods show. In
-    ``uses`` -1 means none. In ``places`` positions begin with 1, and 0 means the node that the pod
-    has after the change. Blocks of earlier versions have neither.
+    ``uses`` and ``places`` are the text and the node of a pod's glance. In ``uses`` -1 means none.
+    In ``places`` positions begin with 1, and 0 means the node that the pod has after the change.
+    Blocks of earlier versions of the service have neither.
     """
 
     revision: int
@@ -96,12 +96,12 @@ _decode = msgspec.msgpack.Decoder(_Columns).decode
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """Packed entries, with a filter that tells whether an object may be among them.
+    """Packed entries, with a filter that shows whether an object may be among them.
 
     ``first_from`` is the lowest revision at which a version inside began, ``None`` where there are
-    no versions inside; ``first_revision`` and ``last_revision`` are those of the changes.
-    ``marks`` holds a ``mark_of`` the key of each object, one after the other. ``causes`` holds the
-    same of the causes inside: pods that the scheduler made room for, plans, and approvals.
+    no versions inside; ``first_revision`` and ``last_revision`` are those of the changes. ``marks``
+    is the ``mark_of`` the key of each object, joined. ``causes`` is the same of the causes inside:
+    pods that the scheduler made room for, plans, and approvals.
     """
 
     entries: int
@@ -178,7 +178,7 @@ def _marks(keys: Iterable[str]) -> bytes:
 
 
 class Index:
-    """A block's index, decoded; entries are named by their places."""
+    """A block's index, decoded. An entry's *place* is its position in the block, from 0."""
 
     def __init__(self, packed: bytes) -> None:
         self._columns = _decode(zlib.decompress(packed))
@@ -187,10 +187,7 @@ class Index:
         return len(self._columns.revisions)
 
     def alive_at(self, revision: int, upto: int) -> list[int]:
-        """Return the places of the versions that held at a revision.
-
-        Only those that ended at the revision ``upto`` or before.
-        """
+        """Return the places of versions that were current at ``revision`` and ended by ``upto``."""
         columns, base = self._columns, self._columns.revision
         low, high = revision - base, upto - base
         return [
@@ -223,7 +220,7 @@ class Index:
         return [self.entry(place) for place, one in enumerate(columns.causes) if one == word]
 
     def key(self, place: int) -> tuple[str, str]:
-        """Return namespace and name."""
+        """Return (namespace, name) of the object of an entry."""
         columns = self._columns
         return columns.words[columns.namespaces[place]], columns.words[columns.names[place]]
 
@@ -232,7 +229,7 @@ class Index:
         return self._columns.words[self._columns.node_names[place]]
 
     def may_be_on(self, place: int, node_name: str) -> bool:
-        """Return whether a pod may have been on a node before its change; empty: on no node."""
+        """Return whether a pod may have been on a node (empty: on none) before its change."""
         glance = self.glance(place)
         if glance is not None:
             return glance.node_name == node_name
@@ -247,9 +244,9 @@ class Index:
         return Glance(columns.words[name], columns.words[columns.uses[place]])
 
     def glances(self, places: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the node and the text of glances, by their numbers in ``words``.
+        """Return the node and the text of each glance, as positions in ``words``.
 
-        The number of no text is -1: there is no glance; that of an empty one is 0.
+        The text of a missing glance is -1; 0 is an empty text.
         """
         columns = self._columns
         if not columns.uses:
@@ -261,11 +258,11 @@ class Index:
 
     @property
     def words(self) -> Sequence[str]:
-        """The texts that numbers stand for."""
+        """The texts to which positions refer."""
         return self._columns.words
 
     def entry(self, place: int, body: bytes | None = None) -> Entry:
-        """Return an entry, with the body that is given."""
+        """Return the entry at a place, with ``body`` as its body."""
         columns = self._columns
         words = columns.words
         revision = columns.revision + columns.revisions[place]
@@ -299,7 +296,7 @@ class Index:
 
 
 class Moments(msgspec.Struct, array_like=True, gc=False):
-    """When each change of a stretch of the log was made: revisions and microseconds, in order."""
+    """The times of consecutive changes of the log: revisions and microseconds, in order."""
 
     revision: int
     at: int
@@ -324,7 +321,7 @@ class Moments(msgspec.Struct, array_like=True, gc=False):
         return _decode_moments(zlib.decompress(packed))
 
     def last_until(self, at: int) -> int | None:
-        """Return the last revision of a change made at that time or before, ``None`` for none."""
+        """Return the last revision of a change made at or before ``at``, ``None`` without one."""
         until = at - self.at
         for place in range(len(self.ats) - 1, -1, -1):
             if self.ats[place] <= until:
@@ -332,7 +329,7 @@ class Moments(msgspec.Struct, array_like=True, gc=False):
         return None
 
     def first_after(self, revision: int) -> int | None:
-        """Return the first revision after another one, ``None`` where there is none."""
+        """Return the first revision above ``revision``, ``None`` if there is none."""
         place = bisect_right(self.revisions, revision - self.revision)
         return self.revision + self.revisions[place] if place < len(self.revisions) else None
 

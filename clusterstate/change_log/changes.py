@@ -159,10 +159,10 @@ not fail: what they raise is logged and swallowed, since the transaction is alre
 class Change(msgspec.Struct, frozen=True, gc=False):
     """One change. ``kind`` is a kind's name, ``verb`` ADDED, MODIFIED or DELETED (integers).
 
-    The fields are the table's columns, in their order, but for those that say who made it
+    The fields are the table's columns, in their order, without the change's author and cause
     (`queries.past.trail`); then two texts. Only changes of pods have values in the columns from
-    ``class_id`` on. ``text`` and ``previous_text`` are documents with slots: ``None`` if they were
-    not asked for; ``previous_text`` also where there was no earlier version.
+    ``class_id`` on. ``text`` and ``previous_text`` are documents with slots: ``None`` if the reader
+    did not request them; ``previous_text`` also where there was no earlier version.
     """
 
     revision: int
@@ -204,16 +204,16 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 class Placement(Change, frozen=True, gc=False):
     """A change of a node, of a namespace, or of a pod's node or nomination.
 
-    ``previous_nominated_node_name``: the node for which a pod on no node was nominated before.
+    ``previous_nominated_node_name``: the node for which an unbound pod was nominated before.
     """
 
     previous_nominated_node_name: str | None = None
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Changes in order, and the cursor to ask from next. ``more``: ask again at once.
+    """Changes in order, and the cursor of the next read; ``more``: there may be more already.
 
-    ``mark``: the watermark up to which there may be more.
+    ``mark`` is the watermark up to which the caller may read on.
     """
 
     items: list[Change]
@@ -237,9 +237,9 @@ STARTED = (
 def _read_statement(*, documents: bool, previous: bool, starts: bool) -> str:
     """Return the statement that reads changes.
 
-    ``documents``: some kinds' documents are read along; ``previous``: some kinds' earlier ones.
-    Without these the statement has no join for them: one that finds nothing still costs a fifth of
-    a short answer.
+    ``documents``: join the documents of some kinds; ``previous``: join their earlier versions.
+    Without these the statement has no join: one that finds no row still costs a fifth of a short
+    answer.
     """
     text, earlier = "NULL::text", "NULL::text"
     started = STARTED if starts else "NULL::timestamptz"
@@ -280,8 +280,8 @@ _READ = {
 def as_follower(ask: Callable[[], _T]) -> _T:
     """Return the result of a follower's query.
 
-    If a crash closed the sequence of revisions, open it (``lineage.establish``) and ask once more.
-    Only followers open it: a writer may be in a transaction, where that is not possible.
+    If a crash closed the sequence of revisions, open it (``lineage.establish``) and query once
+    more. Only followers open it: a writer may be in a transaction, where that is not possible.
     """
     try:
         return ask()
@@ -302,7 +302,7 @@ def watermark() -> int:
 
 
 def news_up_to(cursor: int) -> int:
-    """Return the watermark for a follower, the cursor itself if there is nothing new.
+    """Return the watermark, or ``cursor`` if there is nothing to read above it.
 
     Queries as `watermark` does.
 
@@ -319,7 +319,7 @@ def news_up_to(cursor: int) -> int:
 
 
 def _watermark() -> tuple[int, int | None]:
-    """Return the watermark, and the last number that was given out (`WATERMARK`)."""
+    """Return the watermark, and the last revision that was given out (`WATERMARK`)."""
     ((mark, last, ceiling),) = as_follower(lambda: sql.fetch(WATERMARK))
     if lineage.reserve(last, ceiling) and last is not None and last > ceiling:
         ((mark, last, _),) = sql.fetch(WATERMARK)
@@ -327,9 +327,9 @@ def _watermark() -> tuple[int, int | None]:
 
 
 def whole(revision: int) -> int:
-    """Return the first revision, from this one on, that does not cut an atomic change in two.
+    """Return the first revision, from this one on, at which no atomic change is half visible.
 
-    Not beyond the watermark, unless ``revision`` is. Queries once.
+    It is at most the watermark, unless ``revision`` is above it. Queries once.
     """
     row = sql.fetch_one("SELECT whole_after(%s::bigint)", (revision,))
     assert row is not None
@@ -343,10 +343,10 @@ def note_atomic() -> None:
 
 
 class LogWatermark(msgspec.Struct, frozen=True):
-    """Up to where the log is complete.
+    """The revision ``mark`` up to which the log is complete.
 
-    ``lacking``: changes beyond ``mark`` were shown to other clients already, and a transaction that
-    is still open keeps them from being read.
+    ``lacking``: other clients have seen changes above ``mark`` already, but a transaction that is
+    still open keeps followers from reading them.
     """
 
     mark: int
@@ -358,12 +358,12 @@ def settled(
 ) -> LogWatermark:
     """Return a watermark at or above every change that any client was shown before this call.
 
-    For questions of clients who expect to see their own writes in the answer. As long as a
-    committed change (of these ``kinds``; ``None``: of any) lies above the watermark, this waits for
-    the transaction that holds the watermark back, at most ``patience`` seconds; after that the
-    watermark is a lower one. Inside a transaction it does not wait: the one that holds the
-    watermark back may be waiting for ours. Queries once when there is no such change.
-    The mark is to be handed to `read_since`, since a later watermark may be lower.
+    For clients that expect to see their own writes in the answer. While a committed change (of
+    these ``kinds``; ``None``: of any) lies above the watermark, this waits for the open transaction
+    that keeps the watermark low, at most ``patience`` seconds; after that the watermark is a lower
+    one. Inside a transaction it does not wait: that transaction may be waiting for this one.
+    Queries once when there is no such change. Pass the mark to `read_since`, since a later
+    watermark may be lower.
     """
     question = (_SETTLED, (kinds is None, sql.Int4s(_codes(kinds))))
     row = as_follower(lambda: sql.fetch_one(*question))
@@ -388,8 +388,8 @@ def settled(
 def keep_mark() -> bool:
     """Write the watermark into ``history``, for replicas; return whether it rose. Queries once.
 
-    For followers of the log, a few times a second. Skipped while another transaction holds the
-    row. Not written to the disk at once: what a crash loses is a lower mark, which is never wrong.
+    Followers of the log call it a few times a second. It does nothing while the row is locked. The
+    commit does not wait for the disk: a crash leaves a lower mark, which is valid, too.
     """
     _, rows = as_follower(
         lambda: sql.fetch_together(
@@ -432,16 +432,16 @@ def read_since(
     Queries for the watermark, then for changes only if it is above the cursor. Mostly there is
     nothing new, and sending both statements at once would cost more.
 
-    ``mark`` is a watermark that the caller knows already, to read up to and not further; ``None``
-    asks for the present one. ``kinds`` restricts to some kinds (``None``: all that this code knows;
-    a newer version beside it, during an upgrade, may write others). ``documents`` names the kinds
-    whose document text is read along, ``previous`` those whose earlier text is (``None``: all
-    kinds). An earlier text that equals the current one is not repeated:
-    ``previous_document_id == document_id`` tells. ``starts``: whether ``started_at`` is wanted.
+    ``mark``: read up to this watermark; ``None``: up to the present one. ``kinds``: only these
+    (``None``: all that this code knows; during an upgrade a newer version may write others).
+    ``documents`` names the kinds whose document text is read, ``previous`` those whose earlier text
+    is (``None``: all kinds). An earlier text that equals the current one is not repeated; then
+    ``previous_document_id == document_id``. ``starts``: whether to read ``started_at``.
 
     Raises:
-        Expired: changes after ``cursor`` were trimmed already, or no client was ever given such a
-            cursor by this history; list again.
+        Expired: changes after ``cursor`` were trimmed already, or this history never gave a client
+            such
+            a cursor; list again.
     """
     if mark is None:
         mark = news_up_to(cursor)
@@ -492,12 +492,12 @@ ORDER BY c.revision
 
 
 def read_placements(since: int, until: int, *, most: int) -> tuple[int, list[Placement]]:
-    """Return the changes after ``since`` up to ``until``, and from which revision on that is all.
+    """Return the revision after which the changes are complete, and the changes in (since, until].
 
     These are the changes of nodes and namespaces, of pods on nodes, of a pod's class, and of
     nominated pods: deleted, being deleted, or no longer nominated for the same node. They come
-    oldest first; of more than ``most`` the newest ones. ``until`` lies below the watermark. Nodes
-    have their texts. Queries once.
+    oldest first; if there are more than ``most``, only the newest. ``until`` is at most the
+    watermark. Changes of nodes have their documents. Queries once.
     """
     codes = _codes(("Node", "Namespace"))
     rows = sql.fetch(_PLACEMENTS, (since, until, sql.Int4s(codes), most))
@@ -517,7 +517,7 @@ def _change(row: tuple[Any, ...]) -> Change:
 
 
 def advance_admission_epoch() -> None:
-    """Advance the epoch, by which processes notice that objects of admission changed. Queries."""
+    """Advance the epoch, so that processes read the objects of admission again. Queries."""
     # To the disk at once: a crash must not give a number that others remember out again, with
     # other rules under it. No follower can read the number before this statement has ended.
     sql.run(

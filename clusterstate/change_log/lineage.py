@@ -78,7 +78,7 @@ def establish(*, renew: bool = False) -> None:
 def start_again() -> int:
     """Start a new history in the open transaction, and return its first revision.
 
-    For a transaction that replaces what the database holds. It must hold off all writers.
+    For a transaction that replaces all data of the database. It must have locked out all writers.
     """
     _lock()
     _commit_durably()
@@ -90,7 +90,7 @@ def _lock() -> None:
 
 
 def _row() -> sql.Row:
-    """Return ceiling, place, the sequence's last value and whether numbers are open."""
+    """Return ceiling, place, the sequence's last value, and whether revisions can be taken."""
     row = sql.fetch_one(
         "SELECT ceiling, place, pg_sequence_last_value('change_revision'),"
         f" {OPEN} FROM history WHERE id = 1 FOR UPDATE"
@@ -107,7 +107,7 @@ def _place() -> str:
 
 
 def _reserve_anew(*, renew: bool) -> bool:
-    """Move ceiling and sequence as the place and the marker demand. Return whether they had to."""
+    """Move ceiling and sequence if the place or the marker has changed. Return whether one had."""
     _lock()
     sql.run("INSERT INTO history (id, trimmed_revision) VALUES (1, 0) ON CONFLICT DO NOTHING")
     row = _row()
@@ -159,11 +159,11 @@ def _commit_durably() -> None:
 
 
 def reserve(last: int | None, ceiling: int) -> bool:
-    """Reserve the next block when half of the last is used. Return whether that was needed.
+    """Reserve the next block of revisions when half of the last is used. Return whether it was.
 
-    ``last`` and ``ceiling`` come from the follower's own question; ``last`` is ``None`` on a
-    replica, which reserves nothing. Does nothing inside a transaction, whose end is not known:
-    another follower will.
+    ``last`` and ``ceiling`` come from the follower's query; ``last`` is ``None`` on a replica,
+    which reserves nothing. Does nothing inside a transaction, whose end is not known: another
+    follower will reserve the block.
     """
     if last is None or last <= ceiling - BLOCK // 2 or connection.in_atomic_block:
         return False
@@ -180,7 +180,7 @@ def reserve(last: int | None, ceiling: int) -> bool:
 
 
 def is_closed(error: OperationalError) -> bool:
-    """Return whether a statement failed because a crash closed the numbers."""
+    """Return whether a statement failed because a crash closed the sequence of revisions."""
     cause = error.__cause__
     return isinstance(cause, psycopg.errors.CannotConnectNow) and "revisions_closed" in (
         cause.diag.context or ""
@@ -188,7 +188,7 @@ def is_closed(error: OperationalError) -> bool:
 
 
 def expired_beyond(revision: int, last: int) -> Expired:
-    """Return what to raise for a revision that this history cannot have given out."""
+    """Return the error for a revision that this history cannot have given out."""
     return Expired(f"too large resource version: {revision}, current: {last}")
 
 
@@ -196,7 +196,7 @@ def require(revision: int) -> None:
     """Check that this history can have given ``revision`` to a client. Queries once.
 
     Raises:
-        Expired: it lies beyond the present, or belongs to another history.
+        Expired: the revision is above the last one, or of another history.
     """
     last, first = _bounds()
     if last is not None and revision > last:
@@ -207,12 +207,12 @@ def require(revision: int) -> None:
 def require_reached(revision: int, *, exact: bool = True) -> None:
     """Check that the database has reached ``revision``, so that a read is as new. Queries once.
 
-    Rule: ``NewTooLargeResourceVersionError``, apiserver ``storage/errors.go``, v1.36: clients that
-    are told so read again without a revision.
+    Rule: ``NewTooLargeResourceVersionError``, apiserver ``storage/errors.go``, v1.36; clients then
+    read again without a revision.
 
     Raises:
-        Timeout: ``revision`` lies beyond the present.
-        Expired: it belongs to another history, and the answer must stand at it (``exact``).
+        Timeout: ``revision`` is above the last one.
+        Expired: it is of another history, and the read must be exactly at it (``exact``).
     """
     last, first = _bounds()
     if last is not None and revision > last:
@@ -233,7 +233,7 @@ def require_reached(revision: int, *, exact: bool = True) -> None:
 
 
 def _bounds() -> tuple[int | None, int]:
-    """Return the last revision and the first of this history; ``None`` where there is none yet."""
+    """Return the last revision (``None`` if there is none) and the first of this history."""
     row = sql.fetch_one(
         "SELECT pg_sequence_last_value('change_revision'), first_revision FROM history WHERE id = 1"
     )
@@ -248,8 +248,8 @@ def _require_of_this(revision: int, first: int) -> None:
 def kept_after() -> int:
     """Return the revision after which the change log is complete. Queries once.
 
-    Readers of rows by a cursor ask this first, so this is also where the process finds out
-    that the database was replaced, and forgets what it remembers of the rows before.
+    Readers of rows by a cursor call this first. If the database was replaced since the last call,
+    the process empties its caches of rows here (`processes.memory`).
     """
     row = sql.fetch_one("SELECT trimmed_revision, uid FROM history WHERE id = 1")
     if row is None:

@@ -54,9 +54,8 @@ class PodChanges(msgspec.Struct, frozen=True):
 
     ``revisions``, ``ids``, ``classes``: int64. ``gone`` (deleted or finished), ``terminating``,
     ``pending`` (by phase), ``added`` and ``placed`` (on a node): bool. ``at``, ``started``:
-    float64, seconds since the epoch. ``started`` is the pod's start as its status says now, else
-    when it was bound, else NaN. ``node_names``: empty if the pod is on none. ``nominated``: empty
-    if room is made on no node.
+    float64, seconds since the epoch. ``started`` is ``status.startTime``, else the time of the
+    binding, else NaN. ``node_names`` and ``nominated`` are empty where the pod has no such node.
     """
 
     revisions: npt.NDArray[np.int64]
@@ -77,7 +76,7 @@ class PodChanges(msgspec.Struct, frozen=True):
         return len(self.ids)
 
     def part(self, first: int, end: int) -> "PodChanges":
-        """Return the changes from place ``first`` up to, and without, ``end``."""
+        """Return the changes from position ``first`` to before ``end``."""
         if first == 0 and end == len(self):
             return self
         return PodChanges(
@@ -121,7 +120,7 @@ class PodChanges(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True):
-    """Changes of pods and of other kinds, and the cursor to ask from next; ``more``: at once."""
+    """Changes of pods and of other kinds, and the next cursor; ``more``: read on at once."""
 
     pods: PodChanges
     others: list[Change]
@@ -133,9 +132,9 @@ class News(msgspec.Struct, frozen=True):
     ) -> Iterator[PodChanges | list[Change]]:
         """Yield stretches of pods' changes, each followed by the other kinds' changes within it.
 
-        A change for which ``keeps_its_place`` is True ends a stretch, and is yielded alone after
-        it; the function is called when the stretches before were consumed. All other changes of one
-        object in a stretch are yielded as one, the last: it states all that the object is then.
+        A change for which ``keeps_its_place`` is True ends a stretch and is yielded alone after it;
+        the function is called after the caller has consumed the stretches before. Of other changes
+        of one object in a stretch only the last is yielded: it has the object's whole state.
         """
         first = 0
         others: dict[tuple[str, str, str], Change] = {}

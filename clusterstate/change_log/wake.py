@@ -81,7 +81,7 @@ _local = threading.local()
 
 
 class _Pause:
-    """The monotonic time until which nothing is announced, because Redis was away."""
+    """``until``: the monotonic time before which nothing is published, because Redis failed."""
 
     until = 0.0
 
@@ -97,7 +97,7 @@ def client() -> "redis.Redis":
 
 @contextmanager
 def without_scheduler() -> Iterator[None]:
-    """Commits inside do not wake the scheduler: it made them and knows."""
+    """Do not wake the scheduler for commits in this block: its own."""
     _local.quiet = True
     try:
         yield
@@ -107,7 +107,7 @@ def without_scheduler() -> Iterator[None]:
 
 @contextmanager
 def without_workloads() -> Iterator[None]:
-    """Commits inside do not wake the workload controllers: they made them and know."""
+    """Do not wake the workload controllers for commits in this block: their own."""
     _local.of_workloads = True
     try:
         yield
@@ -118,11 +118,11 @@ def without_workloads() -> Iterator[None]:
 def announce(*, revision: int, kinds: Collection[str] = (), leaving: bool = False) -> None:
     """Wake followers because ``revision`` was committed; returns at once, never raises.
 
-    ``kinds`` are the kinds of what changed; ``leaving``: it was only removed, or began to end.
-    Nodes and pods can start eviction timers that are due at once.
+    ``kinds`` are the kinds of the changed objects; ``leaving``: these were only deleted, or began
+    to terminate. Nodes and pods can start eviction timers that are due at once.
 
-    A request does not wait for Redis. What is committed within ``_GAP_SECONDS`` of a message is
-    announced together by the next one.
+    A request does not wait for Redis. Commits within ``_GAP_SECONDS`` of a message share the next
+    one.
     """
     woken: dict[str, float] = {}
     if not getattr(_local, "quiet", False):
@@ -137,19 +137,19 @@ def announce(*, revision: int, kinds: Collection[str] = (), leaving: bool = Fals
 
 
 def send_binding() -> None:
-    """Have a worker look for reservations whose plugins have work; returns at once, never raises.
+    """Send the Celery task that runs plugins of reserved pods; returns at once, never raises.
 
-    A worker looks by itself once a second.
+    Without the message, a worker looks for reservations once a second.
     """
     _announcer.send(_BINDINGS)
 
 
 class _Announcer:
-    """What waits to be published, and the thread that publishes what a caller may not.
+    """The messages that are to be published, and the thread that publishes them.
 
-    The caller itself publishes where that is no more than a call of the kernel: the connection is
-    there, the thread does not use it, and the last message is ``_GAP_SECONDS`` old. The thread
-    connects, reads Redis' replies, and publishes what has to be gathered.
+    The caller publishes by itself if that is no more than a system call: the connection is there,
+    the thread does not use it, and the last message is ``_GAP_SECONDS`` old. The thread connects,
+    reads Redis' replies, and publishes the gathered messages.
     """
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ class _Announcer:
             self._wake()
 
     def _publish_at_once(self) -> bool:
-        """Publish what is due if nothing has to be waited for; return whether all is seen to."""
+        """Publish what is due unless that may block; return True if the thread need not."""
         now = time.monotonic()
         may_wait = not self._is_free or self._pid != os.getpid() or self._publisher.is_full
         if may_wait or now < max(self._published_at + _GAP_SECONDS, _pause.until):
@@ -196,7 +196,7 @@ class _Announcer:
         return next_at >= self._looks_at
 
     def _take_due(self, now: float) -> tuple[list[str], float]:
-        """Return the channels to publish on now, and when the next ones are due."""
+        """Return the channels that are due at ``now``, and when the next ones are."""
         channels = [CHANGES] if self._announced else []
         next_at = math.inf
         for channel, gap in list(self._woken.items()):
@@ -250,8 +250,8 @@ class _Announcer:
 class _Publisher:
     """Publishes on a connection of its own.
 
-    A command of redis-py costs three times what the socket and the reply do, and one is sent every
-    few milliseconds while objects are written one by one.
+    A command of redis-py costs three times the socket's time, and one is sent every few
+    milliseconds while clients write objects one by one.
     """
 
     def __init__(self) -> None:
@@ -265,7 +265,7 @@ class _Publisher:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next message could have to wait, should Redis not read."""
+        """Return whether the next message could block because Redis does not read."""
         return self._unanswered >= _MOST_UNANSWERED
 
     def send(self, revision: int, channels: Sequence[str]) -> None:
@@ -308,7 +308,7 @@ class _Publisher:
 
 
 def _message(channel: str, revision: int) -> bytes:
-    """Return the command that publishes a revision, as Redis' protocol has it."""
+    """Return a PUBLISH command in Redis' protocol."""
     name, number = channel.encode(), b"%d" % revision
     head = b"*3\r\n$7\r\nPUBLISH\r\n"
     return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (head, len(name), name, len(number), number)
@@ -383,10 +383,10 @@ class Subscription:
         self._connected.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` for a message; swallow all that are there; True if there was one.
+        """Wait up to ``seconds`` for a message; discard all there are; return True if any came.
 
-        Returns True once after a connection was lost, and once after it was made again, so that
-        the caller looks for itself. While Redis does not answer, waits at most ``POLL_SECONDS``.
+        Also returns True once after the connection was lost, and once after it was made again, so
+        the caller reads the database. While Redis is away, waits at most ``POLL_SECONDS``.
         """
         seconds = max(0.0, seconds)
         if self._connected.is_set():
@@ -417,7 +417,7 @@ class Subscription:
 
 
 def _close(pubsub: "redis.client.PubSub | None") -> None:
-    """Close the subscription; a connection that is broken already raises nothing."""
+    """Close the subscription. A connection that is broken already raises no error."""
     if pubsub is not None:
         try:
             pubsub.close()
