@@ -1,21 +1,22 @@
-"""Checks the pods that clients put on nodes when they arrive; fails those that cannot run there.
+"""Checks the pods that clients put on nodes when they arrive; fails pods that cannot run there.
 
 A pod created with ``spec.nodeName``, or bound by a client, was never filtered. Kubernetes' kubelet
 checks it when it arrives and fails what it cannot run; here the scheduling worker does, since it
-has the node's accounts at hand. Rules: ``pkg/kubelet/lifecycle/predicate.go`` (``generalFilter``)
-and ``AdmissionCheck`` of ``pkg/scheduler``, v1.36 (R24, R100-R102): enough resources, then node
+knows what the node has left. Rules: ``pkg/kubelet/lifecycle/predicate.go`` (``generalFilter``) and
+``AdmissionCheck`` of ``pkg/scheduler``, v1.36 (R24, R100-R102): enough resources, then node
 affinity, then host ports. These checks are the agent's own, whatever plugins a profile enables, so
 neither a cordon nor a profile's ``addedAffinity`` counts. A NoExecute taint, which the kubelet
 checks as well, evicts the pod in any case.
 
-Pods that come to a node together are judged the oldest first, each with the pods that were accepted
-before it (kubelet, ``HandlePodAdditions``), so that no pod fails because of one that fails too.
-Pods that the scheduler only assumes there do not count: the arrival is later than the snapshot on
-which they were decided, so their binds are refused; of pods that waited, such as for their volumes,
-the binder asks anew whether there is room.
+Pods that come to a node together are checked in order of age, the oldest first, each with the pods
+that were accepted before it (kubelet, ``HandlePodAdditions``), so that no pod fails because of one
+that fails too. Pods that the scheduler only assumes there do not count: the arrival is later than
+the snapshot on which they were decided, so their binds are refused; of pods that waited, such as
+for their volumes, the binder asks anew whether there is room.
 
-A pod on a node that does not exist stays as it is (R101), and is judged when the node comes. How
-far arrivals were judged is a cursor in a row: what came while no worker ran is judged by the next.
+A pod on a node that does not exist stays as it is (R101), and is judged when the node comes. A
+cursor in a row says which arrivals were checked: the next worker checks those that came while no
+worker ran.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,7 +57,7 @@ _FIRST = ("cpu", "memory", "ephemeral-storage")
 
 
 def judge(mirror: Mirror, frameworks: Mapping[str, Framework], now: float) -> int:
-    """Fail the arrivals that their node cannot take; return how many. Clears ``arrivals``."""
+    """Fail those of ``mirror.arrivals`` that cannot run; empty it; return how many failed."""
     snapshot = mirror.snapshot
     came: dict[int, list[PodRecord]] = {}
     for pod_id in mirror.arrivals:
@@ -91,7 +92,7 @@ def judge(mirror: Mirror, frameworks: Mapping[str, Framework], now: float) -> in
 
 
 def _carry_out(failed: Sequence[Failure], now: datetime) -> None:
-    """Fail these pods; one that cannot be written is set aside, and the others are not kept."""
+    """Write the failures. A pod whose write raises is set aside; the others are written."""
     aside.each(
         ADMISSION,
         failed,
@@ -109,7 +110,7 @@ def _verdicts(
     default: Profile,
     now: datetime,
 ) -> dict[int, Problem]:
-    """Return, by pod id, the problems of arrivals that the node cannot run."""
+    """Return, by pod id, why the node cannot run a pod that came to it."""
     guessed = [one for one in snapshot.pods_on(row) if snapshot.is_assumed(one.key)]
     away = {one.slot: one for one in (*came, *guessed)}
     result: dict[int, Problem] = {}
@@ -170,7 +171,7 @@ def _out_of(resource: str, requested: int, used: int, capacity: int) -> Problem:
 
 
 def _rejected(snapshot: Snapshot, profile: Profile, record: PodRecord) -> Problem | None:
-    """Return which of the node's own rules the pod breaks."""
+    """Return the problem if the pod's node affinity or host ports do not fit its node."""
     info, rows = record.info, np.array([record.row], np.intp)
     args = profile.args.get(node_affinity.NAME)
     empty_term = args.empty_node_selector_term if isinstance(args, NodeAffinityArgs) else "all"

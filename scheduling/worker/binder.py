@@ -1,23 +1,23 @@
-"""Binds what was decided, in batches; a pod whose bind is refused goes back to the queue.
+"""Binds decided pods in batches; a pod whose bind the database refuses goes back to the queue.
 
 A batch of placed pods is bound by one statement on a connection of its own, in a thread, while the
 scheduler decides the next batch on the snapshot that assumes this one ("assume, then confirm").
 ``finish_batch`` applies the result: a bound pod leaves the queue. A pod whose bind was refused,
 because the pod is gone or its node changed since the snapshot, *comes back* (``_come_back``): the
-snapshot forgets it, and it keeps its turn in the queue. Conditions and queue places of pods that
-fit nowhere are written in bulk too, when no pod is ready to be tried (``unwritten_refusals``).
+snapshot forgets it, and it keeps its position in the queue. Conditions and queue places of pods
+that fit nowhere are written in bulk too, when no pod is ready to be tried (``unwritten_refusals``).
 Events are written last, because no decision reads them.
 
-Pods that plugins reserved (``reservations``) are bound in the same batches; ``reservations`` learns
-by ``take_outcomes`` which of them were bound.
+Pods that plugins reserved (``reservations``) are bound in the same batches; ``reservations`` calls
+``take_outcomes`` to learn which of them were bound.
 
 A decision *leans* on pods that were placed but not bound when it was made
 (``engine.snapshot.reliance``); it may be bound only with them. It is bound in one statement with
-its batch if the whole batch can be bound. Otherwise, and where pods came back since it was made,
-its filters are asked again without them: it *stands* or it comes back. A decision that leans on a
-reserved pod waits until that pod is bound, and its own pod stays assumed meanwhile. It waits only
-for pods that were decided before it, so two decisions never wait for each other. Soft terms and
-scores are not asked again, because a stale score is not wrong.
+its batch if the whole batch can be bound. Otherwise, and if pods came back since it was made, its
+filters run again without them: if they pass, the decision *stands*; if not, its pod comes back. A
+decision that leans on a reserved pod waits until that pod is bound, and its own pod stays assumed
+meanwhile. It waits only for pods that were decided before it, so two decisions never wait for each
+other. Soft terms and scores are not computed again: an outdated score breaks no rule.
 """
 
 import math
@@ -85,7 +85,7 @@ _UNSCHEDULABLE = "Unschedulable"
 
 
 class Binder:
-    """Writes what one scheduler decides: bindings, refusals, preemptions, records and events."""
+    """Writes one scheduler's results: bindings, refusals, preemptions, records and events."""
 
     def __init__(
         self,
@@ -138,7 +138,10 @@ class Binder:
         """Told of the decisions that placed nothing."""
 
     def close(self) -> None:
-        """Wait for the batch that is being bound, then close the thread's connection; once."""
+        """Wait for the batch that is being bound, then close the thread's database connection.
+
+        A second call does nothing.
+        """
         if self._closed:
             return
         self._closed = True
@@ -146,7 +149,7 @@ class Binder:
         self._thread.shutdown(wait=True)
 
     def work_as(self, shard: int) -> None:
-        """Record decisions under this number from now on; its bindings keep their name."""
+        """Record decisions under this scheduler number from now on."""
         if shard != self.shard:
             self.shard, self.recorder = shard, Recorder(shard)
 
@@ -155,7 +158,7 @@ class Binder:
     def take_turns(self, batch: Sequence[PendingPod]) -> None:
         """Number the pods in the order in which they are decided.
 
-        Needed where bindings wait for longer than a batch: a decision leans on earlier pods only.
+        Needed where bindings may wait longer than a batch: a decision depends only on earlier pods.
         """
         for pod_id in self._turns.keys() - self._leaning.keys() - set(self.reserved()):
             del self._turns[pod_id]
@@ -170,7 +173,7 @@ class Binder:
 
     @property
     def has_leaning(self) -> bool:
-        """Whether decisions wait for reserved pods to be bound."""
+        """Whether decisions wait because they depend on reserved pods that are not bound yet."""
         return bool(self._leaning)
 
     def submit(
@@ -181,7 +184,7 @@ class Binder:
         *,
         began: float | None = None,
     ) -> int:
-        """Begin to bind pods that were just placed, and reserved pods; return how many.
+        """Begin to bind pods that were just placed, and reserved pods; return their number.
 
         The batch before is finished first. ``began``: when the attempt began, by the clock of
         ``time.perf_counter``; now by default.
@@ -234,9 +237,9 @@ class Binder:
         return result
 
     def finish_batch(self, now: float, later: Sequence[Binding] = ()) -> int:
-        """Wait for the batch that is being bound and apply the result; return how many came back.
+        """Wait until the batch is bound and apply the result; return how many were refused.
 
-        ``later``: what was decided since, on the assumption that all of the batch is bound.
+        ``later``: bindings decided since, on the assumption that the whole batch is bound.
 
         Raises:
             django.db.Error: the database failed; the caller must load its mirror again.
@@ -264,7 +267,7 @@ class Binder:
         return came_back
 
     def _apply_result(self, batch: Sequence[Binding], result: BindResult, now: float) -> int:
-        """Apply the result of a batch; return how many pods of it came back."""
+        """Apply the result of a batch; return how many of its pods were not bound."""
         bound = batch
         if len(result.bound) < len(batch):
             done = {pod_id for pod_id, _ in result.bound}
@@ -310,9 +313,9 @@ class Binder:
         return len(result.refused)
 
     def _come_back(self, pod_ids: Iterable[int], now: float) -> None:
-        """Take back decisions that are not carried out; their pods keep their turn in the queue.
+        """Take back decisions that are not carried out; their pods keep their queue position.
 
-        The log is not going to tell of the room that they leave, so waiting pods are woken here.
+        The change log has no entry about the room that they free, so waiting pods are woken here.
         """
         self._came_back = True
         stale = set(pod_ids)
@@ -331,7 +334,7 @@ class Binder:
         self.recorder.came_back(stale)
 
     def give_up(self, pod_ids: Sequence[int], now: float) -> None:
-        """Take back placed pods that are not submitted, as another of their gang came back."""
+        """Take back unsubmitted pods because another pod of their gang was not bound."""
         reserved = set(self.reserved())
         for pod_id in pod_ids:
             if pod_id in reserved:
@@ -343,17 +346,17 @@ class Binder:
     # --- what leans on others --------------------------------------------------------------------
 
     def begin_anew(self) -> None:
-        """Forget the decisions that wait for reserved pods: the mirror was loaded again."""
+        """Forget the decisions that wait for reserved pods, after the mirror was loaded again."""
         self._leaning, self._leaning_in = {}, self._mirror.snapshot
 
     def _sorted_out(
         self, bindings: Sequence[Binding], now: float, later: Sequence[Binding] = ()
     ) -> list[Binding]:
-        """Return the bindings that stand, with those that waited until now, in order of decision.
+        """Return the bindings that may be written now, in the order of their decisions.
 
         All pods that are not bound are taken out of the snapshot's counts first. Then each binding
-        is judged in turn: its pod is counted again if the binding stands, waits if the binding may
-        lean on a reserved pod, and comes back otherwise.
+        is checked in turn. If its filters pass, the pod is counted again; if it may depend on a
+        reserved pod, it waits; otherwise the pod goes back to the queue.
         """
         snapshot = self._mirror.snapshot
         if self._leaning_in is not snapshot:
@@ -421,10 +424,10 @@ class Binder:
         return standing
 
     def _is_doubtful(self, one: Binding) -> bool:
-        """Whether others may have put pods on a pod's node since this was decided.
+        """Whether other writers may have put pods on the node since this binding was decided.
 
-        A reserved pod waits, and so may the others of its gang. A bind asks only whether the node
-        is as the snapshot has it now, so a pod that a client bound meanwhile would go unnoticed.
+        A reserved pod waits, and so may the others of its gang. A bind checks only that the node is
+        as in the snapshot now, so a pod that a client bound meanwhile would go unnoticed.
         """
         return one.pod_id in self._reserved or (self.beside is not None and bool(one.gang))
 
@@ -441,9 +444,9 @@ class Binder:
     ) -> bool:
         """Whether a pod that is not counted may go to its node, given the pods that are counted.
 
-        Every filter is asked again about a pod that ``waited``, because its node may have changed.
-        What plugins of other packages look at is not known, so a pod whose node they helped to
-        choose does not stand ``after`` other pods came back.
+        Every filter runs again for a pod that ``waited``, because its node may have changed. It is
+        unknown what plugins of other packages read, so a pod whose node they helped to choose is
+        refused if other pods went back to the queue (``after``: their ids).
         """
         framework = self._framework_of(record.info.scheduler_name)
         if framework is None:
@@ -458,7 +461,7 @@ class Binder:
             return False
 
     def _waits(self, record: PodRecord, holders: dict[int, PodRecord], turn: int) -> bool:
-        """Whether this pod may lean on one that was decided before it and is not bound yet."""
+        """Whether the pod may depend on one that was decided before it and is not bound yet."""
         framework = self._framework_of(record.info.scheduler_name)
         snapshot = self._mirror.snapshot
         return framework is not None and any(
@@ -551,9 +554,9 @@ class Binder:
                     self._preempt(decision, now_)
 
     def _nomination_to_write(self, decision: Decision) -> str | None:
-        """Return the node that a refused pod's row is to nominate it for, empty for none.
+        """Return the node name to write as a refused pod's nomination, "" to clear it.
 
-        ``None`` leaves the row as it is, so that a nomination that a client wrote meanwhile stays.
+        ``None`` leaves the row unchanged, so that a nomination that a client wrote meanwhile stays.
         """
         if decision.nomination is None:
             return None
@@ -562,7 +565,7 @@ class Binder:
         return decision.nomination.node_name
 
     def write_refused(self, now: float) -> int:
-        """Write conditions and queue places of some refused pods; return how many.
+        """Write conditions and queue places of some refused pods; return their number.
 
         Writes nothing while pods are ready to be tried, unless a refusal is overdue.
         """
@@ -573,11 +576,11 @@ class Binder:
             return self.refused.write(self._mirror, now, _REFUSALS_AT_ONCE)
 
     def _worth_carrying_out(self, refused: Sequence[Decision], now: float) -> Sequence[Decision]:
-        """Return the refusals but those whose preemption may be in vain; these come back.
+        """Return the refusals, without preemptions that may be in vain; these pods go to the queue.
 
-        A preemption may rest on a pod that was assumed and came back. Beside other schedulers its
-        own pod may have been bound or nominated meanwhile, by one that took it for the pod of a
-        silent scheduler.
+        A preemption may have counted on an assumed pod whose bind was refused. If several
+        schedulers work, another one may have bound or nominated the preemptor meanwhile, because it
+        took this scheduler for a dead one.
         """
         preempting = [decision for decision in refused if decision.victims]
         if preempting:
@@ -602,7 +605,7 @@ class Binder:
         return [decision for decision in refused if decision.key not in dropped]
 
     def _release(self, what: Release, now: datetime) -> None:
-        """Give a claim back; its change wakes the pods that it may help."""
+        """Release a pod's ResourceClaim; the change wakes the pods that it may help."""
         try:
             release(what, now=now)
         except StatusError as error:
@@ -610,7 +613,7 @@ class Binder:
             logger.info("claim_kept", claim=full_name(what.claim), error=error.message)
 
     def _give_back(self, preempting: Iterable[Decision]) -> None:
-        """Restore the nominations that were ended for preemptions that are not carried out."""
+        """Restore the nominations that were cleared for preemptions that are not carried out."""
         for decision in preempting:
             for key in decision.displaced:
                 if not self._mirror.snapshot.nominated_node_of(key):
@@ -635,7 +638,8 @@ class Binder:
 
         The victims' events and conditions name the preemptor by its uid and not by its name,
         because the readers of a victim may not be allowed to know the preemptor's namespace
-        (preemption.go, v1.36). The trail of a victim names it to users who may get the preemptor.
+        (preemption.go, v1.36). The victim's trail in the API names the preemptor to users with the
+        right to get it.
         """
         preemptor, mirror = cast(int, decision.key), self._mirror
         victims = {cast(int, record.key): record.info for record in decision.victims}
@@ -699,9 +703,9 @@ class Binder:
     def _delete(
         self, rows: Mapping[int, PodRow], condition: Manifest, now: datetime, *, together: bool
     ) -> list[int]:
-        """Delete victims and their groups in one transaction; return those that were deleted.
+        """Delete victims and their groups in one transaction; return the ids of the deleted pods.
 
-        Where one of a group may not be deleted, the victims are deleted one by one. ``together``:
+        If a pod of a group may not be deleted, the victims are deleted one by one. ``together``:
         some of them are of groups.
         """
         deletions = [
@@ -734,8 +738,9 @@ class Binder:
     def write_records(self, now: float, most: int | None = None) -> bool:
         """Write decision records, moves in the queue and events, the oldest of each first.
 
-        Returns whether nothing is left to be written. With ``most``, about so many in all. A batch
-        that is being bound is finished first: a decision that comes back is recorded as such.
+        Returns whether everything is written. ``most`` is about how many are written in all;
+        ``None``: no limit. A batch that is being bound is finished first, so that its refused binds
+        are recorded.
         """
         if len(self.recorder):
             self.finish_batch(now)

@@ -1,12 +1,12 @@
-"""PreBind, Bind and PostBind plugins, run on threads of their own because they may take long.
+"""Runs PreBind, Bind and PostBind plugins on threads of their own, because they may take long.
 
-A *task* here is what such a thread does, whether Celery (``tasks.run_bindings``) or the process
-itself (``processes.duties``) began it. A task takes one reservation after the other whose plugins
-have work, and skips those that another task works on. It holds an advisory lock in its database
-session while it works. When a worker is killed, its session ends and the lock with it; another task
-then runs the plugins of that reservation again from the beginning, so PreBind, Bind and PostBind
-must be idempotent. Several tasks work at the same time, but one thread of the worker is always left
-for the controllers. A task writes its result as the reservation's next step
+A *task* here is the work of such a thread, started by Celery (``tasks.run_bindings``) or by the
+process itself (``processes.duties``). A task takes, one after the other, the reservations whose
+plugins have work, and skips those that another task works on. It holds an advisory lock in its
+database session while it works. When a worker is killed, its session ends and the lock with it;
+another task then runs the plugins of that reservation again from the beginning, so PreBind, Bind
+and PostBind must be idempotent. Several tasks work at the same time, but one thread of the worker
+is always left for the controllers. A task writes its result as the reservation's next step
 (``clusterstate.actions.scheduler.reservations``) and wakes the scheduler.
 """
 
@@ -50,7 +50,7 @@ _meter: Final = measuring.PluginMeter()
 
 
 def may_begin() -> bool:
-    """Return whether this process could work on one more."""
+    """Return whether this process has a thread free for one more task."""
     if not _slots.acquire(blocking=False):
         return False
     _slots.release()
@@ -59,7 +59,7 @@ def may_begin() -> bool:
 
 @acts_as(KUBE_SCHEDULER)
 def run(*, stopping: Callable[[], bool] = lambda: False) -> int:
-    """Run every binding cycle that no other thread runs; return how many."""
+    """Run every binding cycle that no other thread runs; return their number."""
     if not _slots.acquire(blocking=False):
         return 0
     done = 0
@@ -78,7 +78,7 @@ def run(*, stopping: Callable[[], bool] = lambda: False) -> int:
 
 @contextmanager
 def _claimed() -> Iterator[Reservation | None]:
-    """Lock the next reservation that has work, ``None`` if there is none left; unlock it."""
+    """Lock the next reservation with work and yield it, or ``None``; then unlock it."""
     waiting = reservations.with_work()
     for place, pod_id in enumerate(waiting):
         key = locks.binding_cycle(pod_id)
@@ -162,11 +162,11 @@ def _state(reservation: Reservation) -> CycleState:
 
 @lru_cache(maxsize=64)
 def _framework(revision: int, name: str) -> Framework:
-    """Return a profile's plugins, for all threads of this process.
+    """Return a profile with its plugins, one for all threads of this process. May query.
 
     Raises:
-        ConfigurationError: a plugin is gone, or the profile.
-        Expired: the configuration is no longer kept.
+        ConfigurationError: the profile or one of its plugins no longer exists.
+        Expired: the configuration of this revision was deleted.
     """
     profile = profiles.at(revision).profile(name)
     if profile is None:
@@ -199,7 +199,7 @@ memory.when_replaced(_info.cache_clear)
 
 
 class StoredWaitingPod:
-    """A waiting pod as its row has it (``handles.WaitingPod``)."""
+    """A pod that waits on Permit, read from its row (``handles.WaitingPod``)."""
 
     def __init__(self, row: Reservation) -> None:
         self._row = row
@@ -209,12 +209,12 @@ class StoredWaitingPod:
 
     @property
     def pod(self) -> PodInfo:
-        """The pod's requests."""
+        """The pod's scheduling class."""
         return _info(self._row.class_id)
 
     @property
     def pending_plugins(self) -> Sequence[str]:
-        """Names of the plugins that have not allowed it yet, sorted."""
+        """Names of the plugins that have not allowed the pod yet, sorted."""
         return sorted(self._row.waits)
 
     def allow(self, plugin: str) -> None:
@@ -223,11 +223,11 @@ class StoredWaitingPod:
             actions.wake()
 
     def reject(self, plugin: str, message: str) -> bool:
-        """Send it back to the queue; return whether it still waited."""
+        """Send the pod back to the queue; return whether it was still waiting."""
         return self._refuse(plugin, message, Code.UNSCHEDULABLE)
 
     def preempt(self, plugin: str, message: str) -> bool:
-        """Have it tried again after its backoff; return whether it still waited."""
+        """Let the pod be tried again after its backoff; return whether it was still waiting."""
         return self._refuse(plugin, message, Code.ERROR)
 
     def _refuse(self, plugin: str, message: str, code: Code) -> bool:
@@ -239,12 +239,12 @@ class StoredWaitingPod:
 
 
 class StoredWaitingPods:
-    """The waiting pods as their rows have them (``handles.WaitingPods``)."""
+    """The pods that wait on Permit, read from their rows (``handles.WaitingPods``)."""
 
     def all(self) -> Sequence[StoredWaitingPod]:
-        """Return all of them, the longest waiting first. Queries once."""
+        """Return all waiting pods, the longest waiting first. Queries once."""
         return [StoredWaitingPod(row) for row in reservations.waiting()]
 
     def get(self, uid: str) -> StoredWaitingPod | None:
-        """Return the one with this uid, ``None`` if it does not wait. Queries once."""
+        """Return the waiting pod with this uid, ``None`` if there is none. Queries once."""
         return next((pod for pod in self.all() if pod.uid == uid), None)

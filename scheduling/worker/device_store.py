@@ -1,8 +1,8 @@
-"""Writes claims before their pods are bound, where devices have to get ready first.
+"""Writes ResourceClaims before their pods are bound, if their devices have binding conditions.
 
-Most pods' claims are written together with the binding (``actions.scheduler.claiming``). Those with
-devices that have binding conditions are written here, and the binding waits for the conditions.
-Rule: plugins/dynamicresources ``PreBind``, ``isClaimReadyForBinding``, v1.36.
+Most pods' claims are written together with the binding (``actions.scheduler.claiming``). Claims
+with such devices are written here, and the binding waits for the conditions. Rule:
+plugins/dynamicresources ``PreBind``, ``isClaimReadyForBinding``, v1.36.
 """
 
 from datetime import datetime
@@ -23,13 +23,13 @@ _CLAIM = "ResourceClaim"
 
 
 class DeviceStore:
-    """The claims of the live service (``handles.DeviceStore``)."""
+    """Writes the ResourceClaims of the live service (``handles.DeviceStore``)."""
 
     def bind(self, state: CycleState, claims: list[Manifest], *, timeout: float) -> bool:
         """Write the device allocations of the decision, once; return whether all devices are ready.
 
         Raises:
-            NotReady: a device failed, took too long, or a claim is not what it was.
+            NotReady: a device failed or took too long, or a claim changed.
         """
         now = steady_clock.now()
         namespace, _, name = state.pod_name.partition("/")
@@ -56,7 +56,7 @@ class DeviceStore:
 
     @staticmethod
     def _give_up(claims: list[Manifest], user: Manifest, now: datetime) -> None:
-        """Free the devices that were found for the pod: it is tried again, with others."""
+        """Free the devices allocated to the pod, so that its next attempt may take others."""
         with transaction.atomic():
             for claim in claims:
                 if ALLOCATED_HERE in claim:

@@ -1,22 +1,22 @@
-"""Which pods are whose, where several schedulers work at a time (``STOWAGE_ACTIVE_SCHEDULERS``).
+"""Divides pods among several schedulers (``STOWAGE_ACTIVE_SCHEDULERS``).
 
 A pod is *common* if a decision about it may depend on pods of other nodes, or the other way round:
 it has a hard rule about other pods (required affinity or anti-affinity, a hard spread), such a rule
-of any class means it, it is of a group, has claims or volumes, or its profile has plugins of other
-packages, or plugins that reserve each pod. All common pods are those of one scheduler, the one with
-the lowest number of those at work. All others depend on their node alone; they are divided among
-the other schedulers by their classes. While the lease of a scheduler has ended, the others take its
-pods, but for those that are common for another reason than rules about other pods: their claims,
-reservations and groups are looked after by whoever holds the lowest number's lock.
+of any class selects it, it belongs to a group, has claims or volumes, or its profile has plugins of
+other packages, or plugins that reserve each pod. All common pods go to one scheduler, the one with
+the lowest number at work. All other pods depend on their node alone; they are divided among the
+other schedulers by their classes. While the lease of a scheduler has ended, the others take its
+pods, except pods that are common for another reason than rules about other pods: the scheduler that
+has the lock of the lowest number is responsible for their claims, reservations and groups.
 
-None of it has to be agreed upon. Whoever takes a pod for its own that is not only decides in vain:
-a bind says what it knew, and the database refuses it if that was too little
-(``clusterstate.actions.pods.bind``). So each scheduler looks every ``DIVIDE_EVERY`` seconds which
-others are at work and which classes have rules, and divides again.
+The schedulers need not agree on the division. If one decides a pod that is another's, it does so in
+vain: a bind states up to which change the scheduler has read, and the database refuses it if that
+was too little (``clusterstate.actions.pods.bind``). So each scheduler reads every ``DIVIDE_EVERY``
+seconds which others are at work and which classes have rules, and divides again.
 
-What a rule means is taken too widely here, never too narrowly: a selector of namespaces is taken to
-mean all namespaces, and ``matchLabelKeys`` of a spread are left out. A profile that spreads pods
-hard by default has rules about pods of which no class tells, so all pods are common then.
+Rules are read too widely here, never too narrowly: a selector of namespaces counts as all
+namespaces, and ``matchLabelKeys`` of a spread constraint are ignored. If a profile has hard default
+spread constraints, these are in no class, so all pods are common.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -50,7 +50,7 @@ _MOST_REMEMBERED: Final = 200_000
 
 
 class _Rule(msgspec.Struct, frozen=True):
-    """Whom a term or constraint means; ``namespaces``: ``None`` for all of them."""
+    """The pods that a term or constraint selects; ``namespaces`` is ``None`` for all of them."""
 
     selector: Selector
     namespaces: tuple[str, ...] | None
@@ -62,7 +62,7 @@ class _Rule(msgspec.Struct, frozen=True):
 
 
 class Rules:
-    """The hard rules about other pods that classes have."""
+    """The hard rules about other pods (affinity, anti-affinity, spread) of known classes."""
 
     def __init__(self, classes: Iterable[PodInfo] = ()) -> None:
         self._by_label: dict[tuple[str, str], list[_Rule]] = {}
@@ -71,7 +71,7 @@ class Rules:
         self.add(classes)
 
     def add(self, classes: Iterable[PodInfo]) -> None:
-        """Take in the rules of more classes."""
+        """Add the rules of more classes."""
         for rule in {rule for info in classes for rule in _rules_of(info)} - self._all:
             self._keep(rule)
 
@@ -106,7 +106,7 @@ def _rules_of(info: PodInfo) -> Iterable[_Rule]:
 
 
 class Division:
-    """What one scheduler, number ``shard``, knows of the others, and which pods are its own."""
+    """Which pods the scheduler number ``shard`` decides, by what it knows of the others."""
 
     def __init__(self, shard: int = shards.FIRST) -> None:
         self.shard = shard
@@ -127,11 +127,11 @@ class Division:
         """Those that are common for another reason than rules."""
 
     def begin(self, shard: int) -> None:
-        """Begin to work as a shard; ``look`` then finds which other schedulers are at work."""
+        """Begin to work under a scheduler number; ``look`` then finds the others at work."""
         self.shard, self.at_work, self.silent = shard, frozenset(), frozenset()
 
     def use(self, frameworks: Mapping[str, Framework]) -> None:
-        """Go by these profiles from now on."""
+        """Set the profiles by which pods are divided from now on."""
         self._frameworks = frameworks
         self._all_common = any(map(_spreads_hard, frameworks.values()))
         self._forget()
@@ -142,7 +142,7 @@ class Division:
         self._bound_to_first.clear()
 
     def look(self, compatibility: Compatibility) -> bool:
-        """Look which schedulers are at work and which classes have rules; return what changed.
+        """Read which schedulers work and which classes have rules; return whether either changed.
 
         Queries twice, and twice more if there are new classes with rules.
         """
@@ -154,10 +154,10 @@ class Division:
         return has_learned or before != (self.at_work, self.silent)
 
     def learn(self, compatibility: Compatibility) -> None:
-        """Look which classes have rules.
+        """Read which classes have rules about other pods.
 
-        Rules of a class that is gone stay, which is taken too widely. Queries once, and twice more
-        if there are new ones.
+        Rules of deleted classes stay, so more pods may count as common than are. Queries once, and
+        twice more if there are new classes with rules.
         """
         if reach() == self.reach:
             return
@@ -172,7 +172,7 @@ class Division:
         self._has_learned = True
 
     def is_common(self, info: PodInfo, snapshot: Snapshot) -> bool:
-        """Return whether pods of a class are common."""
+        """Return whether pods of a class are common: whether they concern pods of other nodes."""
         found = self._remembered.get(info.digest)
         if found is None:
             if len(self._remembered) >= _MOST_REMEMBERED:
@@ -219,12 +219,12 @@ class Division:
 
     @property
     def share(self) -> tuple[int, int]:
-        """This scheduler's place among those that are awake, in order, and their number."""
+        """Return this scheduler's index among the schedulers with a lease, and their number."""
         awake = sorted((self.at_work - self.silent) | {self.shard})
         return awake.index(self.shard), len(awake)
 
     def is_mine(self, info: PodInfo, class_id: int, snapshot: Snapshot) -> bool:
-        """Return whether pods of a class are this scheduler's."""
+        """Return whether this scheduler decides pods of a class."""
         at_work = self.at_work | {self.shard}
         if len(at_work) == 1:
             return True
@@ -246,7 +246,7 @@ def _spreads_hard(framework: Framework) -> bool:
 def _readable(
     classes: Iterable[tuple[int, str]], compatibility: Compatibility
 ) -> Iterator[PodInfo]:
-    """Yield the classes; pods of one that cannot be read are placed nowhere."""
+    """Yield the parsed classes; skip those that do not parse, whose pods are never placed."""
     for class_id, spec in classes:
         try:
             info = from_stored_class(class_id, spec, compatibility)

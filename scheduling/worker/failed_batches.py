@@ -1,8 +1,8 @@
 """Finds the pod that makes a batch fail with an exception, and sets it aside.
 
 Decisions of a batch depend on each other through the snapshot. After an exception the snapshot may
-be wrong, so the scheduler throws its memory away and loads the rows again. ``BatchSize`` survives
-that: it makes the next batches smaller, until a pod fails alone. That pod is set aside
+be wrong, so the scheduler drops its snapshot and queue and loads the rows again. ``BatchSize``
+stays: it makes the next batches smaller, until a pod fails alone. That pod is set aside
 (``clusterstate.actions.loops.aside``): it leaves the queue until it changes, and the other pods are
 placed. For a batch that succeeds this costs one comparison.
 """
@@ -24,9 +24,9 @@ class BatchSize:
         self._suspects = self._before = 0
 
     def failed(self, batch: Sequence[PendingPod], error: Exception, now: float) -> None:
-        """Note that a batch failed; set its pod aside if it was alone in it.
+        """Note that a batch failed; set its pod aside if the batch had only that one.
 
-        An error of the database says nothing about the pods.
+        Does nothing on an error of the database, which says nothing about the pods.
         """
         if not aside.is_an_objects_fault(error):
             return
@@ -42,7 +42,7 @@ class BatchSize:
             self._decided(1)
 
     def succeeded(self, count: int) -> None:
-        """Note that this many pods were decided, and bound if the size is reduced."""
+        """Note that ``count`` pods were decided, and also bound if the batch size is reduced."""
         if count:
             self._before = count
         if self.is_reduced:

@@ -1,8 +1,8 @@
-"""Groups that are decided and not bound yet, and their conditions.
+"""Pod groups that are decided and not bound yet, and the conditions of their PodGroups.
 
 ``Groups`` remembers which pods were placed together until their bindings are submitted, and writes
-the condition ``PodGroupInitiallyScheduled``: True once the group's pods are bound, False when there
-is time, as ``unwritten_refusals`` does for pods.
+the condition ``PodGroupInitiallyScheduled``: True once the group's pods are bound; False when the
+queue is empty, as ``unwritten_refusals`` does for pods.
 """
 
 from collections import OrderedDict
@@ -44,7 +44,7 @@ _AT_ONCE: Final = 500
 class _Gang:
     """Pods that were placed together and are not bound yet.
 
-    ``ready``: the bindings of those that wait for nothing; others may wait, as for their volumes.
+    ``ready``: the bindings that can be written; other pods may still wait, such as for volumes.
     """
 
     number: int
@@ -54,7 +54,7 @@ class _Gang:
 
 
 class Groups:
-    """One scheduler's record of the groups that it decides."""
+    """One scheduler's record of the groups that it decided."""
 
     def __init__(self) -> None:
         self._gang_of: dict[int, _Gang] = {}
@@ -76,7 +76,7 @@ class Groups:
         return bool(self._unwritten)
 
     def note(self, decision: GroupDecision, now: float) -> None:
-        """Keep the decision about a group until the group is bound and its condition is written."""
+        """Remember the decision about a group until its pods and its condition are written."""
         measuring.decided_group(decision)
         if not decision.placed:
             self._tell(decision.key, decision.status, now)
@@ -87,10 +87,9 @@ class Groups:
         self._gang_of.update(dict.fromkeys(placed, gang))
 
     def gather(self, bindings: Sequence[Binding], *, leaning: bool) -> list[Binding]:
-        """Return the bindings to submit now: of a gang all or none.
+        """Return the bindings to submit now: of each gang all or none.
 
-        ``leaning``: some bindings of the batch hold only with others of it, so the whole batch is
-        bound as one group.
+        ``leaning``: some bindings depend on others of the batch, so all are bound in one statement.
         """
         if not self._gang_of:
             return list(bindings)
@@ -109,7 +108,7 @@ class Groups:
         return found
 
     def broken(self, is_assumed: Callable[[int], bool]) -> list[int]:
-        """Return the pods that cannot be bound any more, since another of their gang came back."""
+        """Return the placed pods to take back because another pod of their gang was not bound."""
         gangs = {gang.number: gang for gang in self._gang_of.values() if gang.ready}
         gone = [gang for gang in gangs.values() if not all(map(is_assumed, gang.pods))]
         for gang in gone:
@@ -117,14 +116,14 @@ class Groups:
         return [pod_id for gang in gone for pod_id in sorted(gang.pods) if is_assumed(pod_id)]
 
     def bound(self, pod_ids: Iterable[int], now: float) -> None:
-        """Note which pods are on their nodes: their groups are scheduled."""
+        """Note which pods are bound; the condition of their groups becomes True."""
         for pod_id in pod_ids if self._gang_of else ():
             if (gang := self._gang_of.get(pod_id)) is not None:
                 self._drop(gang)
                 self._tell(gang.key, SUCCESS, now)
 
     def came_back(self, pod_ids: Iterable[int]) -> None:
-        """Note which pods were placed and not bound; then none of their gangs is."""
+        """Note pods whose bind was refused; none of their gangs is bound then."""
         for pod_id in pod_ids if self._gang_of else ():
             if (gang := self._gang_of.get(pod_id)) is not None:
                 self._drop(gang)
@@ -135,15 +134,16 @@ class Groups:
                 del self._gang_of[pod_id]
 
     def forget(self) -> None:
-        """Forget what was placed and not bound: the mirror was loaded again."""
+        """Forget the pods that were placed and not bound, after the mirror was loaded again."""
         self._gang_of = {}
 
     # --- the search for a placement ---------------------------------------------------------------
 
     def begin(self, queue: PriorityQueue, info_of: Callable[[int], PodInfo], now: float) -> None:
-        """Try waiting groups again for which the scheduler before this one may have searched.
+        """Activate waiting groups for which a former process may have searched a placement.
 
-        Its search ended with it, and nothing else would wake them. ``info_of``: of a class by id.
+        The search ended with that process, and nothing else would wake them. ``info_of`` returns a
+        class by its id.
         """
         for key in queue.group_keys() if self._search is not None else ():
             pods = queue.member_ids(key)
@@ -152,11 +152,11 @@ class Groups:
 
     @property
     def is_searching(self) -> bool:
-        """Whether the answer of a search is to come."""
+        """Whether a search is still running."""
         return bool(self._search)
 
     def assigned(self, key: GroupKey) -> Mapping[Hashable, str]:
-        """Return the nodes that a search found for the pods of a group, once."""
+        """Return, by pod, the nodes that a search found for a group, and forget them."""
         return self._assigned.pop(key, {}) if self._assigned else {}
 
     def search(
@@ -166,11 +166,11 @@ class Groups:
         pods: Sequence[PodToPlace],
         decision: GroupDecision,
     ) -> None:
-        """Have a placement searched for a group that the order of its pods may have missed.
+        """Start a search for a placement that deciding the group's pods in order may have missed.
 
-        The search goes on beside the scheduler. A group that is to displace others, or is searched
-        already, is not searched; neither is one that was, until something has changed, nor any
-        under compatibility with 1.36, which has no search.
+        The search runs in another process. None is started for a group that preempts pods, that has
+        a search running, or that was searched and nothing changed since; nor under compatibility
+        with 1.36.
         """
         key, group = decision.key, snapshot.groups.find(decision.key)
         if (
@@ -202,11 +202,11 @@ class Groups:
             self._search.ask(key, problem)
 
     def hear(self, queue: PriorityQueue, now: float) -> None:
-        """Take the answers of searches; try the groups again for which a placement was found.
+        """Take the results of searches; activate the groups for which a placement was found.
 
-        A group is also tried again if its answer is about an earlier state of the cluster than its
-        refusal. The conditions of all others say that there is no placement, or that none was found
-        in time.
+        A group is also activated if the result is older than the group's last refusal. The
+        conditions of all other groups say that there is no placement, or that none was found in
+        time.
         """
         if self._search is None or not self._search:
             return
@@ -228,7 +228,7 @@ class Groups:
             self._tell(key, Status(refusal.code, (text,)), now)
 
     def close(self) -> None:
-        """End the process that searches."""
+        """End the search process."""
         if self._search is not None:
             self._search.close()
 
@@ -243,15 +243,15 @@ class Groups:
         self._unwritten[key] = status, now
 
     def is_due(self, now: float) -> bool:
-        """Whether a condition has waited for a second."""
+        """Whether a condition has been waiting to be written for a second."""
         return bool(self._unwritten) and now >= next(iter(self._unwritten.values()))[1] + 1.0
 
     @acts_as(KUBE_SCHEDULER)
     def write(self, most: int = _AT_ONCE) -> int:
-        """Write the ``most`` oldest conditions of PodGroups; return how many were written.
+        """Write the ``most`` oldest conditions of PodGroups; return their number.
 
         Raises:
-            DatabaseError: none was written; they are written by a later call.
+            DatabaseError: none was written; a later call writes them.
         """
         oldest = dict(islice(self._unwritten.items(), most))
         with wake.without_scheduler():

@@ -1,8 +1,8 @@
 """Monitors a canary configuration that is in force, and reverts it on errors or slow plugins.
 
 The guard counts attempts that ended with an error, and slow calls of plugins. A restart of the
-scheduler resets the counts, which only delays the revert, since a harmful configuration keeps
-failing. ``controllers.canaries``, in another process, notices a plugin that never returns.
+scheduler resets the counts, which only delays the revert, since a bad configuration continues to
+fail. ``controllers.canaries``, in another process, notices a plugin that never returns.
 """
 
 from collections.abc import Sequence
@@ -28,17 +28,14 @@ class Guard:
         self._why = ""
 
     def begin(self, revision: int) -> None:
-        """Begin to watch the configuration of this revision, if a canary put it in force.
-
-        Queries once.
-        """
+        """Watch the configuration of this revision if it is in force as a canary. Queries once."""
         found = guarded()
         self._canary = found if found is not None and found.revision == revision else None
         self._failures = self._slow = 0
         self._why = ""
 
     def decided(self, decisions: Sequence[Decision]) -> None:
-        """Count attempts that placed no pod."""
+        """Count the decisions that ended with an error."""
         if self._canary is None:
             return
         failed = [one for one in decisions if one.outcome == ERROR]
@@ -47,7 +44,7 @@ class Guard:
             self._why = f"{self._failures} attempts failed, the last one: {failed[-1].message}"
 
     def took(self, plugin: str, point: str, seconds: float) -> None:
-        """Note how long a call of a plugin took."""
+        """Count a call of a plugin if it was slow."""
         if self._canary is None or seconds <= self._canary.slow_seconds:
             return
         self._slow += 1
@@ -58,13 +55,13 @@ class Guard:
             )
 
     def unusable(self, revision: int, why: str, now: float) -> None:
-        """Give a configuration back that this scheduler cannot take over."""
+        """Revert to the former configuration, because this scheduler cannot use the new one."""
         self.begin(revision)
         self._why = why
         self.check(now)
 
     def check(self, now: float) -> None:
-        """Give the configuration back if it did too much harm. Queries only then."""
+        """Revert the canary if too many attempts failed or calls were slow. Queries only then."""
         canary, why = self._canary, self._why
         if canary is None or not why:
             return

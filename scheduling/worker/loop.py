@@ -1,21 +1,21 @@
-"""The loop of the scheduling worker: cycle after cycle, and a wait where there is nothing to do.
+"""The loop of the scheduling worker: cycle after cycle, with a pause while the queue is empty.
 
 The scheduling worker's loop calls ``run`` (``scheduling.processes``), which works until the process
 is asked to stop. As many schedulers work at a time in the whole system as
-``STOWAGE_ACTIVE_SCHEDULERS`` says, one unless it is set: each has a number and holds its session
-advisory lock ``locks.cycle``. ``run`` takes the first free one without waiting, so in a process too
-many it returns at once; that process then calls ``stand_by``, which returns when one is free, and
-``run`` takes over. If number 0 ends and no process stands by, another scheduler goes on as 0. A
-process that was stopped for long loses its session and the lock with it
-(``clusterstate.database.sessions``), and its next statement fails. Even without the lock nothing is
-bound twice, because a bind is conditional. The warm state lives in this module between runs, and is
-thrown away whenever anything about it is in doubt.
+``STOWAGE_ACTIVE_SCHEDULERS`` says, one unless it is set: each has a number and the session advisory
+lock ``locks.cycle`` of that number. ``run`` takes the first free lock without waiting. If none is
+free it returns at once; the process then calls ``stand_by``, which returns when a lock is free, and
+calls ``run`` again. If scheduler 0 ends and no process stands by, another scheduler becomes number
+0. A process that was suspended for long loses its session and the lock with it
+(``clusterstate.database.sessions``), and its next statement fails. Even without the lock no pod is
+bound twice, because a bind is conditional. This module keeps the warm state (snapshot and queue)
+between runs, and drops it after any error.
 
-After each cycle (``scheduler``) the loop gives a sign of life (``heartbeats``), and once a second
-it writes how far it is (``actions.loops.progress``). Where a cycle found no pod, the loop writes
-events and decision records, then waits for a wake-up or for the next backoff. Where a cycle bound
-all its pods and no other pod waits for anything, nothing comes of reading these bindings back: it
-waits for the next pod for a moment, and reads them with it.
+After each cycle (``scheduler``) the loop writes a heartbeat (``heartbeats``), and once a second its
+progress (``actions.loops.progress``). If a cycle found no pod, the loop writes events and decision
+records, then waits for a wake-up or for the end of the next backoff. If a cycle bound all its pods
+and no other pod waits, the loop need not read these bindings back at once: it waits a moment for
+the next pod, and reads them together with it.
 """
 
 import math
@@ -68,10 +68,10 @@ _TURN_EVERY = 1.0
 
 
 class _Lease:
-    """Renews the lease of a scheduler beside others, on a thread, while its loop is entered.
+    """Context that renews a scheduler's lease on a thread; used where several schedulers work.
 
-    It measures by its own rounds how slow the process is. The rounds of the heartbeats' keeper
-    take a second each, so by these a new process counts as slow for half a minute.
+    It measures by the length of its own rounds how slow the process is. By the rounds of the
+    heartbeats' thread, a second each, a new process would count as slow for half a minute.
     """
 
     def __init__(self, shard: int) -> None:
@@ -115,7 +115,7 @@ class _Lease:
 
 
 class _ProcessState:
-    """State of this process between runs; ``standby`` only while another scheduler works."""
+    """Warm state of this process between runs; ``standby`` is set only while another one works."""
 
     scheduler: Scheduler | None = None
     standby: Standby | None = None
@@ -139,7 +139,7 @@ def _seed() -> int:
 
 
 def discard() -> None:
-    """Throw the warm state away; the next run loads it again."""
+    """Drop the warm state; the next run loads it again."""
     scheduler, _kept.scheduler, _kept.standby = _kept.scheduler, None, None
     if scheduler is not None:
         scheduler.binder.close()
@@ -153,13 +153,13 @@ def run(
     clock: Callable[[], float] = time.time,
     stopping: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Schedule until ``longest`` seconds are over; return how many pods were decided.
+    """Schedule for at most ``longest`` seconds; return how many pods were decided.
 
-    Returns at once while enough others work. ``stopping`` returns whether the process was
-    asked to end: then what is left waits for the next scheduler.
+    Returns at once while enough other schedulers work. ``stopping`` returns whether the process is
+    to end; pods that are still pending then wait for the next scheduler.
 
     Raises:
-        Exception: a cycle failed. The warm state is thrown away, and the next call loads it.
+        Exception: a cycle failed. The warm state is dropped, and the next call loads it again.
     """
     shard = next((one for one in _numbers() if locks.take(locks.cycle(one))), None)
     if shard is None:
@@ -238,12 +238,12 @@ def stand_by(
     pause: Callable[[float], None],
     clock: Callable[[], float] = time.time,
 ) -> bool:
-    """Keep the warm state up to date while enough others work (``worker.standby``).
+    """Keep the warm state up to date while enough other schedulers work (``worker.standby``).
 
-    ``pause`` waits, and returns before the time when the first scheduler has ended.
+    ``pause`` sleeps for the given seconds, or less if the first scheduler ends.
 
-    Returns True when a lock became free: call ``run`` at once. Returns False when one was free
-    from the beginning, or the process was asked to end.
+    Returns True when a lock became free: call ``run`` at once. Returns False if one was free from
+    the beginning, or the process is to end.
 
     Raises:
         django.db.Error: the database failed.
@@ -280,7 +280,7 @@ def stand_by(
 
 
 def _is_free() -> bool:
-    """Return whether too few work. Queries once; holds a lock for that statement only."""
+    """Return whether a scheduler's lock is free. Queries once, and has the lock only meanwhile."""
     row = sql.fetch_one(
         "SELECT bool_or(pg_try_advisory_lock(k) AND pg_advisory_unlock(k)) FROM unnest(%s) i(k)",
         (sql.Int8s([locks.cycle(one) for one in _numbers()]),),
@@ -289,7 +289,7 @@ def _is_free() -> bool:
 
 
 def _write_remaining_records(scheduler: Scheduler, clock: Callable[[], float]) -> None:
-    """Write refusals, records and events before ``run`` returns, for ``_LAST_NEWS`` at most."""
+    """Write refusals, records and events before ``run`` returns, for ``_LAST_NEWS`` s at most."""
     end = time.monotonic() + _LAST_NEWS
     while scheduler.binder.write_refused(clock()) and time.monotonic() < end:
         pass

@@ -1,7 +1,7 @@
 """Counts the scheduler's attempts for its metrics, a batch at a time (``metrics.scheduler``).
 
-A batch costs some tens of microseconds here: pods with the same profile, priority and number of
-attempts are counted together.
+A batch costs some tens of microseconds: pods with the same profile, priority and number of attempts
+are counted together.
 """
 
 import time
@@ -28,10 +28,10 @@ _SAMPLED: Final = 10
 
 
 class PluginMeter:
-    """Counts what plugins and extension points take (``framework.binding_points.Meter``).
+    """Measures calls of plugins and extension points (``framework.binding_points.Meter``).
 
     It counts the calls for pods that are decided on the reference path, and those that are made
-    once for a class. The fast lane, which decides many pods in one loop, calls no plugin for each.
+    once for a class. The fast path decides many pods in one loop and calls no plugin for each.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -39,31 +39,31 @@ class PluginMeter:
         self._calls: dict[tuple[str, str], int] = {}
 
     def note(self, plugin: str, point: str, code: Code, seconds: float) -> None:
-        """Count one call of a plugin; the first of each, and then one of ten."""
+        """Count a call of a plugin; only the first one and every tenth is observed."""
         calls = self._calls.get((plugin, point), 0)
         self._calls[plugin, point] = calls + 1
         if calls % _SAMPLED == 0:
             scheduler.plugins_took.of(plugin, point, code.wire).observe(seconds)
 
     def note_point(self, profile: str, point: str, code: Code, seconds: float) -> None:
-        """Count all calls of one extension point together."""
+        """Observe the time of one extension point, all its plugins together."""
         scheduler.extension_points.of(point, code.wire, profile).observe(seconds)
 
 
 def decided(count: int, seconds: float) -> None:
-    """Count that this many pods were decided together in this many seconds."""
+    """Count ``count`` pods that were decided together in ``seconds``."""
     if count:
         scheduler.algorithm.of().observe(seconds / count, count)
 
 
 def wrote(count: int, seconds: float) -> None:
-    """Count that this many pods were bound by one statement; any of its threads."""
+    """Count ``count`` pods that one statement bound in ``seconds``. May be called on any thread."""
     bind = scheduler.extension_points.of("Bind", "Success", "")
     bind.observe(seconds / count, count)
 
 
 def bound(pods: Sequence[Waited], popped_at: float, seconds: float) -> None:
-    """Count pods that were bound, this many seconds after they left the queue at ``popped_at``."""
+    """Count pods that were bound, ``seconds`` after they left the queue at ``popped_at``."""
     groups: dict[tuple[str, int, int], list[float]] = {}
     for profile, priority, attempts, since in pods:
         groups.setdefault((profile, priority, attempts), []).append(since)
@@ -81,7 +81,10 @@ def bound(pods: Sequence[Waited], popped_at: float, seconds: float) -> None:
 def bound_in_the_end(
     pods: Sequence[tuple[frozenset[str], str, int, float]], bound_at: float
 ) -> None:
-    """Count pods that were refused before they were bound (``PriorityQueue.refused_before``)."""
+    """Count pods that were bound after refusals, by the plugins that had refused them.
+
+    ``pods``: see ``PriorityQueue.refused_before``. ``bound_at``: seconds since the epoch.
+    """
     for plugins, namespace, priority, since in pods:
         for plugin in plugins:
             scheduler.waited_refused.of(plugin, namespace, str(priority)).observe(
@@ -90,14 +93,14 @@ def bound_in_the_end(
 
 
 def came_back(pods: Sequence[Waited], seconds: float) -> None:
-    """Count pods whose binding was refused: their node changed, or they are gone."""
+    """Count pods whose bind was refused: their node changed, or the pods are gone."""
     for profile, count in Counter(profile for profile, *_ in pods).items():
         scheduler.attempts.of(scheduler.ERROR, profile).add(count)
         scheduler.attempts_took.of(scheduler.ERROR, profile).observe(seconds, count)
 
 
 def refused(decisions: Sequence[Decision], seconds: float) -> None:
-    """Count in the metrics attempts that placed no pod, and their attempts at preemption."""
+    """Count attempts that placed no pod, and the preemptions that they tried."""
     found = Counter((decision.profile, decision.outcome == ERROR) for decision in decisions)
     for (profile, failed), count in found.items():
         result = scheduler.ERROR if failed else scheduler.UNSCHEDULABLE
@@ -111,7 +114,7 @@ def refused(decisions: Sequence[Decision], seconds: float) -> None:
 
 
 def decided_group(decision: GroupDecision) -> None:
-    """Count a decision about a PodGroup, by what it came to."""
+    """Count a decision about a PodGroup by its result."""
     result = scheduler.SCHEDULED if decision.placed else scheduler.UNSCHEDULABLE
     if decision.status.code is Code.ERROR:
         result = scheduler.ERROR
@@ -121,31 +124,31 @@ def decided_group(decision: GroupDecision) -> None:
 
 
 def searched(outcome: str) -> None:
-    """Count a search for the placement of a group (``packing.gangs``)."""
+    """Count a search for the placement of a group by its outcome (``packing.gangs``)."""
     scheduler.searches.of(outcome).add(1)
 
 
 def came(incoming: dict[tuple[str, str], int]) -> None:
-    """Count pods that came to a queue, by queue and event; empties what it is given."""
+    """Count pods that entered a queue, by (queue, event); empty the mapping."""
     for (queue, event), count in incoming.items():
         scheduler.incoming.of(queue, event).add(count)
     incoming.clear()
 
 
 def divided(shard: int, common: int, others: int) -> None:
-    """Count pods that one of several schedulers decided (``division``)."""
+    """Count the common and the other pods that one of several schedulers decided (``division``)."""
     for kind, count in (("common", common), ("others", others)):
         if count:
             scheduler.divided.of(str(shard), kind).add(count)
 
 
 def overtaken(shard: int, count: int) -> None:
-    """Count pods that came back because another scheduler bound something meanwhile."""
+    """Count pods whose bind was refused because another scheduler had bound something meanwhile."""
     scheduler.overtaken.of(str(shard)).add(count)
 
 
 def holds(nodes: int, pods: int, assumed: int) -> None:
-    """Set the gauges of what the scheduler holds in memory."""
+    """Set the gauges of how many nodes, pods and assumed pods are in the scheduler's memory."""
     for kind, count in (("nodes", nodes), ("pods", pods), ("assumed_pods", assumed)):
         scheduler.cached.of(kind).set(count)
 

@@ -1,7 +1,7 @@
-"""Events about pods: kept until there is time to write them, the oldest first.
+"""Keeps Events about pods in memory until the queue is empty, then writes them, the oldest first.
 
-No decision reads Events, so a scheduler writes them last. A crash may lose some: what they would
-have said stands in the pods' conditions and decision records all the same.
+No decision reads Events, so a scheduler writes them last. A crash may lose some; the pods'
+conditions and decision records state the same.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ _LONGEST_NOTE = 1024
 
 
 class PodEvents:
-    """Events about pods that this scheduler has yet to write, by pod id."""
+    """Events about pods that this scheduler has not written yet."""
 
     def __init__(self) -> None:
         self._unwritten: deque[tuple[int, str, str, str]] = deque()
@@ -32,7 +32,7 @@ class PodEvents:
         self._unwritten.append((pod_id, type_, reason, text))
 
     def write(self, now: float, most: int | None = None) -> None:
-        """Write the oldest events, at most this many; none about pods that are gone.
+        """Write the ``most`` oldest events, by default all; skip those of deleted pods.
 
         Queries once for each ``_AT_ONCE`` events, and writes as often.
         """
@@ -66,9 +66,9 @@ class PodEvents:
 
 
 def _note(message: str) -> str:
-    """Return a message as an Event tells it: if it is cut off, it says so.
+    """Return an Event's message; a longer one is cut and ends with " ...".
 
-    The pod's condition has the whole of it. Rule: ``truncateMessage``, schedule_one.go, v1.36.
+    The pod's condition has the full text. Rule: ``truncateMessage``, schedule_one.go, v1.36.
     """
     whole = message.encode()
     if len(whole) <= _LONGEST_NOTE:

@@ -1,9 +1,9 @@
 """The scheduler's configuration in force: the last one stored, or the default one if none is.
 
-Both the scheduling runner and what-if read it here. A version is parsed once per process. A profile
-that can no longer be used (a plugin that it names is gone) is not replaced by another one: it holds
-its pods, and they say why (`scheduling.plugins.held_profile`). The other profiles work on. Packages
-that come back are found within ``AGAIN_SECONDS``.
+The scheduler and what-if questions read it here. Each revision is parsed once per process. If a
+profile names a plugin that is no longer installed, no other profile replaces it: its pods stay
+pending, with that reason in their condition (`scheduling.plugins.held_profile`). The other profiles
+work. A package that is installed again is found within ``AGAIN_SECONDS``.
 """
 
 import math
@@ -36,10 +36,10 @@ def in_force() -> tuple[int, KubeSchedulerConfiguration]:
 
 
 def at(revision: int) -> KubeSchedulerConfiguration:
-    """Return the configuration of a revision. Queries once when it was not met before.
+    """Return the configuration of a revision. Queries once if it is not in memory.
 
     Raises:
-        Expired: there is no such revision any more.
+        Expired: no such revision is stored any more.
     """
     return default_configuration() if revision == DEFAULT_REVISION else _at(revision)
 
@@ -70,7 +70,7 @@ memory.when_replaced(_known.clear)
 
 
 def problems(configuration: KubeSchedulerConfiguration) -> dict[str, str]:
-    """Return which profiles hold their pods, and why."""
+    """Return, by profile name, why the profile cannot be used, for those that cannot."""
     found = {one.scheduler_name: why_held(one) for one in configuration.profiles}
     return {name: why for name, why in found.items() if why}
 
@@ -83,7 +83,7 @@ def _read(stored: StoredConfiguration) -> KubeSchedulerConfiguration:
 
 
 def _without_unusable(document: dict[str, Any], error: Invalid) -> KubeSchedulerConfiguration:
-    """Return the configuration of a document with an error, whose unusable profiles hold pods."""
+    """Return a document's configuration; a profile with errors places no pod."""
     written = document.get("profiles") or [{}]
     names = [str(one.get("schedulerName") or DEFAULT_SCHEDULER) for one in written]
     usable, why = [], {}
@@ -114,5 +114,5 @@ def _without_unusable(document: dict[str, Any], error: Invalid) -> KubeScheduler
 
 
 def _first_error(error: Invalid) -> str:
-    """Return the first error, without its path, which would be one within a part."""
+    """Return the message of the first error, without its path, which is relative to a part."""
     return error.errors[0].message() if error.errors else error.message

@@ -1,9 +1,9 @@
-"""Decision records, kept in memory until there is time to write them: binding comes first.
+"""Keeps decision records in memory until the queue is empty, then writes them: binding comes first.
 
 At most ``LIMIT`` decisions wait here. They are written in bulk when the scheduler has nothing to
-place, or when the limit is reached. Decisions that placed a pod wait as they are, runs of them as
-columns. Decisions that placed nothing are packed at once, because their tables refer to rows of the
-snapshot as it is now.
+place, or when the limit is reached. Decisions that placed a pod are kept unchanged, runs of them as
+columns. Decisions that placed nothing are encoded at once, because their tables refer to rows of
+the present snapshot.
 """
 
 from collections import OrderedDict
@@ -45,7 +45,7 @@ _Identity = tuple[int, int, int]
 
 
 class Recorder:
-    """Decisions on their way to the database, in their order."""
+    """The decisions that are not written to the database yet, in order."""
 
     def __init__(self, scheduler: int) -> None:
         self._scheduler = scheduler
@@ -76,7 +76,7 @@ class Recorder:
         profile_revision: int,
         now: float,
     ) -> None:
-        """Keep the decisions of a batch; ``snapshot``: what they were made on, plus their pods."""
+        """Add the decisions of a batch; ``snapshot``: that of the decisions, with their pods."""
         moment = datetime.fromtimestamp(now, UTC)
         room = _TABLES_AT_ONCE
         bodies: dict[tuple[object, ...], bytes] = {}
@@ -120,7 +120,7 @@ class Recorder:
         return table
 
     def came_back(self, pod_ids: Iterable[int]) -> None:
-        """Note that decisions of the last batches came too late to be bound.
+        """Record that binds of the last batches were refused.
 
         The next decision is the first one that is made without their pods.
         """
@@ -136,9 +136,9 @@ class Recorder:
                 self._taken_back[identity] = following
 
     def record(self, most: int | None = None) -> int:
-        """Write down what waits, or about ``most`` of the oldest; return how many rows.
+        """Write all decisions, or about ``most`` of the oldest; return the number of rows.
 
-        A run of decisions is one statement, and so are up to 2,000 single ones.
+        One statement writes a run of decisions, and so does one for up to 2,000 single decisions.
         """
         noted: list[_Noted] = []
         count = 0
@@ -174,14 +174,14 @@ class Recorder:
         return written + record_many(several, self._turn(len(several)))
 
     def _turn(self, count: int) -> Turn:
-        """Return the next turn, and leave the ``count`` turns from it on to its caller."""
+        """Return the number of the next decision, and reserve ``count`` numbers for the caller."""
         found = Turn(self._scheduler, self._epoch, self._number)
         self._number += count
         return found
 
 
 def _identities(part: Decision | Run) -> Iterator[_Identity]:
-    """Return what identifies decisions: pod, seed and draw."""
+    """Yield (pod id, seed, draw) of each decision."""
     if isinstance(part, Decision):
         yield cast(int, part.key), part.seed, part.draw
         return

@@ -1,4 +1,4 @@
-"""Reservations: pods with a node that Reserve and Permit plugins still hold back, until bound.
+"""Reserved pods: they have a node, and Reserve, Permit, PreBind or PostBind plugins to run.
 
 For profiles with Reserve, Permit, PreBind or PostBind plugins, or a Bind plugin of their own. Their
 pods are decided one by one; Reserve and Permit run before the next pod is decided (R150,
@@ -14,7 +14,7 @@ R160-R162). Then::
     refused at any point              Unreserve in reverse order, the snapshot forgets the pod, the
                                       pod goes to the queue (R151, R161)
 
-A pod that waits on Permit or PreBind is nominated for its node meanwhile, for others to see.
+A pod that waits on Permit or PreBind is nominated for its node meanwhile, so that clients see it.
 
 The rows are the truth. After a restart ``load`` reads them: the mirror counts their pods, and
 Reserve runs again, for plugins that keep in memory what they reserved. Reserve must be idempotent.
@@ -76,7 +76,7 @@ _NOMINATED_AT_ONCE = 20
 
 
 class Reservations:
-    """The reserved pods of one scheduler."""
+    """The reserved pods of one scheduler, and what is done with them in each cycle."""
 
     def __init__(self, mirror: Mirror, binder: Binder, framework_at: FrameworkAt) -> None:
         self._mirror = mirror
@@ -113,7 +113,7 @@ class Reservations:
         ]
 
     def get(self, uid: str) -> ReservedPod | None:
-        """Return the one with this uid, ``None`` if it does not wait."""
+        """Return the pod with this uid, ``None`` if it does not wait on Permit."""
         return next((pod for pod in self.all() if pod.uid == uid), None)
 
     # --- in the scheduling cycle -----------------------------------------------------------------
@@ -127,9 +127,9 @@ class Reservations:
         decision: Decision,
         now: float,
     ) -> Decision:
-        """Run Reserve and Permit for a pod that was just placed; return what is decided now.
+        """Run Reserve and Permit for a pod that was just placed; return the resulting decision.
 
-        The snapshot counts the pod on its node already; if it is refused, it counts it no more.
+        The snapshot counts the pod on its node already; if the pod is refused, it is removed there.
         """
         pod_id, info, node_name = cast(int, pod.key), pod.info, decision.node_name
         self._give_tables(state)
@@ -168,7 +168,7 @@ class Reservations:
         state.volumes, state.devices = snapshot.volumes, snapshot.devices
 
     def write(self, now: float) -> list[Binding]:
-        """Write the reservations of pods that must wait; return the bindings of the others.
+        """Write the reservations of pods that must wait; return the bindings of the other pods.
 
         Called after ``begin`` ran for all pods of a batch, and before anything else is written.
         """
@@ -209,7 +209,7 @@ class Reservations:
         return ready
 
     def _activate(self, now: float) -> None:
-        """Make the pods active that plugins named, where they wait. Queries once if there are some.
+        """Activate the waiting pods that plugins named. Queries once if there are some.
 
         Rule: schedule_one.go (``schedulingCycle``, ``runBindingCycle``), v1.36.
         """
@@ -217,7 +217,7 @@ class Reservations:
         self._mirror.queue.activate(find_pod_ids(named).values(), now)
 
     def _hear_of_informed(self, rows: Iterable[Reservation]) -> None:
-        """Take over the pods that finished PostBind plugins named, and forget their rows."""
+        """Read which PostBind plugins finished; note the pods to activate, forget those rows."""
         found = {row.pod_id: row for row in rows}
         done = [pod_id for pod_id in self._informing if pod_id in found]
         done = [pod_id for pod_id in done if found[pod_id].step == INFORMED]
@@ -230,9 +230,9 @@ class Reservations:
     def _nominate_some(self, now: float) -> None:
         """Nominate pods that wait on Permit or PreBind for the nodes that they will get.
 
-        Autoscalers and other clients read from it where a pod is about to go. The nomination ends
-        with the bind or the refusal; a pod that is bound at once gets none. Those of a large gang
-        are written a few at a time, so that other pods need not wait. Rule: schedule_one.go
+        Autoscalers and other clients read it to know the pod's future node. The nomination ends
+        with the bind or the refusal; a pod that is bound at once gets none. Nominations of a large
+        gang are written a few at a time, so that other pods need not wait. Rule: schedule_one.go
         ``bindingCycle`` (NominatedNodeNameForExpectation), v1.36.
         """
         with wake.without_scheduler():
@@ -250,7 +250,7 @@ class Reservations:
     # --- from cycle to cycle ---------------------------------------------------------------------
 
     def load(self, now: float) -> None:
-        """Take over the reservations that the mirror has read, in place of what is known here."""
+        """Replace the known reservations by those that the mirror has read."""
         previous = dict(self._pods)
         self._pods.clear()
         unknown: list[int] = []
@@ -285,7 +285,7 @@ class Reservations:
             wake.send_binding()
 
     def _taken_over(self, row: Reservation) -> ReservedPod:
-        """Return a pod that was reserved before the restart; its plugins reserve it again."""
+        """Return a pod reserved before the restart; its plugins reserve it again. May query."""
         framework = self._framework_at(row.profile_revision, row.profile)
         state = CycleState(pod_key=row.pod_id)
         self._give_tables(state)
@@ -319,13 +319,13 @@ class Reservations:
         return pod
 
     def next_due(self) -> float | None:
-        """Return when the next deadline is, ``None`` if no pod waits; 0 with work for now."""
+        """Return the next deadline, epoch seconds; ``None`` if no pod waits, 0 for now."""
         if self._not_nominated:
             return 0.0
         return min((due for pod in self._pods.values() for due in pod.waits.values()), default=None)
 
     def follow(self, now: float) -> list[Binding]:
-        """Act on what happened to the reserved pods; return those that may be bound now.
+        """Apply approvals, refusals and results of the reserved pods; return the pods to bind now.
 
         Queries nothing while there are no reserved pods and no pods with PostBind plugins at work.
         """
@@ -386,7 +386,7 @@ class Reservations:
         return Binding(pod.pod_id, pod.node_name, footprint, leans=leans, claims=claims)
 
     def _write_answers(self, now: float) -> None:
-        """Write what plugins allowed or rejected, and reject pods whose Permit deadline passed."""
+        """Write which pods plugins allowed or rejected; reject pods past their Permit deadline."""
         stored = [pod for pod in self._pods.values() if pod.stored]
         actions.allow((pod.pod_id, name) for pod in stored for name in pod.allowed_by)
         rejected = [pod for pod in stored if pod.refused is not None]
@@ -421,7 +421,7 @@ class Reservations:
                 pod.refused = Status(Code(row.code), (row.message,), row.plugin)
 
     def _move_allowed(self) -> None:
-        """Move the pods that all plugins allowed to their next step."""
+        """Move the pods that all Permit plugins allowed to their next step."""
         allowed = [
             pod
             for pod in self._pods.values()
@@ -436,7 +436,7 @@ class Reservations:
                 wake.send_binding()
 
     def _end(self, bound: Sequence[ReservedPod], gone: Sequence[ReservedPod]) -> None:
-        """Forget pods that are bound, or gone, or bound to another node by another client."""
+        """Forget pods that are bound or deleted, or that another client bound to another node."""
         for pod in gone:
             self._give_back(pod)
         informed = [p for p in bound if p.framework is not None and p.framework.post_bind_plugins]
@@ -453,7 +453,7 @@ class Reservations:
         actions.drop([p.pod_id for p in (*bound, *gone) if p.stored and p.pod_id not in moved_ids])
 
     def _take_back(self, refused: Sequence[tuple[ReservedPod, Status]], now: float) -> None:
-        """Give back the room of refused pods, and send them to the queue with their reasons."""
+        """Free the room of refused pods, and put them into the queue with their reasons."""
         if not refused:
             return
         decisions = []
@@ -488,30 +488,30 @@ class Reservations:
         self._released[pod.pod_id] = pod.pod
 
     def _release(self, now: float) -> None:
-        """Wake the pods that may find the room that was given back."""
+        """Wake the pods that may find the room that refused pods freed."""
         if self._released:
             released, self._released = self._released, {}
             self._mirror.released(released, now)
 
     def take_back(self, pod_id: int) -> None:
-        """Take a reserved pod back: its node, or pods that its decision leant on, changed."""
+        """Send a reserved pod back to the queue: its node, or pods it depends on, changed."""
         pod = self._pods.get(pod_id)
         if pod is not None and pod.stored:
             text = "the pods that it was placed with were not bound, or its room was taken"
             pod.reject("", text)
 
     def cancel(self, pod_id: int) -> None:
-        """Undo ``begin`` of a pod of this batch, whose group is not placed after all."""
+        """Undo ``begin`` for a pod of this batch whose group is not placed."""
         pod = self._pods.pop(pod_id)
         framework = cast(Framework, pod.framework)
         _unreserve(framework, pod.state, pod.pod, pod.node_name)
         self._mirror.snapshot.forget(pod_id)
 
     def give_way(self, pod_id: int) -> bool:
-        """Take a reserved pod back because a more important one needs its room.
+        """Send a reserved pod back to the queue for one of higher priority; return whether done.
 
-        It is tried again after its backoff, for it may fit elsewhere. A pod that is being bound
-        does not give way. Rule: executor.go, v1.36, where ``Preempt`` on a waiting pod is an error.
+        It is tried again after its backoff. A pod that is being bound stays. Rule: executor.go,
+        v1.36, where ``Preempt`` on a waiting pod is an error.
         """
         pod = self._pods.get(pod_id)
         if pod is None or not pod.stored or pod.submitted:
@@ -521,7 +521,7 @@ class Reservations:
 
 
 def names(states: Sequence[CycleState]) -> None:
-    """Write names and uids of their pods into the states. Queries once."""
+    """Set the pods' names and uids in the states. Queries once."""
     rows = pods_by_id([cast(int, state.pod_key) for state in states])
     for state in states:
         row = rows.get(cast(int, state.pod_key))
@@ -547,9 +547,9 @@ def _unreserve(framework: Framework, state: CycleState, info: PodInfo, node_name
 def _refused(placed: Decision, status: Status, *, fits: bool = False) -> Decision:
     """Return the decision about a pod that was placed on a node and then refused there.
 
-    What was compared to choose the node stays in the record. The pod's nomination ends. Rule:
-    schedule_one.go, v1.36, where a rejection by Reserve or Permit becomes a FitError about the one
-    node; one by PreBind or Bind (``fits``) is told as the plugin says it.
+    The scores of the nodes stay in the record. The pod's nomination ends. Rule: schedule_one.go,
+    v1.36, where a rejection by Reserve or Permit becomes a FitError about the one node; a rejection
+    by PreBind or Bind (``fits``) has the plugin's own message.
     """
     rejects = status.code.rejects
     message = status.message
@@ -575,7 +575,7 @@ def _moment(seconds: float) -> datetime:
 
 
 def go_duration(seconds: float) -> str:
-    """Return a duration as Go prints it: ``1m30s``, ``250ms``; to the millisecond."""
+    """Return a duration as Go prints it, to the millisecond: ``1m30s``, ``250ms``."""
     milli = round(seconds * 1000)
     if milli < 1000:
         return f"{milli}ms" if milli else "0s"

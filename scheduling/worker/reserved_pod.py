@@ -1,4 +1,4 @@
-"""A pod with a reservation, as the scheduler holds it and as Permit plugins see it."""
+"""A pod with a reservation, in the scheduler's memory."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,9 @@ from scheduling.framework.types import PodInfo
 class ReservedPod(msgspec.Struct, eq=False, kw_only=True):
     """A pod with a reservation; Permit plugins see it as ``handles.WaitingPod``.
 
-    ``pod``: its class. ``revision``: of the configuration that has its profile. ``since``: when it
-    was reserved, ``waits``: deadlines by plugin; seconds since the epoch. ``stored``: whether it
-    has a row. ``submitted``: whether it is being bound.
+    ``pod``: its scheduling class. ``revision``: of the configuration that has its profile.
+    ``since``: when it was reserved, ``waits``: deadlines by plugin; seconds since the epoch.
+    ``stored``: whether it has a row. ``submitted``: whether it is being bound.
     """
 
     pod_id: int
@@ -37,7 +37,7 @@ class ReservedPod(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def is_nominated(self) -> bool:
-        """Whether it waits on Permit or PreBind, and so is nominated for its node meanwhile."""
+        """Whether the pod waits on Permit or PreBind, and so is nominated for its node."""
         framework = self.framework
         return self.step == WAITING or (
             self.step == BINDING and framework is not None and bool(framework.pre_bind_plugins)
@@ -45,7 +45,7 @@ class ReservedPod(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def name(self) -> str:
-        """``namespace/name``."""
+        """The pod's ``namespace/name``."""
         return self.state.pod_name
 
     @property
@@ -55,7 +55,7 @@ class ReservedPod(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def pending_plugins(self) -> Sequence[str]:
-        """Names of the plugins that have not allowed it yet, sorted."""
+        """Names of the plugins that have not allowed the pod yet, sorted."""
         return sorted(self.waits)
 
     def allow(self, plugin: str) -> None:
@@ -68,7 +68,7 @@ class ReservedPod(msgspec.Struct, eq=False, kw_only=True):
         return self._refuse(Status(Code.UNSCHEDULABLE, (message,), plugin))
 
     def preempt(self, plugin: str, message: str) -> bool:
-        """Have it tried again after its backoff; return whether it was not sent back already."""
+        """Let the pod be tried again after its backoff; return False if it was sent back before."""
         return self._refuse(Status(Code.ERROR, (message,), plugin))
 
     def _refuse(self, status: Status) -> bool:

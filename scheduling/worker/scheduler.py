@@ -1,14 +1,14 @@
-"""The warm state of the scheduling worker and the cycle over it: keep up, decide, write a batch.
+"""The scheduling cycle: read changes, decide a batch, write it; and the state that it keeps.
 
-    cycle   take over another configuration            (profiles)
+    cycle   read whether another configuration is in force            (profiles)
             refresh the mirror from the log            (mirror)
-            judge pods that a client put on a node     (arrival_checks)
-            see what became of reserved pods           (reservations)
+            check pods that a client put on a node     (arrival_checks)
+            read what plugins and clients did with reserved pods           (reservations)
             pop a batch from the queue                 (engine.queue)
             decide it, assuming each decision          (engine.cycle)
             write: reserve, bind in a thread, refuse   (reservations, binder)
 
-``worker.loop`` calls it again and again. Nothing in it waits for Redis.
+``worker.loop`` calls ``Scheduler.cycle`` again and again. Nothing in it waits for Redis.
 """
 
 import math
@@ -106,7 +106,7 @@ _SLOW_AGAIN = 60.0
 
 
 class SlowPlugins(measuring.PluginMeter):
-    """Counts what plugins take, and names those that keep everybody waiting."""
+    """Measures plugins' calls, and logs slow ones."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class SlowPlugins(measuring.PluginMeter):
     def note(self, plugin: str, point: str, code: Code, seconds: float) -> None:
         """Log a call that took long, at most once a minute for each plugin and point.
 
-        That a plugin returned is a sign of life: a batch may ask one for every node.
+        Writes a heartbeat, too: a batch may call a plugin once for every node.
         """
         heartbeats.beat(NAME, CYCLE_SECONDS)
         progress.step(self.reports_as)
@@ -136,9 +136,10 @@ class SlowPlugins(measuring.PluginMeter):
 
 
 class _Profiles:
-    """The profiles of one configuration, ready to run, and what the queue must know of them.
+    """The profiles of one configuration, with their plugins, and what the queue reads of them.
 
-    ``holds``: a profile that cannot be made holds its pods. ``problems`` says which do, and why.
+    A profile that cannot be built gets a plugin that rejects its pods (``holds``); ``problems``
+    states why, by profile name.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class _Profiles:
 
 
 class Scheduler:
-    """The warm state of one worker and the cycle over it."""
+    """One worker's snapshot, queue, reservations and profiles; runs the scheduling cycle."""
 
     def __init__(
         self,
@@ -228,10 +229,10 @@ class Scheduler:
         self.begin(now, shard)
 
     def begin(self, now: float, shard: int = shards.FIRST) -> None:
-        """Begin what only a working scheduler does: guard, set aside, take over reservations.
+        """Begin to work: load reservations, set failed objects aside, watch a canary configuration.
 
-        The mirror is up to date: just loaded, or followed by a standby until now. ``shard``: which
-        one of several schedulers this is; what is done once for all is done by the first one.
+        The mirror must be up to date. ``shard``: this scheduler's number; the first one also does
+        what only one scheduler may do.
         """
         self.binder.work_as(shard)
         self._meter.reports_as = shards.loop(shard)
@@ -252,11 +253,11 @@ class Scheduler:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the scheduler that does what is done once, or the only one."""
+        """Whether this scheduler has the first number, or is the only one."""
         return self.binder.shard == shards.FIRST
 
     def _seed(self) -> int:
-        """Return the seed of a batch; where several schedulers work, it differs between them."""
+        """Return the seed of a batch; if several schedulers work, their seeds differ."""
         seed = self._seeds()
         return seed if self.division is None else of_share(seed, *self.division.share)
 
@@ -265,7 +266,7 @@ class Scheduler:
         return division is None or division.is_mine(info, class_id, self.mirror.snapshot)
 
     def _follow_division(self, now: float) -> None:
-        """Divide the pods again, if it is time or a bind was refused for what others did."""
+        """Divide the pods among schedulers again if it is time or another's bind made one fail."""
         if self.division is None:
             return
         if not self.binder.was_overtaken and 0 <= now - self._divided_at < DIVIDE_EVERY:
@@ -303,8 +304,8 @@ class Scheduler:
     def move_up(self, now: float) -> bool:
         """Become the first scheduler: decide the common pods, and do what only one scheduler does.
 
-        Returns False, and does nothing, while pods are bound of which the log does not tell yet:
-        what is decided as the first scheduler must follow from the log and its own decisions.
+        Returns False, and does nothing, while the log lacks bindings that this scheduler wrote:
+        decisions of the first scheduler must follow from the log and its own decisions alone.
         """
         self.binder.finish_batch(now)
         self.mirror.refresh(now)
@@ -323,10 +324,10 @@ class Scheduler:
     # --- profiles --------------------------------------------------------------------------------
 
     def _make(self, profile: Profile) -> Framework:
-        """Return a profile ready to run.
+        """Return a profile with its plugins built.
 
         Raises:
-            ConfigurationError: a plugin cannot be made or cannot act where the profile puts it.
+            ConfigurationError: a plugin cannot be built or lacks an extension point of the profile.
         """
         return build_framework(
             profile, waiting_pods=self, stored_pods=StoredPods(), meter=self._meter
@@ -338,15 +339,15 @@ class Scheduler:
         return self.reservations.all()
 
     def get(self, uid: str) -> ReservedPod | None:
-        """Return the one with this uid, ``None`` if it does not wait."""
+        """Return the pod with this uid, ``None`` if it does not wait on Permit."""
         return self.reservations.get(uid)
 
     def _framework_of(self, name: str) -> Framework | None:
-        """Return a profile of the configuration in force."""
+        """Return a profile of the configuration in use by its name, ``None`` if there is none."""
         return self._profiles.frameworks.get(name)
 
     def _framework_at(self, revision: int, name: str) -> Framework | None:
-        """Return a profile of any revision, ``None`` when it can no longer be used."""
+        """Return a profile of any revision by its name, ``None`` if it can no longer be used."""
         if revision == self._revision:
             is_held = name in self._profiles.problems
             return None if is_held else self._profiles.frameworks.get(name)
@@ -366,7 +367,7 @@ class Scheduler:
         logger.error("configuration_unusable", revision=revision, error=str(error))
 
     def _follow_configuration(self, now: float) -> None:
-        """Take over the configuration in force when another one was stored; looks once a second."""
+        """Use the stored configuration if it changed; reads it at most once a second."""
         if 0 <= now - self._looked_at < LOOK_EVERY:
             return
         self._looked_at = now
@@ -411,7 +412,7 @@ class Scheduler:
     def _tell_use(self, skipped: int | None = None, problems: dict[str, str] | None = None) -> None:
         """Write which configuration is in force, for ``status.inForce``. Queries once.
 
-        ``skipped``: the one that this scheduler passed over, whose ``problems`` these are.
+        ``skipped``: a revision that this scheduler cannot use, for the reasons in ``problems``.
         """
         scheduler_configuration.note_use(
             revision=self._revision,
@@ -421,7 +422,7 @@ class Scheduler:
         )
 
     def _shed(self, now: float) -> None:
-        """Load the mirror again if it has outgrown its use: most of it is of pods that are gone."""
+        """Load the mirror again if most of its classes belong to pods that are gone."""
         if not self.mirror.has_outgrown:
             return
         self.binder.finish_batch(now)
@@ -443,7 +444,7 @@ class Scheduler:
     # --- the cycle -------------------------------------------------------------------------------
 
     def _decider(self, name: str) -> Decider:
-        """Return the profile's decider over the current snapshot: loading again makes a new one."""
+        """Return the profile's decider over the current snapshot; a new one after a new load."""
         decider = self._deciders.get(name)
         if decider is None or decider.snapshot is not self.mirror.snapshot:
             framework = self._profiles.frameworks[name]
@@ -451,9 +452,9 @@ class Scheduler:
         return decider
 
     def cycle(self, now: float) -> int:
-        """Follow the log, decide and write one batch; return how many pods were decided.
+        """Read the log, decide and write one batch; return how many pods were decided.
 
-        If there is no pod to decide, writes the decisions that earlier cycles left unwritten, and
+        If there is no pod to decide, writes the refusals that earlier cycles left unwritten, and
         returns their number.
         """
         self._follow_configuration(now)
@@ -489,10 +490,10 @@ class Scheduler:
 
     @property
     def needs_no_news(self) -> bool:
-        """Whether nothing depends on what the last cycle wrote: all of its pods are bound for good.
+        """Whether the last cycle's own bindings need not be read from the log at once.
 
-        A pod that waits may be woken by a binding or by the end of a victim; a batch that is being
-        bound, a reserved pod, and pods that lean on one have to be looked after.
+        False while pods wait, since a binding or the end of a victim may wake them, and while a
+        batch is being bound or pods are reserved.
         """
         queue, binder = self.mirror.queue, self.binder
         return not (
@@ -508,8 +509,8 @@ class Scheduler:
     def _judge_arrivals(self, now: float) -> None:
         """Fail pods that clients put on nodes that cannot run them, and read these changes.
 
-        So all decisions of the cycle know of the changes: a pod that is refused now is not woken by
-        them when the log is read again, by a scheduler that begins, or for a plan.
+        All decisions of the cycle then include the changes: a pod that is refused now is not woken
+        by them when a new scheduler, or a plan, reads the log again.
         """
         mirror, frameworks = self.mirror, self._profiles.frameworks
         if self.division is not None and mirror.arrivals:
@@ -523,7 +524,7 @@ class Scheduler:
                 arrival_checks.judge(mirror, frameworks, now)
 
     def measure(self) -> None:
-        """Set the gauges of what the first scheduler holds in memory."""
+        """Set the gauges of what the first scheduler has in memory; do nothing in another one."""
         if not self.is_first:
             return
         snapshot = self.mirror.snapshot
@@ -534,7 +535,7 @@ class Scheduler:
         failed_batches.set_aside(found, now)
 
     def _place(self, batch: Sequence[PendingPod], ready: list[Binding], now: float) -> int:
-        """Decide a batch and write it; return how many pods were written or are being written."""
+        """Decide a batch and write it; return how many pods are written or being written."""
         if not batch and not ready and not self.binder.has_leaning:
             self._give_up_broken(now)
             self.binder.submit((), now)
@@ -577,7 +578,7 @@ class Scheduler:
         self.binder.give_up(self.groups.broken(self.mirror.snapshot.is_assumed), now)
 
     def _footprint(self, pod: PendingPod) -> Footprint:
-        """Return what the pod's class takes and relies on, worked out once for each class."""
+        """Return the footprint of the pod's class: what it takes and relies on; cached by class."""
         found = self._footprints.get(pod.class_id)
         if found is None:
             if len(self._footprints) >= _MOST_FOOTPRINTS:
@@ -589,7 +590,7 @@ class Scheduler:
         return found
 
     def _apart(self, batch: Sequence[PendingPod]) -> Collection[int]:
-        """Return the pods of a batch that depend on their node alone, where that matters."""
+        """Return the ids of pods that depend on their node alone; empty for a single scheduler."""
         division, snapshot = self.division, self.mirror.snapshot
         if division is None or not batch:
             return ()
@@ -607,7 +608,7 @@ class Scheduler:
         return found
 
     def _leaning(self, batch: Sequence[PendingPod]) -> Collection[int]:
-        """Return the pods of a batch whose decisions may lean on those of others."""
+        """Return the ids of pods whose decisions may depend on other pods of the batch."""
         if self.reservations.count or self.binder.has_leaning or self._reserves(batch):
             self.binder.take_turns(batch)
         snapshot = self.mirror.snapshot
@@ -624,7 +625,7 @@ class Scheduler:
         return {pod.pod_id for pod in batch if pod.class_id in leaning} if leaning else ()
 
     def _reserves(self, batch: Sequence[PendingPod]) -> bool:
-        """Return whether a pod may be reserved: every one of a profile, or one of the batch."""
+        """Return whether some pod may be reserved: a profile reserves all, or one of the batch."""
         frameworks = self._profiles.frameworks
         return any(framework.decides_alone for framework in frameworks.values()) or any(
             frameworks[pod.spec.spec.scheduler_name].concerns(
@@ -647,7 +648,7 @@ class Scheduler:
     def _decide_group(
         self, key: GroupKey, pods: Sequence[PendingPod], into: Decisions, now: float
     ) -> None:
-        """Decide the pods of a group as one, and note whether they are to be bound together."""
+        """Decide the pods of a group together, and note whether they are to be bound together."""
         name = pods[0].spec.spec.scheduler_name
         snapshot = self.mirror.snapshot
         framework = self._profiles.frameworks[name]
@@ -672,9 +673,9 @@ class Scheduler:
         options: Options,
         now: float,
     ) -> GroupDecision:
-        """Ask Reserve and Permit about those pods of a placed group that they concern.
+        """Run Reserve and Permit for the pods of a placed group that need them.
 
-        Where one is refused, none of the group is placed.
+        If one pod is refused, none of the group is placed.
         """
         snapshot, found = self.mirror.snapshot, list(decision.decisions)
         for number, (pod, one) in enumerate(zip(pods, found, strict=True)):
@@ -727,7 +728,7 @@ class Scheduler:
     def _runs(
         self, framework: Framework, pods: Sequence[PodToPlace]
     ) -> Iterator[tuple[bool, Sequence[PodToPlace]]]:
-        """Yield the pods in order, in runs of those that are reserved one by one and of others."""
+        """Yield the pods in order, in runs: (whether they are reserved one by one, pods)."""
         snapshot = self.mirror.snapshot
         if framework.decides_alone:
             yield True, pods
@@ -753,9 +754,9 @@ class Scheduler:
     ) -> list[Decision]:
         """Decide pods one by one, each with Reserve and Permit before the next (R150).
 
-        Plugins of other packages that take part in the choice have to be asked, for their notes.
-        Where Reserve does no more than note what the snapshot took for the pod when it was assumed,
-        all pods are decided first: it refuses none.
+        Plugins of other packages that filter or score are called for each pod, since they may keep
+        notes. If Reserve only records what the snapshot assumed for the pod, it refuses none, and
+        all pods are decided first.
         """
         snapshot = self.mirror.snapshot
         decider = None if framework.chooses_by_itself else self._decider(framework.scheduler_name)

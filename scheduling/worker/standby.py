@@ -1,6 +1,6 @@
-"""A scheduler that stands by: it keeps the same snapshot and queue as the one that works.
+"""A standby scheduler keeps the same snapshot and queue as the one that works.
 
-As many schedulers work at a time as are asked for, each by a session's advisory lock. A standby
+As many schedulers work at a time as are configured, each under a session advisory lock. A standby
 has its code loaded and compiled, and keeps a mirror of its own up to date, so that it decides
 within a few hundredths of a second once a lock is free. It writes nothing.
 
@@ -10,10 +10,10 @@ within a few hundredths of a second once a lock is free. It writes nothing.
                  when they wait. The working scheduler writes it into ``pending_pod``; a standby
                  reads the rows that were written since its last look (``bulk.tried_pods``)
 
-Between two looks a standby rests many times as long as a look took, so that following a busy
-cluster costs a few percent of a core; after a look that found nothing it rests longest.
-``take_over`` looks at the rest. While a look finds thousands of pods the pause is short: each pod
-costs the same now or later, and after a takeover all pods would wait for what was put off.
+Between two reads a standby pauses many times as long as the read took, so that following a busy
+cluster costs a few percent of a core; after a read without changes it pauses longest. ``take_over``
+reads what remains. While a read finds thousands of pods the pause is short: the work must be done
+in any case, and after a takeover all pods would wait for it.
 """
 
 import time
@@ -38,7 +38,7 @@ _REST = 20.0
 
 
 class Standby:
-    """Keeps the mirror of a scheduler that does not work; ``mirror`` must have been loaded."""
+    """Keeps the mirror of a scheduler that does not work up to date; ``mirror`` must be loaded."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
@@ -71,7 +71,7 @@ class Standby:
         return self._log_at - ended
 
     def _follow(self, now: float, *, with_rows: bool, with_reserved: bool = False) -> int:
-        """Return how many changes and rows were taken in."""
+        """Read the log and, ``with_rows``, the rows; return how many of them were applied."""
         mirror = self._mirror
         mirror.follow_reservations()
         ids: list[int] = []
@@ -96,9 +96,9 @@ class Standby:
         return changes + len(rows)
 
     def take_over(self, now: float) -> int:
-        """Catch up with the log and the rows; return how many changes and rows were taken in.
+        """Read the rest of the log and rows; return how many changes and rows were applied.
 
-        From now on this scheduler works: ``Scheduler.begin`` comes next.
+        After this call the scheduler works: ``Scheduler.begin`` comes next.
         """
         count = self._follow(now, with_rows=True, with_reserved=True)
         self._mirror.take_over(now)

@@ -1,4 +1,4 @@
-"""Pods as their rows have them, for plugins that look at more than a scheduling class."""
+"""Reads pods from their rows, for plugins that need more than the scheduling class."""
 
 from collections.abc import Hashable, Mapping, Sequence
 
@@ -9,10 +9,10 @@ from clusterstate.queries.pods import pod_manifests
 
 
 class StoredPods:
-    """The pods of the live service (``handles.StoredPods``)."""
+    """Reads the pods of the live service (``handles.StoredPods``)."""
 
     def manifests(self, keys: Sequence[Hashable]) -> Mapping[Hashable, Manifest]:
-        """Return the pods with these ids that exist. Queries once."""
+        """Return the manifests of existing pods by id. Queries once."""
         ids = [key for key in keys if isinstance(key, int)]
         if not ids:
             return {}

@@ -10,7 +10,7 @@ from clusterstate.telemetry import tracing
 
 
 class Times(msgspec.Struct, frozen=True):
-    """When a pod came, left the queue, was decided and was bound; seconds since the epoch."""
+    """When a pod was created, left the queue, was decided and was bound; epoch seconds."""
 
     since: float
     popped_at: float
@@ -19,7 +19,7 @@ class Times(msgspec.Struct, frozen=True):
 
 
 def send(pods: Sequence[tuple[int, Times]]) -> None:
-    """Send the spans of those pods that carry a trace. Queries twice."""
+    """Send the spans of those pods that have a trace annotation. Queries twice."""
     carried = annotations_of([pod_id for pod_id, _ in pods], TRACE)
     rows = pods_by_id(list(carried))
     for pod_id, times in pods:

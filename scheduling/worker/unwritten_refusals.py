@@ -1,4 +1,4 @@
-"""Refusals whose conditions and queue places are not written yet: placing pods comes first.
+"""Writes conditions and queue places of refused pods later: placing pods comes first.
 
 A refused pod is back in the queue in memory at once. Its PodScheduled condition and its place in
 the queue are written later, in slices: when no pod is ready to be tried, or when a refusal has
@@ -40,9 +40,9 @@ class UnwrittenRefusals:
         return len(self._waiting)
 
     def note(self, item: Unschedulable, now: float) -> None:
-        """Keep what is to be written of a pod, in place of an earlier refusal.
+        """Keep a refusal to be written, in place of an earlier one of the same pod.
 
-        If the earlier refusal was to end the pod's nomination, the new one does.
+        If the earlier refusal was to end the pod's nomination, the new one ends it, too.
         """
         earlier = self._waiting.pop(item.pod_id, None)
         if earlier is not None and item.nominated_node_name is None:
@@ -51,13 +51,13 @@ class UnwrittenRefusals:
         self._waiting[item.pod_id] = now, item
 
     def drop(self, pod_ids: Iterable[int]) -> None:
-        """Forget refusals of pods that were placed, or that are written by another process."""
+        """Drop the refusals of pods that were placed, or that another process writes."""
         if self._waiting:
             for pod_id in pod_ids:
                 self._waiting.pop(pod_id, None)
 
     def was_nominated(self, pod_id: int) -> None:
-        """Note that a pod was nominated since it was refused, so its refusal ends no nomination.
+        """Note that a pod was nominated after its refusal: the refusal must not clear that.
 
         Does nothing for a pod without an unwritten refusal.
         """
@@ -68,14 +68,14 @@ class UnwrittenRefusals:
                 self._waiting[pod_id] = noted_at, item
 
     def is_due(self, now: float) -> bool:
-        """Whether a refusal is overdue."""
+        """Whether a refusal has waited too long to be written."""
         if not self._waiting or self._wrote_at <= now < self._wrote_at + _PAUSE:
             return False
         noted_at = next(iter(self._waiting.values()))[0]
         return not noted_at <= now < noted_at + _LONGEST
 
     def write(self, mirror: Mirror, now: float, most: int) -> int:
-        """Write the oldest refusals, at most this many; return how many were taken.
+        """Write the oldest refusals, at most ``most``; return how many were taken from the list.
 
         A pod's place in the queue and its nomination are read now, because an event may have moved
         the pod, and a client may have nominated it, since it was refused.
@@ -108,9 +108,9 @@ class UnwrittenRefusals:
         return count
 
     def move(self, queue: PriorityQueue, most: int) -> int:
-        """Write the places of pods that moved in the queue, at most this many; return how many.
+        """Write the places of pods that moved in the queue, at most ``most``; return their number.
 
-        Pods in flight are left out: their outcome is written, or the reservation that parks them.
+        Pods in flight are left out: their outcome is written, or their reservation.
         """
         places = queue.take_changes(most)
         move_pending(
@@ -131,10 +131,10 @@ class UnwrittenRefusals:
 
 
 def stage(place: QueuePlace) -> str:
-    """Return the stage for the row: in flight is not written down, it is active after a restart."""
+    """Return the stage to store: "active" for a pod in flight, as it is after a restart."""
     return (Stage.ACTIVE if place.stage is Stage.IN_FLIGHT else place.stage).value
 
 
 def moment(place: QueuePlace) -> datetime | None:
-    """Return until when the pod's backoff lasts, ``None`` if it has none."""
+    """Return when the pod's backoff ends, ``None`` if it has none."""
     return datetime.fromtimestamp(place.not_before, UTC) if place.not_before else None

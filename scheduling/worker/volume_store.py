@@ -1,8 +1,8 @@
-"""Writes which volumes a placed pod's claims get, and finds out when they are bound.
+"""Writes the volume bindings of a placed pod's claims, and checks whether they are complete.
 
-All of a pod's volumes and claims are written in one transaction, and none if one of them is not
-any more what was decided about. Rules: plugins/volumebinding/binder.go (``bindAPIUpdate``,
-``checkBindings``, ``BindPodVolumes``), v1.36.
+All of a pod's volumes and claims are written in one transaction, and none if one of them changed
+since the decision. Rules: plugins/volumebinding/binder.go (``bindAPIUpdate``, ``checkBindings``,
+``BindPodVolumes``), v1.36.
 """
 
 from collections.abc import Iterable
@@ -26,13 +26,13 @@ _SINCE = "VolumeBinding/since"
 
 
 class VolumeStore:
-    """The claims and volumes of the live service (``handles.VolumeStore``)."""
+    """Reads and writes the claims and volumes of the live service (``handles.VolumeStore``)."""
 
     def bind(self, state: CycleState, taken: AssumedClaims, *, timeout: float) -> bool:
         """Write the volume bindings of the decision, once; return whether all claims are bound.
 
         Raises:
-            BinderError: it cannot come to pass any more, or takes too long.
+            BinderError: a claim cannot be bound any more, or takes too long.
         """
         now = steady_clock.now()
         since = state.get(_SINCE, float)
@@ -118,10 +118,10 @@ def _stored(taken: AssumedClaims) -> binder.StoredVolumes:
 
 
 def _node_of(node_name: str) -> binder.NodeSeen:
-    """Return the part of a node that volumes look at.
+    """Return the fields of a node that volume rules read.
 
     Raises:
-        BinderError: it is gone.
+        BinderError: the node does not exist.
     """
     node = _find("Node", "", node_name)
     if node is None:

@@ -1,15 +1,15 @@
-"""The engine's compiled loops in a process that has to work at once.
+"""Loads the engine's compiled loops without a delay for pods.
 
 On a new machine, and after a change to the loops, none are on disk, and to compile them takes half
 a minute of a core. No pod waits for that: ``begin`` has another process compile the loops, and
 loads them here when that process has ended. Until then the reference path decides, with the same
-outcome, only slower. A thread of this process could not compile the loops: it would hold up all
-others. Of the processes of a machine that begin together one has them compiled, and the others wait
-for its code.
+outcome, only slower. A thread of this process could not compile the loops: it would block all
+others. If several processes of a machine start together, one has the loops compiled, and the others
+wait for the result.
 
-``python -m scheduling.worker.warming PARENT`` is that other process, and with ``packer`` behind it
-the one that compiles the packer's loops afterwards, where OR-tools is installed: whoever asks which
-nodes to buy would wait for them. Without a PARENT all is compiled at once, as before tests.
+``python -m scheduling.worker.warming PARENT`` is that other process. With ``packer`` as a further
+argument it compiles the packer's loops, if OR-tools is installed; questions about which nodes to
+buy need them. Without PARENT all loops are compiled at once, such as before tests.
 """
 
 import contextlib
@@ -41,10 +41,10 @@ _threads: list[threading.Thread] = []
 
 
 def begin(give_up: Callable[[], object] | None = None) -> None:
-    """Load the compiled loops if they are on disk, else see to it that they come; once.
+    """Load the compiled loops from disk, or else start to compile them; a second call does nothing.
 
     Args:
-        give_up: called on another thread, after an error was logged, if the loops cannot be had.
+        give_up: called on another thread, after an error was logged, if the loops cannot be loaded.
 
     Raises:
         LoopsUnavailable: Numba does not load here.
@@ -62,7 +62,7 @@ def begin(give_up: Callable[[], object] | None = None) -> None:
 
 
 def share() -> None:
-    """Load the compiled loops if they are on disk, in a process that others are forked from."""
+    """Load the compiled loops if they are on disk; for a process from which others are forked."""
     with contextlib.suppress(deciding.LoopsUnavailable):
         if deciding.is_kept():
             deciding.warm()

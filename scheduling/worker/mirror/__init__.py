@@ -1,26 +1,25 @@
-"""The cluster in memory, kept up with the change log: news in, snapshot deltas and queue moves out.
+"""The cluster in memory: reads changes from the log and applies them to a snapshot and a queue.
 
 ``Mirror`` owns the warm state of one scheduling worker: the snapshot of nodes and placed pods, and
 the queue of pending ones. ``load`` builds both from the rows; ``refresh`` applies what was
-committed since. The mirror is a cache: throw it away at any moment, load again, and the next cycle
-decides the same. It never writes. Its class is written down in parts::
+committed since. The mirror is a cache: it can be dropped and loaded again at any moment, and the
+next cycle decides the same. It never writes. Its class is made of several base classes::
 
     __init__      Mirror: load once, then refresh
     loading       Loading: everything from the rows: nodes, pods, the queue, nominations,
                   reservations; what a standby reads again
     refused       RefusedPods: pods that were refused before a restart
-    in_columns    ManyChanges: thousands of changes of pods, sorted by pod_news
+    in_columns    ManyChanges: applies thousands of changes of pods, sorted by pod_news
     one_by_one    SingleChanges: each kind of change
-    state         WarmState: snapshot, queue, classes, what could not be taken over
+    state         WarmState: snapshot, queue, classes, objects that failed
 
-Applying a change twice, or one that the loaded rows already contain, does no harm: every delta
-states the last state of one object. A pod that this worker assumed is confirmed by its own change;
-a pod that a client put on a node is noted in ``arrivals``, for ``arrival_checks``, and in
-``of_unknown_nodes`` as long as that node does not exist.
-Reserved pods (``clusterstate.queries.scheduler.reservations``) are counted on the node that is set
-aside for them. Nominations are followed, too, whoever wrote them. The scheduler counts its own at
-once: until it reads them back, what the log says of that pod is out of date
-(``WarmState._follow_nomination``).
+A change may be applied twice, or after rows that contain it were loaded: it states the last state
+of one object. The change about a binding confirms the pod that this worker assumed; a pod that a
+client put on a node is noted in ``arrivals``, for ``arrival_checks``, and in ``of_unknown_nodes``
+as long as that node does not exist. Reserved pods (``clusterstate.queries.scheduler.reservations``)
+are counted on their reserved node. Nominations are applied, too, by whatever client they were
+written. The scheduler applies its own at once: until it reads them back, the log's entries about
+that pod are out of date (``WarmState._follow_nomination``).
 """
 
 import structlog
@@ -63,12 +62,11 @@ class Mirror(StateLoader, ManyChanges):
     """Snapshot and queue, following the change log from ``cursor``."""
 
     def refresh(self, now: float, *, mark: int | None = None) -> int:
-        """Apply what was committed since the cursor; return how many changes.
+        """Apply the changes committed since the cursor; return their number.
 
-        It reads up to the present watermark, or up to ``mark``, a watermark that the caller knows.
-        When the log no longer reaches back to the cursor, everything is loaded again. Queries for
-        the watermark, once or twice more if it is above the cursor, and once more if pods began to
-        end.
+        It reads up to the present watermark, or to the watermark ``mark``. If the log was trimmed
+        beyond the cursor, everything is loaded again. Queries for the watermark, once or twice more
+        if it is above the cursor, and once more if pods began to terminate.
         """
         applied = 0
         try:

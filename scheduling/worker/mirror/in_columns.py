@@ -1,4 +1,4 @@
-"""Many changes of pods at once, in columns."""
+"""Applies many changes of pods at once, as columns."""
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ class ManyChanges(SingleChanges):
     """Applies many successive changes of pods at once."""
 
     def _apply_many(self, news: pod_log.News, now: float) -> None:
-        """Apply changes, those of pods that follow each other together."""
+        """Apply changes in order; successive changes of pods are applied together."""
         class_ids = np.unique(news.pods.classes).tolist()
         self._learn_classes(class_id for class_id in class_ids if class_id)
         for some in news.in_order(self._keeps_its_place):
@@ -28,20 +28,20 @@ class ManyChanges(SingleChanges):
         self._move_on_confirmed(now)
 
     def _keeps_its_place(self, change: Change) -> bool:
-        """Return whether it matters which changes of pods come before a change and which after it.
+        """Return whether pods' changes before and after this one must be applied separately.
 
-        It does where a node comes or goes, and of namespaces, whose labels are told with what
-        happens to their pods. Any other change of a node, and of what is only looked up, may come
-        after the pods: a pod that leaves wakes the pods it kept off, whatever its node is then.
-        Nodes tell of themselves all the time, and a ReplicaSet with each of its pods: if each such
-        change ended a stretch, hardly any pods would be left to apply together.
+        This is so if a node is created or deleted, and for namespaces, whose labels the rules read
+        with changes of their pods. Any other change of a node, and of objects that are only looked
+        up, may be applied after the pods: a pod that leaves wakes the waiting pods whatever its
+        node is then. Nodes send status all the time, and a ReplicaSet changes with each of its
+        pods: if each such change ended a run, hardly any pods would be left to apply together.
         """
         if change.kind == "Node":
             return change.verb != MODIFIED or self.snapshot.row_of(change.name) is None
         return change.kind == "Namespace"
 
     def _apply_pods(self, pods: pod_log.PodChanges, now: float) -> None:
-        """Apply changes of pods as if one by one; waiting pods are woken once for each class."""
+        """Apply changes of pods, as if one by one; wake waiting pods once per class."""
         found = pod_news.sort_out(pods, self.snapshot, self._classes)
         self._confirm_pods(pods, found.same, now)
         self._remove_pods(found.left, now)
@@ -62,7 +62,7 @@ class ManyChanges(SingleChanges):
         self._drop_running(pods, same)
 
     def _leave_for_all(self, pods: pod_log.PodChanges, some: pod_news.Pods, now: float) -> None:
-        """Take pods that are on nodes out of the queue: ``_leave_for``."""
+        """Take pods that are on nodes out of the queue, each as ``_leave_for`` does."""
         claims, classes = self._nominated_in_log, self.snapshot.classes
         if claims:
             for pod_id, number, index in zip(some.ids, some.numbers, some.classes, strict=True):
@@ -114,7 +114,7 @@ class ManyChanges(SingleChanges):
             self.pod_changed(before, None, now)
 
     def _end_pods(self, pods: pod_log.PodChanges, ending: pod_news.Pods, now: float) -> None:
-        """Count pods as ending; they stay on their nodes until they are gone."""
+        """Count pods as terminating; they stay on their nodes until they are deleted."""
         if not ending.ids:
             return
         names, infos = pods.names, self.snapshot.infos_of(ending.slots)
@@ -137,7 +137,7 @@ class ManyChanges(SingleChanges):
     def _queue_pods(
         self, pods: pod_log.PodChanges, found: pod_news.SortedChanges, now: float
     ) -> None:
-        """Take pods that are on no node into the queue, at the time of their first change."""
+        """Add pods without a node to the queue, each with the time of its first change."""
         waiting = found.waiting
         since = pods.at[found.first[waiting.numbers]].tolist()
         class_ids = pods.classes[waiting.numbers].tolist()
@@ -153,7 +153,7 @@ class ManyChanges(SingleChanges):
                 self._follow_nomination(pod_id, pods.nominated[number], revision, now)
 
     def _join_queue_all(self, came: list[tuple[int, int, int, float]], now: float) -> None:
-        """Take pods (number, id, class id, time) into the queue together."""
+        """Add pods, as (number, id, class id, time), to the queue together."""
         infos, queue, ours = self._classes, self.queue, self._registrations
         for _, pod_id, class_id, since in came:
             if pod_id in queue or self.is_mine is not None:
@@ -166,7 +166,7 @@ class ManyChanges(SingleChanges):
     def _join_queue_singly(
         self, pods: pod_log.PodChanges, came: list[tuple[int, int, int, float]], now: float
     ) -> None:
-        """Take pods into the queue one by one; leave out pods that cannot be read."""
+        """Add pods to the queue one by one; leave out pods that cannot be parsed."""
         for number, pod_id, class_id, since in came:
             try:
                 self._join_queue(pod_id, class_id, since, now)
@@ -179,7 +179,7 @@ class ManyChanges(SingleChanges):
                 self._drop_arrival(pod_id)
 
     def _drop_running(self, pods: pod_log.PodChanges, some: pod_news.Pods) -> None:
-        """Forget the arrivals among some pods if they run, or have finished."""
+        """Remove those of the pods that run, or have finished, from ``arrivals``."""
         if self.arrivals or self.of_unknown_nodes:
             runs = ~pods.pending[some.numbers]
             self._drop_arrivals([some.ids[place] for place in np.flatnonzero(runs).tolist()])

@@ -1,4 +1,4 @@
-"""Building the mirror from the rows, and reading some of the rows again."""
+"""Builds the mirror from the rows, and reads some of the rows again."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
@@ -71,7 +71,7 @@ class StateLoader(RefusedPods):
         )
 
     def _readable(self, bound: bulk.BoundPods, row_of_node: Mapping[int, int]) -> bulk.BoundPods:
-        """Return the pods whose class can be read; note the nodes of the others as left out."""
+        """Return the pods whose class could be parsed; note the nodes of the others as left out."""
         bad = np.isin(bound.classes, np.array(list(self._unread), np.int64))
         pairs = zip(bound.ids[bad].tolist(), bound.classes[bad].tolist(), strict=True)
         for pod_id, class_id in pairs:
@@ -138,7 +138,7 @@ class StateLoader(RefusedPods):
         )
 
     def _fit(self, rows: Sequence[WaitingPod]) -> Iterator[tuple[WaitingPod, PendingPod]]:
-        """Yield the pods that can be tried; note why the others cannot."""
+        """Yield the pods that can be decided; record why the others cannot."""
         self._learn_classes({row.class_id for row in rows})
         left_out = objects_aside(NAME)
         for row in rows:
@@ -152,9 +152,10 @@ class StateLoader(RefusedPods):
             yield row, self._pending_pod(row.id, row.class_id)
 
     def divide(self, now: float) -> tuple[int, int]:
-        """Divide the waiting pods again; return how many left the queue and how many came.
+        """Divide pending pods among schedulers again; return how many left and joined the queue.
 
-        Those that came stand where their rows say. Queries up to four times if there are some.
+        Pods that join take the places that their rows state. Queries up to four times if there are
+        some.
         """
         if self.is_mine is None:
             return 0, 0
@@ -166,7 +167,7 @@ class StateLoader(RefusedPods):
         return len(gone), self.take_from_others(now)
 
     def take_from_others(self, now: float) -> int:
-        """Take the pods that are this scheduler's by now into the queue; return how many."""
+        """Add pods to the queue that have become this scheduler's; return their number."""
         if self.is_mine is None or not self.elsewhere:
             return 0
         mine = {one for one in set(self.elsewhere.values()) if self.is_mine(self.info(one), one)}
@@ -185,7 +186,7 @@ class StateLoader(RefusedPods):
         return len(came)
 
     def hand_over(self, pods: Sequence[PendingPod]) -> list[PendingPod]:
-        """Return those popped pods that this scheduler has to decide."""
+        """Return the popped pods that this scheduler decides; leave the others to theirs."""
         return [pod for pod in pods if not self._leave_to_others(pod.pod_id, pod.class_id)]
 
     def _restore_nominations(self, rows: Iterable[tuple[WaitingPod, PendingPod]]) -> None:
@@ -202,7 +203,7 @@ class StateLoader(RefusedPods):
     def reconfigure(
         self, revision: int, registrations: Registrations, backoff: Backoff, now: float
     ) -> None:
-        """Take over another configuration: the queue is filled again from its rows."""
+        """Use another configuration: the queue is filled again from its rows."""
         self.configuration = revision
         self._registrations = registrations
         self._backoff = backoff
@@ -214,8 +215,8 @@ class StateLoader(RefusedPods):
     def take_in_again(self, rows: Iterable[WaitingPod], now: float) -> None:
         """Put pods of the queue where their rows say now, as of ``cursor``.
 
-        Another process works with the queue and wrote the rows; what the log has brought since then
-        is taken into account. Rows of pods that are not in the queue (any more) are passed over.
+        Another process works with the queue and wrote the rows; changes in the log since then are
+        applied. Rows of pods that are not in the queue are ignored.
         """
         fit = [(row, self.queue.pod(row.id)) for row in rows if row.id in self.queue]
         if not fit:
@@ -229,12 +230,12 @@ class StateLoader(RefusedPods):
         self.queue.release_groups(now)
 
     def take_over(self, now: float) -> None:
-        """Read the pods that clients put on a node and no node has admitted yet. Queries once."""
+        """Read the pods that clients put on nodes and that are not checked yet. Queries once."""
         self.arrivals = dict.fromkeys(load_arrivals(ADMISSION))
         self.of_unknown_nodes.clear()
 
     def _count_reserved(self, found: Iterable[Reservation]) -> None:
-        """Take over the reservations, and count their pods where they are to go."""
+        """Store the reservations, and count each pod on its reserved node."""
         self.reserved = {one.pod_id: one for one in found}
         waiting = [one for one in self.reserved.values() if one.alive and one.is_held]
         self._learn_classes(one.class_id for one in waiting)
@@ -244,10 +245,10 @@ class StateLoader(RefusedPods):
                 self.snapshot.assume(one.pod_id, self._classes[one.class_id], row)
 
     def follow_reservations(self) -> None:
-        """Count the pods that are reserved now, and no longer those that were. Queries once.
+        """Read the reservations again and count their pods, not the former ones. Queries once.
 
-        For callers that do not reserve; to be called before ``refresh``, so that a pod whose
-        reservation ended by its binding is never missing.
+        For processes that make no reservations; to be called before ``refresh``, so that a pod
+        whose reservation ended by its binding is never missing.
         """
         before = self.reserved
         self._count_reserved(reservations.everything())

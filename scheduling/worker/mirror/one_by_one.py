@@ -1,4 +1,4 @@
-"""Changes one after the other, and what each means: a node, a pod, something that is looked up."""
+"""Applies changes one after the other: of nodes, pods, and objects that plugins look up."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -24,7 +24,7 @@ class SingleChanges(WarmState):
     """Applies changes in order."""
 
     def _apply_all(self, news: Iterable[Change], now: float) -> None:
-        """Apply changes in order; pods that arrive on nodes one after the other, together."""
+        """Apply changes in order; successive arrivals of pods on nodes are applied together."""
         arriving: dict[int, Change] = {}
         for change in news:
             if change.object_id not in arriving and self._is_arrival(change):
@@ -52,7 +52,7 @@ class SingleChanges(WarmState):
                 self._leave_out_node(change.node_name)
 
     def _move_on_confirmed(self, now: float) -> None:
-        """Wake pods that waited for pods which this worker placed, once for each class of these."""
+        """Wake the pods that pods placed by this worker may help, once for each class of these."""
         confirmed, self._confirmed = self._confirmed, {}
         if self.queue.has_waiting:
             for info in confirmed.values():
@@ -60,7 +60,7 @@ class SingleChanges(WarmState):
                 self.pod_changed(None, after, now, is_own=True)
 
     def _is_arrival(self, change: Change) -> bool:
-        """Whether a change puts a pod that was on no node on a known one."""
+        """Whether a change puts a pod that had no node on a node in the snapshot."""
         return (
             change.kind == "Pod"
             and change.node_name is not None
@@ -73,7 +73,7 @@ class SingleChanges(WarmState):
         )
 
     def _arrive(self, arriving: dict[int, Change], now: float) -> None:
-        """Apply arrivals, and empty ``arriving``."""
+        """Apply the arrivals of pods on nodes, and empty ``arriving``."""
         came = list(arriving.values())
         arriving.clear()
         if len(came) < TOGETHER:
@@ -179,10 +179,10 @@ class SingleChanges(WarmState):
         self._follow_nomination(pod_id, change.nominated_node_name or "", change.revision, now)
 
     def _change_assumed(self, pod_id: int, row: int, class_id: int, now: float) -> None:
-        """Count an assumed pod as what it became since; if it comes back, it is that in the queue.
+        """Count an assumed pod with its new class; in the queue it gets the new class, too.
 
-        Its bind is refused if it was decided as of another class (``actions.pods.bind``). ``row``:
-        of its node; -1 if that went meanwhile, and then the pod is counted nowhere.
+        Its bind is refused if it was decided with the former class (``actions.pods.bind``).
+        ``row``: the row of its node; -1 if the node is gone, and then the pod is counted nowhere.
         """
         pod = self._pending_pod(pod_id, class_id)
         self.snapshot.forget(pod_id)
@@ -192,7 +192,7 @@ class SingleChanges(WarmState):
             self.queue.update(pod, now)
 
     def _place(self, change: Change, info: PodInfo, node_name: str, now: float) -> None:
-        """Apply a change of a pod that is on a node; most are what this worker assumed."""
+        """Apply a change of a pod that is on a node, usually one that this worker assumed there."""
         pod_id, snapshot = change.object_id, self.snapshot
         started = _seconds(change.started_at or change.scheduled_at)
         terminating = change.deletion_at is not None
@@ -231,7 +231,7 @@ class SingleChanges(WarmState):
     def _leave_for(self, pod_id: int, info: PodInfo, node_name: str, now: float) -> None:
         """Take a pod that is on a node out of the queue.
 
-        If it was nominated for another node, pods that it kept off that one may find room there.
+        If it was nominated for another node, waiting pods that may now fit there are woken.
         """
         claimed = self._nominated_in_log.get(pod_id, "")
         self._leave_queue(pod_id)

@@ -1,9 +1,8 @@
-"""Many changes of pods at once, sorted by what they mean to a snapshot.
+"""Sorts many changes of pods by their effect on a snapshot.
 
 Every change states a pod's last state, so of several about one pod the last one counts, and changes
-of different pods may be applied in any order. What most of them say can then be applied to all pods
-alike: that pods are as the snapshot has them already, came to nodes, left, or wait. The rest is
-left to the code that applies changes one by one.
+of different pods may be applied in any order. Most of them can then be applied to many pods at
+once: pods that are unchanged, came to nodes, left, or wait. The rest is applied one by one.
 """
 
 from collections.abc import Mapping
@@ -19,9 +18,11 @@ from scheduling.framework.types import PodInfo
 
 
 class Pods(msgspec.Struct, frozen=True):
-    """Some of the pods, as columns; ``numbers``: their last changes, among those given.
+    """Some of the pods, as columns.
 
-    ``classes``: ``PodInfo.index`` of each. ``slots`` and ``rows``: of the snapshot, -1 if none.
+    ``numbers``: index of each pod's last change in the given changes. ``classes``: its
+    ``PodInfo.index``. ``slots`` and ``rows``: its slot and its node's row in the snapshot, -1 if
+    none.
     """
 
     numbers: list[int]
@@ -32,14 +33,14 @@ class Pods(msgspec.Struct, frozen=True):
 
 
 class SortedChanges(msgspec.Struct, frozen=True):
-    """Changes of pods, sorted by their effect.
+    """Changes of pods, sorted by their effect. "Unknown" are pods that are not in the snapshot.
 
-    ``same``: pods on nodes, as known. ``came``: to known nodes, unknown before. ``left``: known on
-    nodes and not assumed, deleted or finished now; ``ending``: the same, but for that they began to
-    end. ``waiting``: on no node, and unknown; ``unseen``: unknown, deleted or finished. ``rest``:
-    numbers of all changes of the other pods, in order: of one that was assumed and is gone, an
-    earlier change may say that it was bound. ``first``: by the number of a pod's last change, of
-    its first. Unknown are pods that the snapshot does not know; they may be in the queue.
+    ``same``: pods on nodes, as in the snapshot. ``came``: unknown pods on known nodes. ``left``:
+    pods in the snapshot, not assumed, that were deleted or finished; ``ending``: that began to
+    terminate. ``waiting``: unknown pods on no node. ``unseen``: unknown pods that were deleted or
+    finished. ``rest``: indices of all changes of the other pods, in order; of a pod that was
+    assumed and is gone, an earlier change may state its binding. ``first``: at the index of a pod's
+    last change the index of its first.
     """
 
     same: Pods
@@ -53,7 +54,7 @@ class SortedChanges(msgspec.Struct, frozen=True):
 
 
 def sort_out(pods: PodChanges, snapshot: Snapshot, infos: Mapping[int, PodInfo]) -> SortedChanges:
-    """Sort changes of pods; ``infos`` are the classes by id, others' pods are in ``rest``."""
+    """Sort changes of pods; ``infos``: classes by id. Pods of other classes go to ``rest``."""
     keys = pods.ids.tolist()
     count = len(keys)
     numbers = firsts = place_of = np.arange(count)
@@ -121,5 +122,5 @@ def _last_of_each(ids: Int64) -> tuple[Int64, Int64, Int64]:
 
 
 def seconds(pods: PodChanges, some: Pods) -> Float64:
-    """Return since when some of the pods are on their nodes, NaN where unknown."""
+    """Return since when some of the pods are on their nodes, epoch seconds; NaN if unknown."""
     return pods.started[some.numbers]

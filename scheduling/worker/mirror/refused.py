@@ -1,9 +1,9 @@
-"""Pods that were refused before a restart: they go on waiting, unless something happened since.
+"""Restores pods that were refused before a restart; they wait on, unless a change may help them.
 
-A refused pod's row says up to which revision the refusal had read the log. The pod waits where its
-row says, and every later change in the log moves it as it would have moved it in the queue.
-Where the log is too long, or trimmed, or another configuration is in force, the pod is tried again;
-so is one whose profile could not be used.
+A refused pod's row states up to which revision the log had been read for the decision. The pod gets
+the queue place in its row, and every later change in the log moves it as it would have in the
+queue. If the log is too long or trimmed, if another configuration is in force, or if the pod's
+profile could not be used, the pod is tried again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,14 +38,14 @@ _LOOKED_THROUGH = 1_000_000
 
 
 class RefusedPods(WarmState):
-    """Puts pods into the queue at the places that are in their rows."""
+    """Adds pods to the queue at the places that their rows state."""
 
     def _restore_pods(
         self, rows: Iterable[tuple[WaitingPod, PendingPod]], revision: int, now: float
     ) -> int:
-        """Add pods to the queue at the places that are in their rows.
+        """Add pods to the queue at the places that their rows state.
 
-        Returns how many go on waiting because a refusal still holds.
+        Returns how many still wait because their refusal is still valid.
         """
         refused: list[tuple[int, PendingPod, QueuePlace]] = []
         for row, pod in rows:
@@ -83,10 +83,10 @@ class RefusedPods(WarmState):
     def _restore_refused(
         self, refused: Sequence[tuple[int, PendingPod, QueuePlace]], revision: int, now: float
     ) -> int:
-        """Let refused pods wait, and move those that an event since then may help.
+        """Put refused pods among the waiting ones, and move those that a later change may help.
 
-        ``refused``: in the order of the revisions up to which their decisions had read the log.
-        Returns how many were let wait; the others are tried again.
+        ``refused``: (revision up to which the log was read, pod, place), by revision. Returns how
+        many wait; the others are tried again.
         """
         if not refused:
             return 0
@@ -123,7 +123,7 @@ class RefusedPods(WarmState):
         self.queue.restore(pod, place, now)
 
     def _happened(self, since: int, until: int) -> tuple[int, list[Placement]]:
-        """Return the changes up to a revision, and from which revision on they are complete."""
+        """Return the changes up to ``until``, and the revision from which on they are complete."""
         since, found = changes.read_placements(since, until, most=_REPLAYED)
         class_ids = {c.class_id for c in found} | {c.previous_class_id for c in found}
         class_ids.discard(None)
@@ -137,7 +137,7 @@ class RefusedPods(WarmState):
         return since, found
 
     def _wake_once(self, change: Placement, seen: set[tuple[object, ...]], now: float) -> None:
-        """Wake the pods that a change may help; a change of a pod like one ``seen`` is skipped."""
+        """Wake the pods that a change may help; skip one with the effect of a ``seen`` one."""
         if change.kind == "Namespace":
             self.something_changed(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
             return
@@ -188,7 +188,7 @@ class RefusedPods(WarmState):
 
 
 class _RefusedAmong(RefusedPods):
-    """A queue of some pods, judged on a snapshot that the caller owns."""
+    """A queue of some pods over a snapshot that belongs to the caller."""
 
     def learn(self, snapshot: Snapshot, pods: Iterable[WaitingPod]) -> None:
         self.snapshot = snapshot
@@ -209,10 +209,10 @@ def waiting_as_of(
     backoff: Backoff,
     now: float,
 ) -> Mapping[int, QueuePlace]:
-    """Return where pods wait, by id, as the scheduler that works has them at a revision.
+    """Return the queue places of pods, by id, that the working scheduler has at a revision.
 
     Pods that no profile schedules, or whose class cannot be read, are left out. Queries up to three
-    times; the classes of what happened since their refusals are made known to the snapshot.
+    times; classes of the changes since the refusals are added to the snapshot.
     """
     found = _RefusedAmong(registrations, backoff)
     found.configuration = configuration

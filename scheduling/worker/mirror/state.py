@@ -1,4 +1,4 @@
-"""The warm state of one scheduling worker, and what each change of it means to waiting pods."""
+"""The warm state of one scheduling worker, and which waiting pods a change of it may help."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -119,10 +119,10 @@ class WarmState(Waking):
         )
 
     def _note_preempted(self) -> None:
-        """Mark the pods that are ending because the scheduler preempted them.
+        """Mark terminating pods that the scheduler preempted. Queries once if there are new ones.
 
-        While a victim is there, the pod that it makes room for preempts no others
-        (``default_preemption.eligible``). Queries once if pods began to end.
+        While a victim terminates, its preemptor preempts no other pods
+        (``default_preemption.eligible``).
         """
         ending, self._ending = self._ending, []
         if ending:
@@ -131,7 +131,7 @@ class WarmState(Waking):
 
     @property
     def loaded(self) -> bool:
-        """Whether there is something to refresh."""
+        """Whether the mirror was loaded."""
         return self.cursor >= 0
 
     # --- classes ---------------------------------------------------------------------------------
@@ -140,13 +140,13 @@ class WarmState(Waking):
     def has_outgrown(self) -> bool:
         """Whether the snapshot has to be rebuilt.
 
-        Its amounts are those of another version of Kubernetes than the configuration names now, or
-        many of the known classes and resources are of pods that are gone.
+        True if the configuration names another version of Kubernetes than the snapshot was built
+        for, or if many of its classes and resources belong to deleted pods.
 
         The snapshot never drops a class, and each Job and each pod of a StatefulSet is a class of
-        its own, by its labels. A process that keeps a mirror for long loads it again then, and so
-        has only the classes that are in use. After that it calls ``collector.calm``, when nothing
-        refers to the old snapshot any more: it was frozen, and would stay in memory for ever.
+        its own, by its labels. A long-running process then loads the mirror again, with only the
+        classes in use, and calls ``collector.calm`` when nothing refers to the old snapshot any
+        more: that one was frozen for the garbage collector, and would stay in memory for ever.
         """
         snapshot = self.snapshot
         return (
@@ -156,7 +156,7 @@ class WarmState(Waking):
         )
 
     def _bound_growth(self) -> None:
-        """Set the numbers of classes and resources from which on the mirror is outgrown."""
+        """Set the numbers of classes and resources above which the snapshot must be rebuilt."""
         self._most_classes = max(GROWN_CLASSES, 2 * len(self.snapshot.classes))
         self._most_resources = max(GROWN_RESOURCES, 2 * len(self.snapshot.resources))
 
@@ -172,7 +172,11 @@ class WarmState(Waking):
                 self._unread[row.id] = error
 
     def info(self, class_id: int) -> PodInfo:
-        """Return the requirements of a class; queries when it was never met."""
+        """Return a class by its id; queries if it is not in memory.
+
+        Raises:
+            ValueError: the stored class cannot be parsed.
+        """
         if class_id not in self._classes:
             self._learn_classes((class_id,))
             if class_id in self._unread:
@@ -187,9 +191,10 @@ class WarmState(Waking):
 
     @contextmanager
     def _noting_failures(self, which: ObjectRef | str, manifest: bytes = b"") -> Iterator[None]:
-        """Note what fails inside, and go on without it.
+        """Context that records an exception as the failure of one object, and suppresses it.
 
-        ``which`` is the object, or its kind, when ``manifest`` has the rest.
+        ``which``: the object, or its kind if ``manifest`` is given. Errors of the database are
+        raised.
         """
         try:
             yield
@@ -203,7 +208,7 @@ class WarmState(Waking):
             self.failed_objects.append((which, error))
 
     def _leave_out_node(self, name: str) -> None:
-        """Leave a node out because one of its pods cannot be counted; the next load tries again."""
+        """Remove a node because one of its pods cannot be counted; the next load tries again."""
         self._left_out_nodes.add(name)
         self.snapshot.remove_node(name)
 
@@ -223,9 +228,9 @@ class WarmState(Waking):
         self.queue.add(pod, since)
 
     def _leave_to_others(self, pod_id: int, class_id: int) -> bool:
-        """Return whether a waiting pod is another scheduler's, and keep it apart if it is.
+        """Return whether a pending pod is another scheduler's; if so, move it to ``elsewhere``.
 
-        A pod of the queue that is assumed on a node stays until it is bound or comes back.
+        A queued pod that is assumed on a node stays until its bind is confirmed or refused.
         """
         info = self.info(class_id)
         if pod_id in self.reserved:
@@ -248,18 +253,18 @@ class WarmState(Waking):
     # --- nominations -----------------------------------------------------------------------------
 
     def _end_nomination(self, pod_id: int) -> None:
-        """Forget the nomination of a pod that waits no longer."""
+        """Forget the nomination of a pod that no longer waits."""
         self.snapshot.unnominate(pod_id)
         self._nominated_in_log.pop(pod_id, None)
         self._nominated_as_of.pop(pod_id, None)
 
     def _follow_nomination(self, pod_id: int, node_name: str, revision: int, now: float) -> None:
-        """Take over the node that the log nominates a pod of the queue for, empty for none.
+        """Apply the log's nomination of a queued pod; ``node_name`` is empty for none.
 
-        Two kinds of changes are passed over: one that repeats the nomination known from the log,
-        because this scheduler may have decided otherwise since and not have written it yet, and one
-        from before this scheduler's own last write. Pods that were kept off the former node because
-        of the nomination are woken.
+        Ignored are a repetition of the nomination known from the log, because this scheduler may
+        have decided otherwise since and not have written it yet, and changes older than this
+        scheduler's own last write. Pods that were kept off the former node because of the
+        nomination are woken.
         """
         before = self._nominated_in_log.get(pod_id, "")
         if before == node_name:
@@ -291,21 +296,21 @@ class WarmState(Waking):
     def nominated_a_reserved_pod(self, pod_id: int, revision: int) -> None:
         """Note that this scheduler nominated a reserved pod for the node that it is counted on.
 
-        ``revision`` is that of the write: the change log then brings nothing new. The snapshot has
-        no nomination beside the reservation, so a refusal of the pod leaves none behind.
+        ``revision``: of that write, so that the log's entry is ignored. The snapshot has no
+        nomination beside the reservation, so none is left when the pod is refused.
         """
         self._nominated_as_of[pod_id] = revision
 
     def may_be_nominated(self, pod_id: int) -> bool:
-        """Return whether a waiting pod's row may name a node, as far as this scheduler knows."""
+        """Return whether a pending pod's row may have a nominated node, as last read or written."""
         return pod_id in self._nominated_in_log or pod_id in self._nominated_as_of
 
     def nominated_in_log(self, pod_id: int) -> str:
-        """Return the node that a waiting pod's row names, as far as it was read; empty for none."""
+        """Return the nominated node in a pending pod's row, as last read; "" for none."""
         return self._nominated_in_log.get(pod_id, "")
 
     def take_back_nomination(self, pod_id: int) -> None:
-        """Undo a nomination that this scheduler decided and will not write."""
+        """Undo a nomination that this scheduler decided and does not write."""
         if pod_id in self.queue:
             info = self.info(self.queue.pod(pod_id).class_id)
             there = self._nominated_in_log.get(pod_id, "")
@@ -314,12 +319,12 @@ class WarmState(Waking):
             self.snapshot.unnominate(pod_id)
 
     def _drop_arrival(self, pod_id: int) -> None:
-        """Forget an arrival: the pod runs or is gone, so it needs no check (`arrival_checks`)."""
+        """Remove a pod from ``arrivals``: it runs or is gone, so it needs no check."""
         self.arrivals.pop(pod_id, None)
         self.of_unknown_nodes.discard(pod_id)
 
     def released(self, pods: Mapping[int, PodInfo], now: float) -> None:
-        """Wake pods that may find the room that these (by id) gave back; never these themselves."""
+        """Wake pods that may use the room that ``pods`` (by id) freed; never those themselves."""
         for info in {id(info): info for info in pods.values()}.values():
             before = PodState(pod=info.pod, on_node=True)
             self.pod_changed(before, None, now, but_not=pods.keys())
@@ -327,15 +332,15 @@ class WarmState(Waking):
     # --- what else scheduling looks up -----------------------------------------------------------
 
     def lets_group_in(self, pod: PendingPod) -> bool:
-        """Return whether the group of a pod may be tried: it is there, and enough of its pods."""
+        """Return whether a pod's PodGroup exists and enough of its pods are there to try it."""
         return lets_in(self.snapshot, self.queue, pod)
 
     def nominated(self) -> list[int]:
-        """Return the pods of the queue that the log nominates for a node."""
+        """Return the ids of queued pods that have a nominated node, by the log."""
         return list(self._nominated_in_log)
 
     def _apply_group(self, key: GroupKey, manifest: bytes | str | None, now: float) -> None:
-        """Take over a PodGroup, ``None`` if it is gone; try its pods where it may help them."""
+        """Store a PodGroup, or remove it (``manifest=None``); wake the pods that this may help."""
         groups = self.snapshot.groups
         if manifest is None:
             gone = groups.remove(key)
@@ -354,10 +359,10 @@ class WarmState(Waking):
             self._wake(event, now)
 
     def _wake_preemptors(self, now: float) -> None:
-        """Try the pods again that may have been kept from preempting by a group that is gone.
+        """Activate the pods that may not have preempted because of a group that is gone now.
 
-        No event names them: DefaultPreemption is no plugin that rejects. What is remembered of
-        victims counts no more, as after a change of budgets.
+        No queueing hint covers them, since DefaultPreemption is not a plugin that rejects. Cached
+        victims become invalid, as after a change of disruption budgets.
         """
         self.snapshot.budget_version += 1
         lowest, queue = self.snapshot.lowest_priority, self.queue
@@ -367,7 +372,7 @@ class WarmState(Waking):
     def _set_other(
         self, kind: str, manifest: bytes | str
     ) -> tuple[msgspec.Struct | None, msgspec.Struct] | None:
-        """Take over an object; return its former and its new value if it is one for volumes."""
+        """Store an object; return its former and new value if it is of a volume kind."""
         if kind in DEVICE_KINDS:
             self.set_device(kind, msgspec.json.decode(manifest))
             return None
@@ -390,7 +395,7 @@ class WarmState(Waking):
         return None
 
     def _remove_other(self, change: Change) -> msgspec.Struct | None:
-        """Remove an object; return its former value if it was one for volumes."""
+        """Remove an object; return its former value if it is of a volume kind."""
         if change.kind == "Namespace":
             self.snapshot.remove_namespace(change.name)
         elif change.kind == "PodDisruptionBudget":
