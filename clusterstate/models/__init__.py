@@ -1,46 +1,46 @@
 """Tables and constraints. Rows do not leave `clusterstate`; plain values do.
 
-Every stored object is a narrow row and an immutable document. The row has what queries filter
-and sort by, and is written only by the action that writes the document; the document has the
-manifest as canonical JSON text and is passed through reads unparsed. ``save``, ``delete`` and their
-like on such rows go through the actions (``rows``).
+Every stored object is a narrow row and an immutable document. The row has the columns by which
+queries filter and sort, and only the action that writes the document writes it. The document has
+the manifest as canonical JSON text; reads pass it on unparsed. ``save``, ``delete`` and their like
+on such rows go through the actions (``rows``).
 
-Two facts have rows or columns that anybody may write, taints and what RuntimeClasses ask for. The
-database itself composes these into documents, by triggers that run when a transaction commits:
-nothing else sees a write that does not come through an action, and a taint that only SQL knows of
-would be a copy. Composing them on each read instead would cost a join in every LIST and, for the
-history, a copy of the taints in every entry of the log.
+Anybody may write two kinds of rows and columns: taints, and the requests of RuntimeClasses. The
+database itself composes these into documents, by triggers that run when a transaction commits. No
+other code sees a write that does not come through an action, so without the triggers reads would
+miss a taint that was written by SQL. Composing documents on each read would cost a join in every
+LIST and, for the history, a copy of the taints in every entry of the log.
 
 Columns named ``document`` and ``scheduling_class`` are references without a foreign key: a checked
-reference would lock the referred row for every pod inserted, and every pod of a class refers to
-the same one. The statements in ``actions`` write both ends in one transaction.
+reference would lock the referred row for every pod inserted, and every pod of a class refers to the
+same one. The statements in ``actions`` write both ends in one transaction.
 
 ::
 
-    base          what all stored objects have in common
+    base          columns that all stored objects have
     documents     immutable versions of manifests
-    generic       the rows of all kinds that are only stored
+    generic       objects of all kinds that have no table of their own
     nodes         nodes and their taints
-    pods          pods, what they ask of the scheduler, and the queue
+    pods          pods, scheduling classes, and the queue
     workloads     kinds that own or select pods, and leases
     policies      kinds that say how pods are treated: namespaces, classes, budgets
     events        Events, composed when they are read
     changes       the change log
-    past          changes and versions that the log forgot, packed
-    decisions     what the scheduler decided, and by which configuration
+    past          changes and versions that were trimmed from the log, packed
+    decisions     the scheduler's decisions and its configurations
     seals         the chain of digests over decisions
     canaries      another scheduler configuration beside the one in force
     reservations  pods that have a node and are not bound to it yet
-    evictions     eviction timers, controllers' cursors, when agents were heard of
-    brakes        what is held back, and who let it go
-    plans         plans: the document, its prediction, and how far it is carried out
-    progress      how far the loops are that the service cannot do without
-    aside         what a follower of the change log could not digest
+    evictions     eviction timers, controllers' cursors, heartbeats of agents
+    brakes        zones, namespaces and owners whose evictions are held back, and approvals
+    plans         plans: the document, its prediction, and its progress
+    progress      progress of the loops without which the service does not work
+    aside         objects that a follower of the change log could not process
     metrics       totals that all processes add to, and gauges of each
     audit         the audit log
-    people        what is known of people besides Django's own table
+    people        second factors of people
     tokens        bearer tokens, and the keys that sign those of service accounts
-    webhooks      who is told of events over HTTP
+    webhooks      receivers of events over HTTP
 """
 
 from clusterstate.models.aside import SetAside

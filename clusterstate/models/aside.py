@@ -8,8 +8,8 @@ from clusterstate.models.base import name_field
 class SetAside(models.Model):
     """An object that a follower could not process and skips until the object changes.
 
-    ``revision``: of the object when it failed. A row whose object has another revision, or is
-    deleted, has no effect and is deleted later.
+    ``revision`` is the object's at the failure. When the object has another revision, or is
+    deleted, the row has no effect; it is deleted later.
     """
 
     pk = models.CompositePrimaryKey("follower", "kind", "object_id")

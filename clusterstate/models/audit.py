@@ -1,4 +1,4 @@
-"""The audit log: who asked for what, when, from where, and what was answered."""
+"""The audit log: author, request, time and source of each request, and the answer."""
 
 from django.db import models
 
@@ -6,9 +6,9 @@ from django.db import models
 class AuditLine(models.Model):
     """One line of the audit log (`clusterstate.actions.past.audit_log`).
 
-    ``line`` is an Event of audit.k8s.io/v1 as JSON; the other columns repeat what is searched for.
-    ``digest`` is the SHA-256 of the digest before it and the line, so that a line that was changed,
-    or is missing, is found. ``id`` counts without gaps.
+    ``line`` is an Event of audit.k8s.io/v1 as JSON; the other columns repeat fields for searches.
+    ``digest`` is the SHA-256 of the previous digest and the line, so that a changed or missing line
+    is found. ``id`` counts without gaps.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -39,8 +39,8 @@ class AuditLine(models.Model):
 class AuditHead(models.Model):
     """One row: both ends of the audit log's chain.
 
-    ``last_id`` and ``digest`` are those of the newest line; lines up to ``trimmed_id`` are no
-    longer kept, and ``trimmed_digest`` is the digest of the last of them.
+    ``last_id`` and ``digest`` are those of the newest line. Lines up to ``trimmed_id`` are deleted;
+    ``trimmed_digest`` is the digest of the last of them.
     """
 
     last_id = models.BigIntegerField(default=0)

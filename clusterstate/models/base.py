@@ -1,4 +1,4 @@
-"""What all stored objects have in common."""
+"""Columns that all stored objects have."""
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
@@ -17,7 +17,7 @@ def name_field(*, default: str | None = None) -> "models.TextField[str, str]":
 class StoredObject(ObjectRow):
     """Identity, order and current version of an object of any kind.
 
-    ``revision`` is the resourceVersion: that of the change that made this version.
+    ``revision`` is the resourceVersion: the revision of the change that made this version.
     ``labels`` are the manifest's, for selectors. ``deletion_at`` is ``deletionTimestamp``.
     """
 

@@ -1,4 +1,4 @@
-"""Eviction brakes: pods held back, who approved them, and the rows that counts and rates use."""
+"""Eviction brakes: limits on evictions, approvals of people, and the rows for counts and rates."""
 
 from django.db import models
 
@@ -6,10 +6,10 @@ from clusterstate.models.base import name_field
 
 
 class Brake(models.Model):
-    """A zone, namespace or owner whose pods are held back, or were approved to go.
+    """A zone, namespace or owner whose pods are not evicted until a person approves.
 
-    ``leaving`` of its ``total`` pods leave or are about to, more than ``limit_percent``. Approved,
-    nothing is held back ``until`` a moment.
+    ``leaving`` of its ``total`` pods are being evicted or due, more than ``limit_percent``. After
+    an approval, its pods are evicted until the time ``until``.
     """
 
     scope = models.TextField()
@@ -37,9 +37,9 @@ class Brake(models.Model):
 
 
 class BrakeApproval(models.Model):
-    """A person's approval that pods of a zone, namespace or owner leave.
+    """A person's approval that pods of a zone, namespace or owner are evicted.
 
-    Pods that leave for it name it in the change log, which is why it outlives its brake.
+    The evictions name it as their cause in the change log, so the row outlives its brake.
     """
 
     scope = models.TextField()
@@ -60,10 +60,10 @@ class BrakeApproval(models.Model):
 
 
 class AskedEviction(models.Model):
-    """A pod that a timer evicted, or whose eviction was asked for lately, granted or not.
+    """A pod that a timer evicted, or for which an eviction was requested, granted or not.
 
-    The brake counts it for a minute after that, also when the pod is gone.
-    ``owner`` is the name that the brake of its controller would have, empty where it has none.
+    The brake counts it for a minute after that, also when the pod is gone. ``owner`` is the name
+    that the brake of its controller would have, empty if it has none.
     """
 
     pod_uid = models.UUIDField(primary_key=True)
@@ -81,7 +81,7 @@ class AskedEviction(models.Model):
 
 
 class ZonePace(models.Model):
-    """When a zone's bucket of evictions was empty, as if it had been filled at the rate since."""
+    """When a zone's token bucket of evictions was empty, if it has filled at its rate since."""
 
     zone = models.TextField(primary_key=True, db_collation="C")
     empty_at = models.DateTimeField()

@@ -8,9 +8,9 @@ class Canary(models.Model):
 
     ``document`` is a ``KubeSchedulerConfiguration`` as JSON text. While it is ``Observing`` no pod
     is scheduled by it. ``Switched``: it is in force as ``revision``, ``former`` was in force before
-    (0: the default), and it is guarded until ``guard_until``. ``Kept``: nothing went wrong by then.
-    ``Returned``: ``former`` is in force again, ``message`` says why. ``Superseded``: another
-    configuration was stored meanwhile.
+    (0: the default), and faults bring that back until ``guard_until``. ``Kept``: that time passed
+    without one. ``Returned``: ``former`` is in force again, ``message`` says why. ``Superseded``:
+    somebody stored another configuration in between.
     """
 
     name = models.TextField(unique=True, db_collation="C")

@@ -1,4 +1,4 @@
-"""The change log, and what belongs to it: small tables, and what is seen as one change."""
+"""The change log, and its small tables: spans of atomic changes, actors, the history, bindings."""
 
 from django.contrib.postgres.fields import BigIntegerRangeField, DateTimeRangeField
 from django.contrib.postgres.functions import RandomUUID
@@ -13,14 +13,13 @@ class Change(models.Model):
 
     ``kind`` and ``verb`` are the codes of `clusterstate.change_log.changes`. The columns without
     prefix are the object after the change (the last state, for a deletion), those with
-    ``previous_`` before it: enough to send a watch event and to tell whether a selector began or
+    ``previous_`` before it: enough to send a watch event, to find whether a selector began or
     ceased to match, and to list objects as of an earlier revision. ``previous_revision`` is null
     for an addition. The columns from ``class_id`` to ``nominated_node_name`` are set for pods only,
-    the last one for pods that the scheduler makes room for, so that every follower knows the pod
-    that the room is for. ``actor_id``: who made the change (`Actor`), ``cause`` why: the id of
-    the request that asked for it, or the uid of the pod that the scheduler made room for
-    (`objects.values.actor`). Where there is none, ``cause`` is null; both are null where a version
-    of before wrote the change.
+    the last one while the scheduler makes room for the pod there, so that every follower can keep
+    that room for it. ``actor_id``: the author (`Actor`). ``cause``: the id of the request that led
+    to the change, or the uid of the pod for which the scheduler made room (`objects.values.actor`),
+    null without either. Both are null in changes of versions that did not store them.
     """
 
     revision = models.BigIntegerField(primary_key=True)
@@ -97,7 +96,7 @@ class AtomicSpan(models.Model):
 class Actor(models.Model):
     """An author of changes: a user, a controller, a person (`clusterstate.change_log.actors`).
 
-    ``used_at``: when a process last asked for the number.
+    ``used_at``: when a process last looked up the number.
     """
 
     id = models.AutoField(primary_key=True)
@@ -116,11 +115,11 @@ class Actor(models.Model):
 
 
 class History(models.Model):
-    """One row: which history this is, and how far its revisions may be given out.
+    """One row: the identity of this history, and the limit up to which revisions may be given out.
 
-    Changes up to ``trimmed_revision`` are no longer kept. ``uid``, ``ceiling``, ``first_revision``
-    and ``place`` are explained in `clusterstate.change_log.lineage`. ``mark`` is a watermark of a
-    moment ago, which replicas read instead of the locks that they cannot see
+    Changes up to ``trimmed_revision`` are deleted. `clusterstate.change_log.lineage` explains
+    ``uid``, ``ceiling``, ``first_revision`` and ``place``. ``mark`` is a recent watermark. Replicas
+    read it, since they cannot see the locks from which a watermark is computed
     (`clusterstate.change_log.changes`).
     """
 
@@ -140,10 +139,10 @@ class History(models.Model):
 
 
 class Binder(models.Model):
-    """Who bound pods last, and the last revision of that batch (`actions.pods.bind`).
+    """The last scheduler that bound pods, and its batch's last revision (`actions.pods.bind`).
 
-    Row 1 is for all pods. While several schedulers work, row 2 is for those that are common, and
-    row 3 keeps the last bind by a scheduler that was alone.
+    Row 1 is for all pods. While several schedulers work, row 2 is for common pods, and row 3 has
+    the last bind by a scheduler that worked alone.
     """
 
     holder = models.TextField(default="")
@@ -160,7 +159,7 @@ class Binder(models.Model):
 
 
 class NodeBinder(models.Model):
-    """Which scheduler bound pods to a node last, and the last revision (`actions.pods.bind`).
+    """The last scheduler that bound pods to a node, and that revision (`actions.pods.bind`).
 
     Written only while several schedulers work; a trigger removes it with its node.
     """

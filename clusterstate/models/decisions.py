@@ -1,4 +1,4 @@
-"""What the scheduler decided, and by which configuration."""
+"""Decisions of the scheduler, and the configurations by which it made them."""
 
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
@@ -9,15 +9,15 @@ from clusterstate.models.base import name_field
 class Decision(models.Model):
     """One decision about one pod (`clusterstate.actions.scheduler.decisions`).
 
-    The table is partitioned by ``at``; its key there is (id, at). ``body`` holds the ten best nodes
+    The table is partitioned by ``at``; its key there is (id, at). ``body`` has the ten best nodes
     with their scores and the rejections, ``table_digest`` refers to the full table of a pod that
     could not be placed; both are packed by `scheduling.engine.reference.record`. ``seed`` and
-    ``draw`` name the dice. ``start``: where in the node order the search began.
-    ``profile_revision``: the stored configuration, 0 for the default one. A ``stale`` decision came
-    too late to be bound: the scheduler counted its pod on the node until
-    it took the decision back, just before it made the decision with the number ``taken_back``.
-    ``scheduler`` made it, in its ``epoch``-th life, as the ``number``-th;
-    rows from before there were numbers have 0 in all three, and are ordered by their ids.
+    ``draw`` (the decision's number under the seed) determine the random choice among equal nodes.
+    ``start``: where in the node order the search began. ``profile_revision``: the stored
+    configuration, 0 for the default one. A ``stale`` decision came too late to be bound: the
+    scheduler counted its pod on the node until just before the decision with the number
+    ``taken_back``. This is the ``number``-th decision of ``scheduler`` since its ``epoch``-th
+    start; rows from before there were numbers have 0 in all three, and are ordered by their ids.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -67,7 +67,7 @@ class Decision(models.Model):
 
 
 class DecisionTable(models.Model):
-    """Every node by its first rejection, packed; equal tables are one row. ``at``: last used."""
+    """The first rejection of every node, packed; equal tables share one row. ``at``: last used."""
 
     digest = models.BinaryField(primary_key=True)
     at = models.DateTimeField(db_index=True)
@@ -84,7 +84,7 @@ class Scheduler(models.Model):
     """A row for each scheduler by its number; ``epoch`` counts its starts.
 
     ``awake_until``: the end of its lease (`actions.scheduler.leases`), ``None`` if it has none,
-    because it works alone or is of the version before.
+    because it works alone or is of the previous version.
     """
 
     id = models.SmallIntegerField(primary_key=True)
@@ -114,7 +114,7 @@ class SchedulerConfiguration(models.Model):
 
 
 class ConfigurationUse(models.Model):
-    """One row: by which configuration the scheduler decides (`clusterstate.health.progress`)."""
+    """One row: the configuration that the scheduler uses (`clusterstate.health.progress`)."""
 
     id = models.SmallIntegerField(primary_key=True)
     revision = models.BigIntegerField()
@@ -133,8 +133,8 @@ class ConfigurationUse(models.Model):
 class DecisionCheck(models.Model):
     """A decision that was verified by deciding again (`scheduling.processes.decision_checks`).
 
-    ``result`` is ``same``, ``differs`` or ``impossible``. ``details`` says in what the decisions
-    differ, or why the decision could not be made again.
+    ``result`` is ``same``, ``differs`` or ``impossible``. ``details`` lists the differences, or
+    says why the decision could not be made again.
     """
 
     decision_id = models.BigIntegerField(primary_key=True)

@@ -18,9 +18,9 @@ class Document(ReadRow):
 
 
 class SupersededDocument(models.Model):
-    """A version that was replaced or deleted by the change with this ``revision``.
+    """A version that the change with this ``revision`` replaced or deleted.
 
-    Once the change log is trimmed beyond that revision nothing refers to the document any more.
+    Once the change log is trimmed beyond that revision, nothing refers to the document any more.
     """
 
     document = models.OneToOneField(

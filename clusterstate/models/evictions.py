@@ -11,12 +11,11 @@ class EvictionTimer(models.Model):
 
     ``cause`` is ``taint`` (a NoExecute taint, named by key and effect, that the pod tolerates for
     ``seconds`` from ``started_at``) or ``requiredDuringExecution`` (node labels no longer match).
-    ``grace_seconds`` is how long the pod may take to end, as its spec has it; NULL: look there.
-    ``blocked_by`` says why it did not leave when it should have: a budget, or the rate limit.
-    ``landing`` is where the pod would go (``status``, ``nodeName``, ``message``), worked out before
-    a pod leaves for node labels; NULL if not yet.
-    A timer is a consequence of other rows and may be computed again at any time; the start and the
-    postponements of ``requiredDuringExecution`` are its only own facts.
+    ``grace_seconds`` is the pod's ``terminationGracePeriodSeconds``; NULL: read it from the pod.
+    ``blocked_by`` names the budget or rate limit that delays the eviction. ``landing`` is the node
+    where the pod would go (``status``, ``nodeName``, ``message``), computed before an eviction for
+    node labels; NULL if not yet. A timer follows from other rows and can be computed again at any
+    time, except the start and the postponements of ``requiredDuringExecution``.
     """
 
     pk = models.CompositePrimaryKey("pod_id", "cause")
@@ -59,7 +58,7 @@ class EvictionTimer(models.Model):
 
 
 class Eviction(Pod):
-    """A pod as the list of evictions shows it; one without a timer is not shown."""
+    """A pod as a row of the admin's list of evictions, which shows only pods with a timer."""
 
     class Meta:
         proxy = True
@@ -67,10 +66,10 @@ class Eviction(Pod):
 
 
 class ControllerCursor(models.Model):
-    """Up to which revision a controller has acted on the log, and what it keeps between passes.
+    """The revision up to which a controller has processed the log, and its state between passes.
 
-    Written after what the controller wrote, in a transaction of its own: after a crash between the
-    two the controller does the same work again, which must do no harm.
+    The controller writes it after its other writes, in a transaction of its own. After a crash
+    between the two it does the same work again, which must do no harm.
     """
 
     name = models.TextField(primary_key=True)
@@ -85,11 +84,11 @@ class ControllerCursor(models.Model):
 
 
 class NodeHeartbeat(models.Model):
-    """When a node's agent was last heard of, on this service's clock; NULL if never.
+    """When a node's agent last sent a heartbeat, on this service's clock; NULL if never.
 
-    ``sign`` is what it said last (its lease's renewal and its status' heartbeats); only a sign
-    that differs counts, so that an agent with a wrong clock lives, and a node that was described
-    with a heartbeat by hand has none.
+    ``sign`` is the content of the last one (the lease's renew time and the status' heartbeat
+    times). Only a different sign counts as a new heartbeat, so an agent whose clock is wrong counts
+    as alive, and a heartbeat time in a manifest written by hand does not.
     """
 
     node_name = models.TextField(primary_key=True, db_collation="C")
@@ -106,8 +105,9 @@ class NodeHeartbeat(models.Model):
 class NodeUsage(models.Model):
     """The last usage report of a node's agent, and the pressure concluded from it (R135).
 
-    ``usage`` is as reported; ``outcome`` lists pressures, since when, and who would go next.
-    ``judged_at`` before ``reported_at`` means: not looked at yet.
+    ``usage`` is as reported; ``outcome`` lists the pressures, their start times, and the pods that
+    would be evicted next. If ``judged_at`` is before ``reported_at``, the report is not processed
+    yet.
     """
 
     node_name = models.TextField(primary_key=True, db_collation="C")

@@ -1,4 +1,4 @@
-"""The rows of all kinds that are only stored: nothing but their documents is ever asked for."""
+"""The table of all kinds whose objects are stored as documents, without columns of their own."""
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models

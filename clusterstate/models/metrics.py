@@ -5,7 +5,7 @@ from django.db import models
 
 
 class MetricTotal(models.Model):
-    """One series of a counter or histogram: processes add to it, nobody sets it back.
+    """One series of a counter or histogram. Processes add to it; it is never reset.
 
     ``labels`` is as in the exposition format, without braces. ``figures`` is as in
     ``clusterstate.telemetry.metrics.families.SeriesCounts``.
@@ -24,7 +24,7 @@ class MetricTotal(models.Model):
 
 
 class ProcessMetric(models.Model):
-    """The gauges of one process, as JSON: name, labels and value of each; by the database's clock.
+    """The gauges of one process, as JSON: name, labels and value of each.
 
     ``holder`` is the host and the pid.
     """

@@ -11,10 +11,9 @@ class Node(ClusterObject):
     """A node.
 
     ``placement_revision`` is the last revision at which something other than the scheduler changed
-    what may be placed here: the node's own offer, or a pod placed by another client. A bind that
-    was decided on an older snapshot is refused (`actions.pods.bind`). The columns from
-    ``cpu_milli`` on are ``status.allocatable``: milli-CPU, bytes, pods, and whole units of extended
-    resources by name.
+    what fits here: the node's labels, taints or resources, or a pod on it. A bind that was decided
+    on an older snapshot is refused (`actions.pods.bind`). The columns from ``cpu_milli`` on are
+    ``status.allocatable``: milli-CPU, bytes, pods, and whole units of extended resources by name.
     """
 
     placement_revision = models.BigIntegerField()
@@ -36,12 +35,12 @@ _PREFIX: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?
 class Taint(models.Model):
     """One taint of a node; a taint's identity is its key and effect (R112).
 
-    These rows are what counts. A transaction that writes some in any way (SQL, this model) changes
-    the node: at its commit the database composes the node's taints, in the order of ``position``,
-    into a new version of its document, with a revision and an entry in the change log. So reads,
-    watches, the scheduler and the eviction timers see the same taints, and earlier versions keep
-    those of their time. An action that writes a node's document writes the rows with it, after
-    which there is nothing to compose.
+    These rows are authoritative. A transaction that writes some in any way (SQL, this model)
+    changes the node: at its commit the database composes the node's taints, in the order of
+    ``position``, into a new version of its document, with a revision and an entry in the change
+    log. So reads, watches, the scheduler and the eviction timers see the same taints, and earlier
+    versions keep those of their time. An action that writes a node's document writes the rows with
+    it; then there is nothing to compose.
 
     Rows written by hand may leave out ``position`` (the taint comes last) and ``added_at``, which
     is in whole seconds and set for NoExecute, whose countdowns begin there (R123).

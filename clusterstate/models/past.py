@@ -1,4 +1,4 @@
-"""The past: changes and the versions they ended, packed and kept long after the log forgot them."""
+"""The past: changes and the versions they ended, packed, and stored longer than the log."""
 
 from django.db import models
 
@@ -7,9 +7,9 @@ class PastBlock(models.Model):
     """Changes of objects of one kind, packed (`clusterstate.change_log.blocks`).
 
     The table is partitioned by ``at``, when the block was written; its key there is (id, at).
-    ``chunk`` is the last revision of the stretch of the log that was packed together. ``causes``
-    has a mark for each pod that the scheduler made room for; null where a version of before wrote
-    it.
+    ``chunk`` is the last revision of the part of the log that was packed together. ``causes`` has
+    four bytes of a hash for each pod for which the scheduler made room; null in rows of earlier
+    versions.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -35,10 +35,10 @@ class PastBlock(models.Model):
 
 
 class PastChunk(models.Model):
-    """A stretch of the log that was packed: its last revision, and when its changes were made.
+    """A part of the log that was packed: its last revision, and the times of its changes.
 
-    ``first_at`` is the earliest time of a change in it. ``raw_bytes`` and ``stored_bytes`` say what
-    packing it saved.
+    ``first_at`` is the earliest time of a change in it. ``raw_bytes`` and ``stored_bytes`` are its
+    sizes before and after packing.
     """
 
     revision = models.BigIntegerField(primary_key=True)
@@ -56,7 +56,7 @@ class PastChunk(models.Model):
 
 
 class PastHead(models.Model):
-    """One row: from which revision on the past is known, and up to which it is packed.
+    """One row: the first revision of which the past is known, and the last that is packed.
 
     ``since_at`` is the time of ``since_revision``.
     """

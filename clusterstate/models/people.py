@@ -1,15 +1,15 @@
-"""Data of people beside Django's own table of users."""
+"""Second factors of people, beside Django's own table of users."""
 
 from django.conf import settings
 from django.db import models
 
 
 class OneTimeCodes(models.Model):
-    """Somebody's second factor: the secret that an app makes codes of, and codes for emergencies.
+    """A person's second factor: the secret of an app that computes codes, and recovery codes.
 
     ``secret`` is encrypted by a key made of the signing key (``actions.people.codes``).
-    ``last_step`` is the step of 30 seconds whose code was used last, which is used once;
-    ``recovery`` has the SHA-256 of codes that were not used. ``failures`` counts wrong codes since
+    ``last_step`` is the step of 30 seconds whose code was used last; no code works twice.
+    ``recovery`` has the SHA-256 of the unused recovery codes. ``failures`` counts wrong codes since
     the last right one, the last of them at ``failed_at``.
     """
 

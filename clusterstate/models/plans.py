@@ -6,13 +6,12 @@ from django.db import models
 class Plan(models.Model):
     """A plan, and the operation that carries it out once it is applied.
 
-    ``document`` is the ``Plan`` as posted and ``outcome`` what was predicted, both JSON text.
-    ``steps`` is a JSON list of what is to be done, in order, and ``progress`` has one character for
-    each: ``.`` to do, ``d`` done, ``h`` held back for now, ``f`` failed, ``-`` not done any more.
-    Steps and their characters are written in the transaction that does them, so that whoever goes
-    on after a crash knows what is done. ``failures`` says why steps failed, by number.
-    ``retry_at``: when the steps held back are tried again. ``applied_by`` is the actor of every
-    change that is made.
+    ``document`` is the ``Plan`` as posted and ``outcome`` the prediction, both JSON text. ``steps``
+    is a JSON list of the steps, in order, and ``progress`` has one character for each: ``.`` to do,
+    ``d`` done, ``h`` held back for now, ``f`` failed, ``-`` cancelled. A step and its character are
+    written in one transaction, so after a crash it is known which steps are done. ``failures`` says
+    by number why steps failed. ``retry_at``: when the steps held back are tried again.
+    ``applied_by`` is the actor of every change that is made.
     """
 
     name = models.TextField(unique=True, db_collation="C")
@@ -53,8 +52,8 @@ class Plan(models.Model):
 class PlanUndo(models.Model):
     """The undo of one step of an operation, recorded when the step was done.
 
-    ``changes``: a JSON list of entries of ``spec.changes``, the last first. Written in the
-    transaction that does the step; it goes with its plan.
+    ``changes``: a JSON list of entries of ``spec.changes``, the last first. Written in the step's
+    transaction, and deleted with its plan.
     """
 
     plan_id = models.BigIntegerField()

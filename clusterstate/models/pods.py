@@ -1,4 +1,4 @@
-"""Pods, what they ask of the scheduler, and the queue of those that wait."""
+"""Pods, their scheduling classes, and the queue of pending pods."""
 
 from django.contrib.postgres.fields import ArrayField, DateTimeRangeField
 from django.contrib.postgres.indexes import GinIndex
@@ -14,8 +14,8 @@ class SchedulingClass(ReadRow):
 
     ``spec`` is a reduced but valid Pod manifest (`clusterstate.objects.rules.scheduling_class`);
     ``digest`` is its hash. The other columns are taken from ``spec`` so that SQL can use them: the
-    effective requests in milli-CPU and bytes, the namespace and the labels of the pods.
-    Rows are never updated; ids may be cached for ever.
+    effective requests in milli-CPU and bytes, the namespace and the labels of the pods. Rows are
+    never updated, so a process may cache ids for ever.
     """
 
     digest = models.BinaryField()
@@ -43,16 +43,16 @@ class Pod(ObjectRow):
 
     Labels are those of the scheduling class. ``node_name`` is empty while unbound; it may name a
     node that does not exist (spec.nodeName by hand, or the node was deleted since).
-    ``scheduled_at`` and ``unschedulable`` are the PodScheduled condition: True since then, or the
-    JSON text of the False one, or of a True one that says more (``document.Overlay``). ``bound_at``
-    is when it was bound to its node, which no agent can tell otherwise; ``started_at`` is
-    ``status.startTime``, by which preemption compares pods. ``arrival_revision`` is the
-    revision at which a client, and not the scheduler, put it there: the node's admission judges it
-    once. ``eviction`` is since when a NoExecute taint evicts the pod, and by when it has to end.
-    They and ``node_name`` fill the document's slots.
+    ``scheduled_at`` and ``unschedulable`` are the PodScheduled condition: the time since which it
+    is True; or the JSON text of a False one, or of a True one with more fields
+    (``document.Overlay``). ``bound_at`` is the time of the binding, which no agent reports;
+    ``started_at`` is ``status.startTime``, by which preemption compares pods. ``arrival_revision``
+    is the revision at which a client, not the scheduler, put the pod on its node, where it is
+    admitted once. ``eviction``: since when a NoExecute taint evicts the pod, and by when it has to
+    end. These columns and ``node_name`` fill the document's slots.
 
-    No index has ``deletion_at`` or ``phase``: a row whose indexed columns stay keeps its place in
-    every index (measured: evictions cost half). Terminating pods are found by ``TerminatingPod``.
+    No index has ``deletion_at`` or ``phase``: a row whose indexed columns stay needs no new entry
+    in any index (measured: evictions cost half). ``TerminatingPod`` finds terminating pods.
     """
 
     uid = models.UUIDField()
@@ -109,14 +109,14 @@ class Pod(ObjectRow):
 
 
 class PendingPod(models.Model):
-    """The place in the queue of an unbound, unfinished pod; exactly one row for each such pod.
+    """An entry of the queue; exactly one row for each unbound, unfinished pod.
 
     ``stage``: ``active`` may be tried now; ``backoff`` from ``not_before`` on; ``unschedulable``
-    when something changes; ``gated`` when its gates are gone; ``inflight`` was decided and waits on
-    Permit or PreBind. ``rejected_by`` names the plugins that refused it last, ``refused_revision``
-    is the revision up to which that decision had read the log, 0 where it is not known, and
-    ``refused_under`` the configuration that it was made under. ``early``: so many attempts in a row
-    came before its backoff was over. ``since``: when it came, or when its gates were gone.
+    when an event may help; ``gated`` when its gates are gone; ``inflight`` is reserved and waits
+    for Permit or PreBind. ``rejected_by`` names the plugins that rejected it last,
+    ``refused_revision`` is the revision up to which that decision had read the log, 0 if unknown,
+    and ``refused_under`` its configuration. ``early``: the last so many attempts began before the
+    backoff was over. ``since``: when the pod was created, or its last gate removed.
     """
 
     pod = models.OneToOneField(Pod, models.DO_NOTHING, primary_key=True, db_constraint=False)
@@ -149,7 +149,7 @@ class PendingPod(models.Model):
 
 
 class TerminatingPod(models.Model):
-    """A pod that has a deletion time, so that those whose time has come are found by index."""
+    """A pod with a deletion time; its index finds the pods whose deletion is due."""
 
     pod = models.OneToOneField(Pod, models.DO_NOTHING, primary_key=True, db_constraint=False)
     deletion_at = models.DateTimeField(db_index=True)
@@ -162,7 +162,7 @@ class TerminatingPod(models.Model):
 
 
 class DeferredResize(models.Model):
-    """A pod whose resize waits for room on its node, which has no agent to do that."""
+    """A pod that this service resizes once its node, which has no agent, has room for it."""
 
     pod = models.OneToOneField(Pod, models.DO_NOTHING, primary_key=True, db_constraint=False)
     since = models.DateTimeField()

@@ -22,10 +22,10 @@ class Namespace(ClusterObject):
 
 
 class RuntimeClass(ClusterObject):
-    """A RuntimeClass; the columns are the members of its manifest, ``None`` for one it lacks.
+    """A RuntimeClass; the columns are the fields of its manifest, ``None`` for a missing one.
 
-    At commit the database fills them from a new document, and composes a new version of the
-    document when they were written by themselves, with a revision and an entry in the change log.
+    At commit the database fills them from a new document. If only the columns were written, it
+    composes a new version of the document, with a revision and an entry in the change log.
     """
 
     handler = models.TextField()
@@ -70,14 +70,14 @@ class ResourceQuota(NamespacedObject):
 
 
 class UsageChange(models.Model):
-    """A change of what a namespace uses that the status of its quotas does not show yet.
+    """A change of a namespace's usage that the status of its quotas does not show yet.
 
-    The database writes it when a pod ends, gets another scheduling class or is removed, and when
-    any other object is, in a namespace with quotas; the next creation that charges these quotas, or
-    the quota controller, counts it and deletes the row. So ending a pod never waits for a quota.
-    The object counted for what ``before`` says and counts for what ``after`` says: documents, and
-    of pods the class and whether they have ended; NULL where it was not there, or is not any more.
-    ``kind`` is the kind's code; with 0, everything in the namespace has to be counted again.
+    In a namespace with quotas the database writes a row when a pod ends, gets another scheduling
+    class or is removed, and when any other object is removed. The next creation that charges these
+    quotas, or the quota controller, counts it and deletes the row. So ending a pod never waits for
+    a quota. The object counted as ``before`` and counts as ``after``: documents and, of pods, the
+    class and whether they have ended; NULL if the object did not exist, or is gone. ``kind`` is the
+    kind's code; 0: everything in the namespace has to be counted again.
     """
 
     namespace = name_field()

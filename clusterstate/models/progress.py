@@ -1,4 +1,4 @@
-"""How far the loops are that the service cannot do without."""
+"""Progress of the loops without which the service does not work."""
 
 from django.db import models
 
@@ -6,10 +6,10 @@ from django.db import models
 class LoopProgress(models.Model):
     """A loop's last sign of progress, by the database's clock; one row for each loop's name.
 
-    ``at`` moves while the loop works, so that a row that is seconds old means: no process, on any
-    host, does this work now. ``revision`` is what it has followed the log to, where it follows the
-    log. ``backend_pid`` and ``backend_start`` are the database's session that wrote the row: the
-    session ends with its process, which shows sooner than the row's age that no process works.
+    ``at`` is updated while the loop works, so if it is seconds old, no process on any host does
+    this work now. ``revision`` is up to where the loop has followed the log, if it does.
+    ``backend_pid`` and ``backend_start`` identify the session that wrote the row: the session ends
+    with its process, which shows that no process works sooner than the row's age does.
     """
 
     name = models.TextField(primary_key=True, db_collation="C")
@@ -27,10 +27,10 @@ class LoopProgress(models.Model):
 
 
 class LoopPatience(models.Model):
-    """How many times as long as usual a loop asks the others to wait for it, by the loop's name.
+    """The factor by which a loop's time-out is extended, by the loop's name.
 
-    Written by a process that was ended while it worked, read by the next one. It halves every
-    minute from ``at`` on, by the database's clock.
+    A process that was ended while it worked writes it, and the next one reads it. The factor halves
+    every minute from ``at`` on, by the database's clock.
     """
 
     name = models.TextField(primary_key=True, db_collation="C")

@@ -6,15 +6,15 @@ from clusterstate.models.base import name_field
 
 
 class Reservation(models.Model):
-    """A node set aside for a pod whose binding takes time; at most one row for each pod.
+    """A node reserved for a pod whose binding takes time; at most one row for each pod.
 
     ``step``: ``waiting`` for the Permit plugins in ``waits`` (name to RFC 3339 deadline, ``due_at``
-    is the earliest; none left means allowed); ``binding`` while PreBind and Bind plugins work;
-    ``ready`` to be written down by the scheduler; ``bound`` while PostBind plugins are informed;
-    ``informed`` once they are, if they named pods for the scheduler to activate, which ``notes``
-    tells then; ``refused`` by ``plugin``, for the scheduler to take back (``code`` and ``message``
-    are the status). ``notes`` are the cycle's, as far as JSON can hold them; ``profile`` at
-    ``profile_revision`` made the reservation and goes on with it.
+    is the earliest; none left means allowed); ``binding`` while PreBind and Bind plugins run;
+    ``ready`` when the scheduler may write the binding; ``bound`` while PostBind plugins run;
+    ``informed`` after these, if they named pods for the scheduler to activate (in ``notes``);
+    ``refused`` by ``plugin`` with the status ``code`` and ``message``, until the scheduler has
+    taken it back. ``notes`` are the cycle's state, as far as JSON can express it. ``profile`` at
+    ``profile_revision`` made the reservation and finishes it.
     """
 
     pod_id = models.BigIntegerField(primary_key=True)

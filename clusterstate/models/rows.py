@@ -1,10 +1,10 @@
-"""Rows of objects: saved and deleted by the actions, whoever calls Django's methods.
+"""Rows of objects: Django's methods save and delete them through the actions.
 
-An object is its document; a row has what queries need of it, and is written with the document, a
-revision and an entry in the change log. A row that Django wrote by itself would be read by nobody.
-So ``save``, ``delete``, ``create``, ``update`` and their like go through the actions, which admit
-the object as if it had come over HTTP, or raise `NotByRow` with the sentence that says how it is
-done. `clusterstate.actions.model_rows` does it; the models do not know the actions.
+An object is its document. Its row has the columns that queries need, and is written with the
+document, a revision and an entry in the change log. No reader would see a row that Django wrote by
+itself. So ``save``, ``delete``, ``create``, ``update`` and their like call the actions, which admit
+the object as if it had come over HTTP, or raise `NotByRow` with a sentence that says how to make
+the change. `clusterstate.actions.model_rows` does so; the models do not import the actions.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class NotByRow(TypeError):
 
 
 class Writes(Protocol):
-    """Writes objects for rows."""
+    """The protocol by which rows are written as objects."""
 
     def save(self, row: "ObjectRow") -> None:
         """Create or change the object of a row, and bring the row up to date."""
@@ -34,7 +34,7 @@ _writes: list[Writes] = []
 
 
 def written_by(writes: Writes) -> None:
-    """Name who writes objects for rows; called once, when Django is set up."""
+    """Set the implementation of ``Writes``; called once, when Django is set up."""
     _writes[:] = [writes]
 
 
@@ -64,7 +64,7 @@ class ObjectRows(models.QuerySet[Any]):
     update.alters_data = True  # type: ignore[attr-defined]  # as Django marks it
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete all of them, or begin to, in one transaction; return how many there are."""
+        """Delete all of them, or start to, in one transaction; return how many there are."""
         with transaction.atomic():
             rows = list(self)
             for row in rows:
@@ -100,7 +100,7 @@ class ObjectRows(models.QuerySet[Any]):
 class ObjectRow(models.Model):
     """A row that stands for an object.
 
-    ``manifest`` is the stored object; after it is set, ``save`` writes that manifest instead.
+    ``manifest`` is the stored object; if it is assigned, ``save`` writes the assigned manifest.
     """
 
     objects = ObjectRows.as_manager()
@@ -113,18 +113,18 @@ class ObjectRow(models.Model):
         abstract = True
 
     def save(self, *_: Any, **__: Any) -> None:
-        """Create the object, or change it to what the row says, as a request over HTTP would.
+        """Create the object, or change it as the row says, as a request over HTTP would.
 
         Raises:
-            NotByRow: the row says what only the object can say.
-            StatusError: what admission says.
+            NotByRow: a changed column cannot be written by a row alone.
+            StatusError: admission refused the object.
         """
         self._writer().save(self)
 
     save.alters_data = True  # type: ignore[attr-defined]  # as Django marks it
 
     def delete(self, *_: Any, **__: Any) -> tuple[int, dict[str, int]]:
-        """Delete the object, or begin to, as a request over HTTP would."""
+        """Delete the object, or start its deletion, as a request over HTTP would."""
         self._writer().delete(self)
         return 1, {self._meta.label: 1}
 
@@ -132,7 +132,7 @@ class ObjectRow(models.Model):
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """The object as it is stored, or the manifest that was set since. May query."""
+        """The stored manifest of the object, or the one that was assigned. May query."""
         if self.edit is not None:
             return self.edit
         return self._writer().manifest(self)
@@ -154,7 +154,7 @@ _ALONE = (
 
 
 class _NoRows(models.QuerySet[Any]):
-    """Rows that can only be read: to update, delete or create them raises ``NotByRow``."""
+    """Read-only rows: to update, delete or create them raises ``NotByRow``."""
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise NotByRow(_ALONE.format(self.model.__name__))
@@ -180,10 +180,10 @@ class ReadRow(models.Model):
 
 
 def refuse_alone(sender: type[models.Model], **_: Any) -> None:
-    """Refuse to write a row alone, as ``loaddata`` would: a receiver of ``pre_save``.
+    """Refuse to write a row by itself, as ``loaddata`` would: a receiver of ``pre_save``.
 
     Raises:
-        NotByRow: the row stands for an object, or belongs to some.
+        NotByRow: the row stands for an object, or is part of one.
     """
     if issubclass(sender, ObjectRow | ReadRow):
         raise NotByRow(_ALONE.format(sender.__name__))

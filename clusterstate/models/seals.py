@@ -4,13 +4,13 @@ from django.db import models
 
 
 class DecisionSeal(models.Model):
-    """A stretch of decisions and its digest (`clusterstate.actions.scheduler.seals`).
+    """A sequence of decisions and its digest (`clusterstate.actions.scheduler.seals`).
 
-    It covers the decisions with ids after the seal before it, up to ``last_id``; there were
-    ``decisions`` of them, made between ``first_at`` and ``last_at``. ``rows_digest`` is that of
-    their rows, ``digest`` that of the digest before it and this seal. ``id`` counts without gaps.
+    It covers the ``decisions`` rows with ids after the previous seal, up to ``last_id``, made
+    between ``first_at`` and ``last_at``. ``rows_digest`` is the digest of these rows, ``digest``
+    that of the previous digest and this seal. ``id`` counts without gaps.
 
-    A seal with ``dropped`` covers no decision: it says what was dropped for its age
+    A seal with ``dropped`` covers no decision: it lists decisions that were deleted for their age
     (`clusterstate.queries.scheduler.seals.DroppedDecisions`), and ``rows_digest`` is the digest of
     that text.
     """
@@ -34,9 +34,8 @@ class DecisionSeal(models.Model):
 class SealHead(models.Model):
     """One row: both ends of the chain of seals.
 
-    Seals up to ``trimmed_id`` are no longer kept, and ``trimmed_digest`` is the digest of the last
-    of them, ``trimmed_decision`` the last decision under it; ``trimmed_at`` is from when on
-    decisions are kept.
+    Seals up to ``trimmed_id`` are deleted. ``trimmed_digest`` is the digest of the last of them,
+    ``trimmed_decision`` the last decision under it; decisions since ``trimmed_at`` are stored.
     """
 
     last_id = models.BigIntegerField(default=0)

@@ -8,8 +8,8 @@ from django.db import models
 class ApiToken(models.Model):
     """A token; only its SHA-256 is stored, so it is shown once, when it is made.
 
-    ``user`` null: ``identity`` is the name of the token's user, such as ``system:node:n1``, who
-    cannot log in. ``groups`` are those the request is authorised with, in addition to
+    ``user`` null: ``identity`` is the name of the token's user, such as ``system:node:n1``, for
+    whom there is no log-in. ``groups``: the groups of its requests, besides
     ``system:authenticated``. ``expires_at`` null: does not expire.
     """
 
@@ -32,15 +32,16 @@ class ApiToken(models.Model):
 
     @property
     def stands_for(self) -> str:
-        """The name that requests with the token have: the user's, or the identity's."""
+        """The user name of requests with the token: the user's, or the identity."""
         return self.identity if self.user is None else self.user.get_username()
 
 
 class SigningKey(models.Model):
     """A key that signs tokens of service accounts; the one with the highest number is used.
 
-    ``id`` stands in each token, so that tokens of earlier keys are recognised. ``private_key`` is
-    PEM: who reads this table can sign tokens, as who writes ``api_token`` can make some.
+    Each token has the ``id``, so that tokens of earlier keys are recognised. ``private_key`` is
+    PEM: with read access to this table one can sign tokens, as one can make some with write access
+    to ``api_token``.
     """
 
     number = models.SmallIntegerField(primary_key=True)

@@ -8,11 +8,11 @@ from clusterstate.models.base import name_field
 class Webhook(models.Model):
     """A subscription (`clusterstate.actions.webhooks`).
 
-    ``spec`` is what its owner wrote, without ``secret``, by which deliveries are signed. Everything
-    up to the revision ``cursor`` was delivered. After ``failures`` tries in a row that failed the
-    next one is at ``next_at``. ``delivered`` and ``refused`` count events: accepted, and
-    refused for good by the receiver. ``lost`` counts how often the log had been dropped before it
-    could be delivered; how many events that were is not known.
+    ``spec`` is the manifest's, without ``secret``, which signs deliveries. Everything up to the
+    revision ``cursor`` was delivered. After ``failures`` failed tries in a row, the next one is at
+    ``next_at``. ``delivered`` and ``refused`` count events: accepted, and refused for good by the
+    receiver. ``lost`` counts how often the log was trimmed before delivery; the number of events
+    lost is not known.
     """
 
     name = name_field()
@@ -42,7 +42,7 @@ class WebhookDelivery(models.Model):
     """One try to deliver events: the first and the last event, and the receiver's answer.
 
     ``outcome`` is ``delivered``, ``failed`` (it is tried again) or ``refused`` (it is not).
-    ``code`` is the receiver's status, 0 where there was none; ``error`` says why there was none.
+    ``code`` is the HTTP status, 0 if there was no answer; then ``error`` says why.
     """
 
     webhook_id = models.BigIntegerField()

@@ -2,10 +2,10 @@
 
 ::
 
-    logs        how log lines look and leave the process
+    logs        format and output of log lines
     troubles    rate-limited logging of repeated failures
     metrics     counters, gauges and histograms of a process
     tracing     traces of pods for OpenTelemetry
-    blanking    credentials in texts that are kept are blanked
-    slowness    how much slower than usual this process gets on
+    blanking    removes credentials from logged texts
+    slowness    how many times slower than usual this process is
 """

@@ -1,8 +1,8 @@
-"""Credentials in texts that are kept: what looks like one is blanked before a log has it.
+"""Removal of credentials from texts before they are logged.
 
 A client that sends its token in an address (``?access_token=``, a path, ``https://TOKEN@host/``)
-has sent it by mistake; whoever reads logs shall not be able to use it. Nothing is looked up: a
-token that has expired, or that belongs to another system, is blanked as well.
+has sent it by mistake; readers of logs must not be able to use it. No token is looked up: one that
+has expired, or that belongs to another system, is blanked as well.
 """
 
 import re
@@ -28,7 +28,7 @@ _NO_SECRETS: Final = frozenset({"continue"})
 
 
 def _word(found: re.Match[str]) -> str:
-    """Return a long word, or a blank where it is random: no name of an object looks like that."""
+    """Return a long word, or a blank if it is random, unlike any name of an object."""
     word = found[0]
     if _CASES.match(word) and (len(word) == _OWN_LENGTH or _DIGITS.search(word)):
         return BLANK

@@ -1,12 +1,12 @@
-"""How log lines look, and how they leave the process: without ever raising, or waiting for long.
+"""Format and output of log lines. Logging never raises, and never blocks for long.
 
-The text form is `TIME LEVEL LOGGER EVENT key=value ...`, with exceptions below it, indented. What
-cannot be printed is written as an escape: texts come from clients, and a line break or a terminal's
+The text form is `TIME LEVEL LOGGER EVENT key=value ...`, with exceptions below it, indented.
+Unprintable characters are escaped: texts come from clients, and a line break or a terminal's
 command in one of them must not look like a line of ours, or act on the reader's terminal.
 
 A line that cannot be written (the disk is full, the pipe is full because its reader was stopped,
 the terminal is gone, a field cannot be formatted) is dropped and counted; the next line that can be
-written says how many were lost. A process must not end, fail or stand still because of its log.
+written says how many were lost. A process must not end, fail or stop because of its log.
 """
 
 import contextlib
@@ -43,12 +43,12 @@ def render_text(logger: WrappedLogger, name: str, event: EventDict) -> str:
 
 
 def blanked(logger: WrappedLogger, name: str, line: str) -> str:
-    """Return a finished line without what looks like a token or a password in it."""
+    """Return a finished line, with tokens and passwords blanked."""
     return blanking.text(line)
 
 
 def printable(text: str) -> str:
-    """Return a text with an escape in the place of each character that cannot be printed."""
+    """Return a text with unprintable characters escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -57,17 +57,17 @@ def printable(text: str) -> str:
 
 
 class Outlet:
-    """Writes lines to a descriptor; drops what it cannot write, and says so when it can again."""
+    """Writes lines to a descriptor; drops lines while that fails, and logs their number later."""
 
     def __init__(self, descriptor: Callable[[], int]) -> None:
-        """Write to what ``descriptor`` returns; it may raise when there is none."""
+        """Write to the descriptor that ``descriptor`` returns; it may raise if there is none."""
         self._descriptor = descriptor
         self._lock = threading.RLock()  # a signal's handler may write while a line is written
         self.dropped = 0
         self.reason = ""
 
     def write(self, line: str) -> bool:
-        """Write the line and a line's end. Return whether all of it was written."""
+        """Write the line and a line break. Return whether all of it was written."""
         with self._lock:
             try:
                 descriptor = self._descriptor()
@@ -83,7 +83,7 @@ class Outlet:
             return True
 
     def _put(self, descriptor: int, data: bytes) -> None:
-        """Write all, each piece only when it can be written at once. Raises OSError."""
+        """Write all the data, without blocking. Raises OSError."""
         patience = 0.0 if self.dropped else _PATIENCE_SECONDS
         for start in range(0, len(data), _AT_ONCE):
             poll = select.poll()
@@ -107,7 +107,7 @@ def outlet_of(stream: TextIO | None) -> Outlet:
 
 
 class LogFile:
-    """A file of lines, kept below a size; the older half of a long run is kept as NAME.1.
+    """A file of lines, limited in size; the older half of a long run is in NAME.1.
 
     If the file cannot be opened, each further line tries again. Only its owner may read it.
     """
@@ -143,7 +143,7 @@ class LogFile:
 
 
 class StandardError(logging.Handler):
-    """The handler of every process: to standard error as it is now, whatever happens to it."""
+    """The log handler of every process: writes to the present ``sys.stderr`` and never fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class StandardError(logging.Handler):
 
 
 class Logger(structlog.stdlib.BoundLogger):
-    """structlog's logger, whose processors cannot fail the caller."""
+    """structlog's logger; errors in its processors do not reach the caller."""
 
     def _proxy_to_logger(
         self, method_name: str, event: str | None = None, *event_args: str, **event_kw: Any

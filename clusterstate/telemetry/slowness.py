@@ -1,11 +1,11 @@
-"""How many times slower than usual a process gets on, and whether a process of this machine runs.
+"""How many times slower than usual a process is, and whether a process of this machine runs.
 
-A process that gets a tenth of a processor is silent for ten times as long as one that has all it
-wants. From the database the two look alike: a session says nothing. So each process measures how
-slow it is, and the others wait for it as many times as long (``clusterstate.database.sessions``).
+A process with a tenth of a processor is silent for ten times as long as one with a whole one. To
+the database both look alike: their sessions send nothing. So each process measures how slow it is,
+and the other processes wait for it that many times as long (``clusterstate.database.sessions``).
 
 A *factor* is a power of two from 1, as usual, to ``MOST``. It rises at once and falls slowly. A
-process with loops begins with a high one: it imports, compiles and loads, and so do the others.
+process with loops begins with a high one, since it imports, compiles and loads at its start.
 
 A process that was stopped (SIGSTOP) and continued is not slow: it used no processor meanwhile.
 """
@@ -41,17 +41,17 @@ class Slowness:
         self.requested, self._asked_at = 1.0, 0.0
 
     def begin(self) -> None:
-        """Take the process for slow until rounds were measured."""
+        """Take the process for slow until ``measure`` is called."""
         self._measured = float(AT_FIRST)
 
     def measure(self, took: float, used: float) -> None:
-        """Note a round: its seconds, and the seconds of processor that the process used in it."""
+        """Add a round: its seconds, and the CPU seconds that the process used in it."""
         if not worked(took, used) and took > 2 * self._usual:
             return  # it was stopped
         self._measured = max(took / self._usual, self._measured * _FALLS)
 
     def ask(self, factor: float, now: float) -> None:
-        """Ask for at least this factor from now on (monotonic); it halves every minute."""
+        """Request at least this factor from ``now`` (monotonic) on; it halves every minute."""
         if factor >= self._remembered(now):
             self.requested, self._asked_at = min(factor, float(MOST)), now
 
@@ -60,13 +60,13 @@ class Slowness:
         return self.requested * math.exp2(-age / _HALF_LIFE_SECONDS)
 
     def factor(self, now: float) -> int:
-        """Return the factor at ``now`` (monotonic): the power of two that is not below it."""
+        """Return the factor at ``now`` (monotonic), rounded up to a power of two."""
         exact = max(1.0, self._measured * 0.9, self._remembered(now))
         return min(MOST, 1 << math.ceil(math.log2(exact)))
 
 
 def worked(took: float, used: float) -> bool:
-    """Return whether a process that used so much processor in this many seconds was running."""
+    """Return whether a process that used ``used`` CPU seconds in ``took`` seconds was running."""
     return used >= min(_USED_SECONDS, _USED_SHARE * took)
 
 
@@ -95,7 +95,7 @@ def _began(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of a process's status from its state on; empty when there is none."""
+    """Return the fields of ``/proc/PID/stat`` from the state on; empty if there is no process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (OSError, IndexError):
@@ -103,10 +103,10 @@ def _stat(pid: int) -> list[str]:
 
 
 def process_state(signed: str) -> tuple[str, int] | None:
-    """Return the state of the process with this ``sign``, and how much processor it has used.
+    """Return the state of the process with this ``sign``, and the processor time it has used.
 
-    The latter in ticks, of one that is stopped in nanoseconds. ``None``: it is not on this machine,
-    or is gone.
+    The time is in ticks, of a stopped process in nanoseconds. ``None``: the process is not on this
+    machine, or is gone.
     """
     place, _, rest = signed.partition(".")
     number, _, began = rest.partition(".")
@@ -120,7 +120,7 @@ def process_state(signed: str) -> tuple[str, int] | None:
 
 
 def nanoseconds(pid: int) -> int:
-    """Return the time that the threads of a process have run; 0 where the kernel does not count."""
+    """Return the processor time of all threads of a process; 0 if the kernel does not count it."""
     total = 0
     for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -129,7 +129,7 @@ def nanoseconds(pid: int) -> int:
 
 
 class ProcessReport:
-    """What this process tells of itself; one for the process, and any thread may ask."""
+    """The slowness of this process, for any of its threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -138,23 +138,23 @@ class ProcessReport:
         """The factor as it was when it was asked for, or measured, last; costs nothing to read."""
 
     def begin(self) -> None:
-        """Take this process for slow until rounds were measured (``Slowness.begin``)."""
+        """Take this process for slow until ``measure`` is called (``Slowness.begin``)."""
         with self._lock:
             self._slowness.begin()
             self.last = AT_FIRST
 
     def measure(self, took: float, used: float) -> None:
-        """Note a round of the keeper's (``Slowness.measure``)."""
+        """Add a round of the keeper (``Slowness.measure``)."""
         with self._lock:
             self._slowness.measure(took, used)
 
     def ask(self, factor: float) -> None:
-        """Ask for at least this factor, as who was ended while it worked."""
+        """Request at least this factor, because a process was ended while it worked."""
         with self._lock:
             self._slowness.ask(factor, time.monotonic())
 
     def requested_factor(self) -> float:
-        """Return the factor that was asked for last."""
+        """Return the last factor that was requested."""
         with self._lock:
             return self._slowness.requested
 

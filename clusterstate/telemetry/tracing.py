@@ -2,16 +2,16 @@
 
 ::
 
-    POST pods                      the request, a child of what its `traceparent` header names
+    POST pods                      the request, a child of the span in its `traceparent` header
       create                       admission and the transaction that writes the pod
-      queue                        from then until the scheduler took the pod out of the queue
+      queue                        until the scheduler took the pod out of the queue
       scheduling cycle             deciding, with the pods of the same batch
-      bind                         writing the node down
+      bind                         writing the binding
 
 Off unless STOWAGE_TRACES is set: then nothing is imported, and a request costs one look at a flag.
-The pod carries its trace in the annotation ``TRACE`` (as W3C trace context), which the scheduler
-reads only for pods that it has bound, when there is time for news. Spans go to where the
-OTEL_* variables say (OTLP over HTTP), and OTEL_TRACES_SAMPLER says which traces are kept.
+The pod has its trace in the annotation ``TRACE`` (as W3C trace context). The scheduler reads it
+only after a pod is bound, when it is idle. The OTEL_* variables say where spans go (OTLP over
+HTTP), and OTEL_TRACES_SAMPLER which traces are sent.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -87,7 +87,7 @@ def _parent(traceparent: str) -> Any:
 
 
 def request(path: str, traceparent: str) -> "Span | None":
-    """Return the span of a request that creates a pod, None where nothing is traced."""
+    """Return the span of a request that creates a pod, None if it is not traced."""
     if _here.tracer is None:
         return None
     from opentelemetry.trace import SpanKind
@@ -108,7 +108,7 @@ def answered(span: "Span", code: int) -> None:
 
 
 def create(span: "Span", manifest: Manifest) -> "Span | None":
-    """Write the trace of its request into a pod's annotations; return the span of its creation."""
+    """Write a request's trace into a pod's annotations; return the span of the pod's creation."""
     if _here.tracer is None:
         return None
     from opentelemetry.trace import set_span_in_context

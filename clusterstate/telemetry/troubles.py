@@ -1,8 +1,8 @@
 """Rate-limited logging of repeated failures: when one begins, each minute, and when it is over.
 
-A loop that tries again twice a second would write a line for each try, and what it can say is the
-same each time: the database is away. In an hour that is thousands of lines from each thread of each
-process, on a disk that may be what is full.
+A loop that tries again twice a second would write the same line for each try, such as "the database
+is away". In an hour that is thousands of lines from each thread of each process, on a disk that may
+be full already.
 """
 
 import threading
@@ -19,11 +19,10 @@ _REASONS: Final = 32
 
 
 class Trouble:
-    """Counts the failures of one piece of work; any number of threads may note them.
+    """Counts the failures of one piece of work; any number of threads may add to it.
 
-    A trouble is *over* when the work goes on after two failures or more in a row. A single failure
-    needs no line about its end: an interruption that comes again and again is told once a minute,
-    too.
+    A trouble is *over* when the work succeeds after two failures or more in a row. The end of a
+    single failure is not logged, since a failure that recurs is logged once a minute, too.
     """
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
@@ -35,7 +34,7 @@ class Trouble:
         self._in_a_row = 0
 
     def note(self, reason: str) -> int:
-        """Count a failure; return how many of this reason to log now in one line, 0 for no line."""
+        """Count a failure; return how many failures to log now in one line, 0 for no line."""
         with self._lock:
             now = self._now()
             self._in_a_row += 1

@@ -2,18 +2,18 @@
 
 ::
 
-    families   what is counted, in memory: adding to a counter costs a fraction of a microsecond
+    families   counters in memory: adding to one costs a fraction of a microsecond
     scheduler, apiserver, audit
                the families by kube-scheduler's and kube-apiserver's names, and our own
-    (actions.metrics)   each process adds what it counted to the totals, every two seconds
+    (actions.metrics)   each process adds its counts to the totals, every two seconds
     (queries.metrics)   the totals, and the gauges of the processes that are alive
 
-The totals are rows of PostgreSQL, one for each combination of labels, and processes add to them
-(`figures + what I counted since`). So the answer of any web process on any host is the whole
-service's, a process that ends takes nothing with it, and no number ever runs backwards: a scrape
-first adds what its own process counted, and tells only what is stored. What other processes counted
-in the last two seconds may be missing; what a process counted since its last addition is lost when
-it is killed, and nobody was ever told of it.
+The totals are rows of PostgreSQL, one for each combination of labels, to which processes add
+(`figures + counts since the last addition`). So any web process on any host answers for the whole
+service, and a total neither falls nor disappears with a process. A scrape first adds its own
+process's counts and then reads the stored totals. Counts of other processes in the last two seconds
+may be missing. The counts since its last addition are lost when a process is killed; no scrape has
+shown them.
 
 Nothing here queries, and counting never waits for anything but a lock of a few instructions.
 """

@@ -1,6 +1,6 @@
 """Metrics of requests, by kube-apiserver's names (apiserver/pkg/endpoints/metrics, v1.36).
 
-The values of labels are bounded by what is served, never by what a client sends.
+The values of labels come from the served kinds and verbs, never from text that a client sends.
 """
 
 from typing import Final

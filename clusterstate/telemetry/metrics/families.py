@@ -1,8 +1,8 @@
 """Counters, histograms and gauges in memory, by name and labels.
 
 A family is declared once, when its module is imported; ``of`` returns the series of some label
-values, which callers on a hot path keep. ``take_all`` empties every counter and histogram for
-whoever adds them to the totals, and ``put_back`` returns what could not be added.
+values, which callers on a hot path keep. ``take_all`` empties every counter and histogram, so that
+the caller can add them to the totals; ``put_back`` returns counts that could not be added.
 """
 
 import threading
@@ -20,8 +20,8 @@ Kind = Literal["counter", "histogram", "gauge"]
 class SeriesCounts(msgspec.Struct, frozen=True, gc=False):
     """The counts of one series.
 
-    ``labels`` is as in the exposition format, without braces. ``figures``: of a counter the one
-    number; of a histogram how many values fell into each bucket (not cumulative, the last one is
+    ``labels`` is as in the exposition format, without braces. ``figures`` is the number of a
+    counter; of a histogram, the number of values in each bucket (not cumulative, the last one is
     ``+Inf``), then the sum of the values.
     """
 
@@ -47,7 +47,7 @@ class Series:
 
     @property
     def has_news(self) -> bool:
-        """Whether anything was counted since it was taken last."""
+        """Return whether anything was counted since the last ``take``."""
         return any(self._figures)
 
     def take(self) -> SeriesCounts | None:
@@ -60,7 +60,7 @@ class Series:
         return SeriesCounts(self.name, self.labels, figures)
 
     def add_all(self, figures: Sequence[float]) -> None:
-        """Count what was taken once more."""
+        """Add counts that ``take`` returned."""
         with self._lock:
             self._figures = [a + b for a, b in zip(self._figures, figures, strict=True)]
 
@@ -71,18 +71,18 @@ class Counter(Series):
     __slots__ = ()
 
     def add(self, amount: float = 1.0) -> None:
-        """Count this many more; ``amount`` is not negative."""
+        """Add ``amount``, which is not negative."""
         with self._lock:
             self._figures[0] += amount
 
 
 class Histogram(Series):
-    """How many values fell into which bucket; a value on a bound belongs below it."""
+    """Counts of values by bucket; a value equal to a bound is in the bucket below it."""
 
     __slots__ = ()
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count a value, or as many equal ones."""
+        """Count a value ``times`` times."""
         place = bisect_left(self._bounds, value)
         with self._lock:
             self._figures[place] += times
@@ -100,25 +100,25 @@ class Gauge:
         self.value = 0.0
 
     def set(self, value: float) -> None:
-        """Set the present value."""
+        """Set the value."""
         self.value = value
 
     def read(self) -> float:
-        """Return the present value."""
+        """Return the value."""
         return self.value
 
 
 class Level(Gauge):
-    """A gauge that goes up and down, on one thread."""
+    """A gauge that goes up and down, used by one thread."""
 
     __slots__ = ()
 
     def up(self) -> None:
-        """One more."""
+        """Add 1."""
         self.value += 1
 
     def down(self) -> None:
-        """One fewer."""
+        """Subtract 1."""
         self.value -= 1
 
 
@@ -132,12 +132,12 @@ class Peak(Level):
         self.most = 0.0
 
     def up(self) -> None:
-        """One more."""
+        """Add 1."""
         self.value += 1
         self.most = max(self.most, self.value)
 
     def read(self) -> float:
-        """Return the most since the last call."""
+        """Return the highest value since the last call."""
         most, self.most = self.most, self.value
         return most
 
@@ -146,10 +146,10 @@ _S = TypeVar("_S", Counter, Histogram, Gauge, Level, Peak)
 
 
 class Family(Generic[_S]):
-    """All series of one name, each made when it is first asked for.
+    """All series of one name, each made at its first use.
 
-    ``source`` is the Kubernetes program whose name, labels and bounds the family has, empty for our
-    own. ``bounds`` are the upper bounds of a histogram's buckets, without ``+Inf``.
+    ``source`` is the Kubernetes program that has a metric of this name, labels and bounds, empty
+    for our own. ``bounds`` are the upper bounds of a histogram's buckets, without ``+Inf``.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Family(Generic[_S]):
         FAMILIES[name] = self
 
     def of(self, *values: str) -> _S:
-        """Return the series with these values, in the order of ``labels``."""
+        """Return the series with these label values, in the order of ``labels``."""
         found = self._series.get(values)
         if found is None:
             written = labels_text(zip(self.labels, values, strict=True))
@@ -185,7 +185,7 @@ class Family(Generic[_S]):
         return found
 
     def series(self) -> list[_S]:
-        """Return the series that there are."""
+        """Return all series that exist."""
         with self._lock:
             return list(self._series.values())
 
@@ -214,7 +214,7 @@ def histogram(
 
 
 def gauge(name: str, text: str, *labels: str, source: str = "") -> Family[Gauge]:
-    """Declare a gauge; what the processes say is added up."""
+    """Declare a gauge; its total is the sum over the processes."""
     return Family(name, text, labels, kind="gauge", source=source, bounds=(), make=Gauge)
 
 
@@ -224,14 +224,14 @@ def level(name: str, text: str, *labels: str, source: str = "") -> Family[Level]
 
 
 def peak(name: str, text: str, *labels: str, source: str = "") -> Family[Peak]:
-    """Declare a gauge of the most that there were since it was read last."""
+    """Declare a gauge of the highest value since the last read."""
     return Family(name, text, labels, kind="gauge", source=source, bounds=(), make=Peak)
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
     """Return the bounds of Go's ``prometheus.ExponentialBuckets``, with the same digits.
 
-    Each bound is the one before times the factor, so that ``le`` is what kube-scheduler prints.
+    Each bound is the previous one times the factor, so that ``le`` is as kube-scheduler prints it.
     """
     return tuple(accumulate(repeat(factor, count - 1), mul, initial=start))
 
@@ -242,12 +242,12 @@ def labels_text(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def escaped(value: str) -> str:
-    """Return a label's value as it is written between quotes."""
+    """Return a label's value, escaped for the exposition format."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def take_all() -> list[SeriesCounts]:
-    """Return what this process counted since the last call, in the order of name and labels."""
+    """Return the counts of this process since the last call, sorted by name and labels."""
     found = [
         counts
         for family in list(FAMILIES.values())
@@ -269,7 +269,7 @@ def has_news() -> bool:
 
 
 def put_back(counts: Iterable[SeriesCounts]) -> None:
-    """Count once more what could not be added to the totals."""
+    """Add counts again that could not be added to the totals."""
     for one in counts:
         for series in FAMILIES[one.name].series():
             if series.labels == one.labels:
