@@ -1,17 +1,17 @@
-r"""The file that a backup is: a head, tables in pieces, an end; each piece with a checksum.
+r"""The format of a backup file: a header, tables in pieces, an end; each piece with a checksum.
 
 ::
 
     STOWAGE BACKUP 1\n
-    H  head: version, migrations, when, of which history, tables with their columns
+    H  header: version, migrations, time, history, tables with their columns
     T  a table begins: its name          D  rows, as COPY writes them      E  it ends: rows
     S  sequences and their values
     Z  the end: SHA-256 of everything before it
 
-A piece is its kind (one byte), the length and the CRC-32 of what follows (unsigned, 32 bits, big
+A piece is its kind (one byte), the length and the CRC-32 of the payload (unsigned, 32 bits, big
 endian), and the payload, compressed by zlib; all but D are JSON. The file is written and read from
-the front to the end, so it may be as large as it likes. What is cut off has no end, and what was
-changed has another sum: both are found before anything is done with it.
+front to end in bounded memory. A file cut off has no end, and in a changed one a checksum differs:
+a restore finds both before it writes anything.
 """
 
 import hashlib
@@ -36,15 +36,15 @@ _FIRST_YEAR, _LAST_YEAR = 2000, 9000
 
 
 class Damaged(Exception):
-    """The file is no backup, or not all of one; the message is a sentence."""
+    """The file is no backup, or an incomplete one; the message is a sentence."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
     """The header of a backup.
 
-    ``tables`` maps names to columns, in the order of the file. ``decided_at`` has a moment of each
-    partition of the decisions, ``packed_at`` of the past, which must be there before their rows
-    are.
+    ``tables`` maps names to columns, in the order of the file. ``decided_at`` has one time in each
+    partition of the decisions, ``packed_at`` in each of the past: a restore creates these
+    partitions before it loads rows.
     """
 
     version: str
@@ -69,22 +69,22 @@ class Writer:
         self._piece(b"H", msgspec.json.encode(head))
 
     def begin(self, table: str) -> None:
-        """Begin a table."""
+        """Write the beginning of a table."""
         self._piece(b"T", msgspec.json.encode(table))
 
     def rows(self, data: bytes | bytearray | memoryview) -> None:
-        """Add rows of the table."""
+        """Write rows of the table, as COPY sends them."""
         self._rows += data
         if len(self._rows) >= _PIECE_BYTES:
             self._flush()
 
     def end(self, rows: int) -> None:
-        """End the table, which has so many rows."""
+        """Write the end of the table, with its number of rows."""
         self._flush()
         self._piece(b"E", msgspec.json.encode(rows))
 
     def close(self, sequences: dict[str, int]) -> None:
-        """Write what sequences have given out, and the end."""
+        """Write the last values of all sequences, and the end of the file."""
         self._piece(b"S", msgspec.json.encode(sequences))
         self._piece(b"Z", msgspec.json.encode(self._sum.hexdigest()))
         self._file.flush()
@@ -108,10 +108,10 @@ class Reader:
     """Reads a backup from a file that is open for reading, at its beginning."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        """Read the head.
+        """Read the header.
 
         Raises:
-            Damaged: it is no backup, or of another format.
+            Damaged: the file is no backup, or of another format.
         """
         self._file = file
         self._sum = hashlib.sha256()
@@ -136,10 +136,10 @@ class Reader:
         """Known when everything was read."""
 
     def tables(self) -> Iterator[tuple[str, Iterator[bytes]]]:
-        """Return the tables in order, each with its rows in pieces, which must be read first.
+        """Yield each table's name and its rows in pieces; read the rows before the next table.
 
         Raises:
-            Damaged: while reading, when a sum is wrong or something is missing.
+            Damaged: while reading, when a checksum is wrong or a piece is missing.
         """
         found: list[str] = []
         while True:

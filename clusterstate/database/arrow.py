@@ -1,7 +1,7 @@
-"""Tables in columns, as an Arrow IPC stream: what pandas, Polars, DuckDB and Spark read at once.
+"""Tables as an Arrow IPC stream, which pandas, Polars, DuckDB and Spark read.
 
-Written by nanoarrow, of the Apache Arrow project: 1 MB, which the extra ``export`` brings. pyarrow
-could write Parquet as well, and weighs a hundred times as much.
+The library nanoarrow, of the Apache Arrow project, writes it: 1 MB, in the extra ``export``.
+pyarrow could write Parquet as well, and is a hundred times as large.
 """
 
 import io
@@ -20,7 +20,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class NotInstalled(StatusError):
-    """The library that writes Arrow is not there."""
+    """The library that writes Arrow is not installed."""
 
     code, reason = 501, "NotImplemented"
 
@@ -44,7 +44,7 @@ class Writer:
     ``columns`` maps names to ``int``, ``str`` or ``datetime``; any value may be ``None``.
 
     Raises:
-        NotInstalled: there is no library that could.
+        NotInstalled: nanoarrow is not installed.
     """
 
     def __init__(self, columns: dict[str, type]) -> None:
@@ -61,7 +61,7 @@ class Writer:
         self._writer = library.ipc.StreamWriter.from_writable(self._buffer)
 
     def batch(self, rows: Sequence[Sequence[Any]]) -> bytes:
-        """Return rows as they are written, with what comes before them."""
+        """Return the bytes of these rows; the first call includes the stream's schema."""
         library = self._library
         children = [
             self._child(of, [row[place] for row in rows])
@@ -79,7 +79,7 @@ class Writer:
         return library.c_array(values, library.string() if of is str else library.int64())
 
     def end(self) -> bytes:
-        """Return what ends the stream; without a batch before, the whole of an empty stream."""
+        """Return the end of the stream; without a batch before, a whole stream without rows."""
         head = b"" if self._has_begun else self.batch([])
         self._writer.close()
         return head + self._take_bytes()
@@ -92,9 +92,9 @@ class Writer:
 
 
 def columns_of(struct: type[msgspec.Struct]) -> dict[str, type]:
-    """Return the names of a struct's fields with the types of their values, as ``Writer`` wants.
+    """Return the names and types of a struct's fields, as ``Writer`` takes them.
 
-    They are ``int``, ``str`` or ``datetime``, or one of these or ``None``.
+    The types are ``int``, ``str`` or ``datetime``; a field may also allow ``None``.
     """
     found = {}
     for field in msgspec.structs.fields(struct):

@@ -1,7 +1,7 @@
-"""Bulk reads into NumPy columns: a million rows in about a second, by COPY in binary.
+"""Bulk reads into NumPy columns: a million rows in about a second, by binary COPY.
 
-Of this package only `pod_log` imports NumPy, too, so that web processes never do. Rows are of
-fixed width when no column is null, and a structured dtype then reads the whole answer at once.
+Of `clusterstate` only this module and `pod_log` import NumPy; web processes import neither. Rows
+have a fixed width if no column is null, and a structured dtype then reads the whole answer at once.
 """
 
 import msgspec
@@ -67,9 +67,9 @@ _SPOTS = np.dtype([("length", ">i4"), ("block", ">u4"), ("line", ">u2")])
 
 
 class TriedPods(msgspec.Struct, frozen=True):
-    """Waiting pods that are not fresh, as columns of equal length, in the order of their ids.
+    """Pending pods that were tried or are gated, as columns of equal length, ordered by id.
 
-    ``ids``: int64. ``versions``: uint64, another number after each write of the row.
+    ``ids``: int64. ``versions``: uint64, different after each write of the row.
     """
 
     ids: npt.NDArray[np.int64]
@@ -77,11 +77,11 @@ class TriedPods(msgspec.Struct, frozen=True):
 
     @staticmethod
     def none() -> "TriedPods":
-        """Return no rows."""
+        """Return columns of length 0."""
         return TriedPods(np.empty(0, np.int64), np.empty(0, np.uint64))
 
     def since(self, earlier: "TriedPods") -> tuple[list[int], list[int]]:
-        """Return the ids of rows that were written since ``earlier``, and of those that left."""
+        """Return the ids of rows that are new or changed since ``earlier``, and of removed ones."""
         if np.array_equal(self.ids, earlier.ids) and np.array_equal(
             self.versions, earlier.versions
         ):
@@ -96,11 +96,11 @@ class TriedPods(msgspec.Struct, frozen=True):
 
 
 def tried_pods() -> TriedPods:
-    """Return the waiting pods that were tried, or are gated, and the versions of their rows.
+    """Return the pending pods that were tried or are gated, with versions of their rows.
 
-    A version is the transaction that wrote the row and, for several writes of one transaction, the
-    place where it lies. Queries once: three arrays in one row, so that 100,000 pods cost some
-    hundredths of a second.
+    A version combines the transaction that wrote the row with the row's position on disk, which
+    differs between several writes of one transaction. Queries once: three arrays in one row, so
+    that 100,000 pods cost some hundredths of a second.
     """
     data = _copied(_TRIED)
     at = _HEADER_BYTES + 2  # the number of fields
@@ -122,7 +122,7 @@ def tried_pods() -> TriedPods:
 
 
 def _copied(statement: str) -> bytes:
-    """Return what a COPY in binary sends."""
+    """Return the output of a statement, by binary COPY. Queries once."""
     connection.ensure_connection()
     with (
         connection.cursor() as cursor,
@@ -147,9 +147,9 @@ def bound_pods() -> BoundPods:
 
 
 def preempted_pods(ids: list[int]) -> list[int]:
-    """Return which of these pods end because the scheduler made room. Queries once.
+    """Return those of the pods that preemption ended. Queries once.
 
-    Their condition DisruptionTarget says so (``PreemptionByScheduler``).
+    Their condition DisruptionTarget has the reason ``PreemptionByScheduler``.
     """
     rows = sql.fetch(
         "SELECT p.id, d.text FROM pod p JOIN document d ON d.id = p.document_id"

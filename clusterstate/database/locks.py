@@ -1,11 +1,10 @@
-"""Advisory locks: every key, and how a session holds one.
+"""Advisory locks: all their keys, and how a session takes and releases one.
 
-A key is a tag in the high 16 bits and a number below. Transactions that write hold a key of
-``REVISION_TAG`` with the revision that they were given first; the low watermark is read from these
-(`clusterstate.change_log.changes`). Under ``_TAG`` there is a key for each thing that one
-transaction or one session does at a time, and under ``LAST_TAG`` one for each pod whose binding
-cycle runs. Locks that belong to one scheduler are functions of its number
-(`clusterstate.processes.shards`).
+A key is a tag in the high 16 bits and a number below. A transaction that writes has a lock of
+``REVISION_TAG`` with its first revision; the low watermark is computed from these
+(`clusterstate.change_log.changes`). Under ``_TAG`` there is a key for each kind of work that only
+one transaction or session does at a time, and under ``LAST_TAG`` one for each pod whose binding
+cycle runs. The keys of one scheduler are functions of its number (`clusterstate.processes.shards`).
 
 A transaction takes several in this order: admission, quotas, placement, rows, revision.
 """
@@ -65,7 +64,7 @@ PREPARATION: Final = (_TAG << 48) + 18
 
 
 def cycle(shard: int) -> int:
-    """Return the key of the session in which a scheduler works (`processes.shards`)."""
+    """Return the key of the lock that lets one process work as this scheduler."""
     return (_TAG << 48) + (shard << 32) + 3
 
 
@@ -79,17 +78,17 @@ CYCLES: Final = f"""
 
 
 def binding_cycle(pod_id: int) -> int:
-    """Return the key of the session that runs a reserved pod's binding cycle."""
+    """Return the key of the lock under which a reserved pod's binding cycle runs."""
     return (LAST_TAG << 48) + pod_id
 
 
 def webhook(number: int) -> int:
-    """Return the key of the session that delivers for a webhook."""
+    """Return the key of the lock under which a webhook's events are delivered."""
     return (_TAG << 48) + (1 << 47) + number
 
 
 class _Held(threading.local):
-    """The sessions' locks that this thread holds."""
+    """The session locks that this thread has."""
 
     def __init__(self) -> None:
         self.locks: list[int] = []
@@ -99,12 +98,12 @@ _held = _Held()
 
 
 def take(lock: int) -> bool:
-    """Take a session's advisory lock without waiting; False if another session holds it.
+    """Take a session's advisory lock without waiting; False if another session has it.
 
-    Until it is given back, this thread opens no other session. The lock goes with its session: with
-    that of a process that was killed, and of one that was stopped, whose session is ended
-    (``sessions``). Whoever went on in a new session would work beside the next holder, by what was
-    read before that one began. So each further statement fails instead.
+    Until the lock is released, this thread opens no other session. PostgreSQL releases the lock
+    with its session: when the process is killed, or is stopped and its session is ended
+    (``sessions``). If the thread went on in a new session, it would work beside the next owner of
+    the lock, on data read before. So each further statement fails instead.
 
     Raises:
         django.db.Error: the database fails.
@@ -117,7 +116,7 @@ def take(lock: int) -> bool:
 
 
 def give_back(lock: int) -> None:
-    """Release a session's advisory lock; with a closed connection it was released already."""
+    """Release a session's advisory lock; a closed connection has released it already."""
     if lock in _held.locks:
         _held.locks.remove(lock)
     try:
@@ -129,11 +128,11 @@ def give_back(lock: int) -> None:
 
 @contextmanager
 def alone(lock: int) -> Iterator[bool]:
-    """Hold a session's advisory lock (``take``); False, and no lock, if another session holds it.
+    """Take a session's advisory lock for a block; yields False if another session has it.
 
-    For passes of controllers: several processes may begin one at the same time, and what another
-    pass does has not been counted yet. Not one transaction: a long one would hold up all that
-    follow the change log.
+    For passes of controllers: several processes may begin one at the same time, and would repeat
+    what another pass does. A transaction's lock would not do: a long transaction delays all
+    followers of the change log.
     """
     if not take(lock):
         yield False

@@ -1,10 +1,10 @@
-"""Whether the database has the tables of this version: what serves must not begin before.
+"""Whether the database has the tables of this version, without which no process may serve.
 
 ``manage.py up`` prepares the database before it starts anything, and so does the composition. Where
 processes are started by hand or by other means, one of a new version may come first. Its statements
-would fail for want of a column, pass after pass and with a traceback each, and nothing would say
-what to do. Newer tables than this version knows are no hindrance: during an upgrade the processes
-of the version before go on (``docs/operations.md``).
+would fail for a missing column, pass after pass and with a traceback each, without a hint at the
+remedy. Tables newer than this version are allowed: during an upgrade processes of the previous
+version go on (``docs/operations.md``).
 """
 
 from functools import cache
@@ -21,9 +21,9 @@ _FEW: Final = 3
 
 
 class NotPrepared(OperationalError):
-    """The database lacks tables of this version; the message says which and what to do.
+    """The database lacks tables of this version; the message says which, and the remedy.
 
-    It counts as a database that is away (`sql.is_away`): whatever is asked of it may fail.
+    It counts as a database that is away (`sql.is_away`), since any statement may fail.
     """
 
 
@@ -35,7 +35,7 @@ def _migration_names() -> frozenset[str]:
 
 
 def lacking(*, patience: float) -> str:
-    """Return what the database lacks and what to do, empty if it lacks nothing. Queries twice.
+    """Return what the database lacks, and the remedy; empty if it lacks nothing. Queries twice.
 
     Waits for each answer at most ``patience`` seconds.
     """
@@ -60,7 +60,7 @@ def require() -> None:
     """Check that the database has the tables of this version. Queries twice.
 
     Raises:
-        NotPrepared: it has not.
+        NotPrepared: a table or column is missing.
     """
     if missing := lacking(patience=settings.DATABASE_ANSWER_SECONDS):
         raise NotPrepared(f"the database {missing}")

@@ -1,49 +1,49 @@
-"""Ending sessions that hold up everybody else: of stopped processes, lost hosts, deaf clients.
+"""Ends sessions that block the service: of stopped processes, lost hosts, stuck clients.
 
-A transaction may hold the log's watermark, the placement lock or rows; a session may hold the lock
-under which a loop or a controller works alone. A session that has one and stops must lose it within
-five seconds, and must not go on as if nothing had happened when it wakes. So the *session* is
-ended: its locks go with it, and its owner's next statement fails.
+A transaction may lock the log's watermark, placement or rows; a session may have the lock under
+which a loop or a controller works alone. If such a session stops, it must lose the lock within five
+seconds, and its process must not go on as if nothing had happened when it wakes. So the *session*
+is ended: PostgreSQL releases its locks, and its owner's next statement fails.
 
-Three ways lead there. The server ends a transaction whose client is silent
-(``idle_in_transaction_session_timeout``, see the settings). The client gives up a statement that
-the server does not answer (``sql.patience``). What neither sees is found here:
+Two time-outs find most cases. The server ends a transaction whose client is silent
+(``idle_in_transaction_session_timeout``, see the settings). The client closes a session that does
+not answer a statement (``sql.patience``). This module finds the others:
 
-- A process that holds locks *between* transactions is silent while it computes, too. So each
-  process with such a loop has a *keeper*: a session that speaks every second and that the server
-  ends when it does not (``idle_session_timeout``). All sessions of the process carry its sign in
-  their ``application_name``. Sessions whose keeper is gone belong to a process that is stopped or
-  lost: two other keepers, which look after all of them, end them. A process of the same machine
-  that is stopped is seen to be. A third keeper takes the place of one of the two when it is gone.
-- A session that its own process has given up, because no answer came, may live on with its locks
-  behind a network that swallows everything. The process's own keeper ends it.
+- A process that has locks *between* transactions is silent while it computes, too. So each process
+  with such a loop has a *keeper*: a session that sends a statement every second and that the server
+  ends if it does not (``idle_session_timeout``). All sessions of the process have its sign in their
+  ``application_name``. Sessions without a keeper belong to a process that is stopped or lost. Two
+  other keepers, the *judges*, watch all sessions and end these. They see whether a process of the
+  same machine is stopped. If a judge is gone, another keeper replaces it.
+- A session that its own process has closed, because no answer came, may keep its locks behind a
+  network that drops everything. The process's own keeper ends it.
 - A client that does not read its answer is active for ever, and no time-out of the server's applies
-  while it writes. Seen with a lock of ours several times in the same state, it is ended.
-- So are transactions of others (``psql``, a shell) that hold such a lock and are silent, or that
-  hold rows or tables which a session of ours waits for: somebody who looks at a row FOR UPDATE and
-  goes to lunch must not stop the scheduler.
-- A statement queued for a table lock blocks all later ones: behind a report that reads for an
-  hour, VACUUM FULL or ALTER TABLE would stop the service for that hour, though the report itself
-  blocks nobody. Such a statement of others is cancelled while it waits; its session stays.
+  while it writes. If it has a lock of this service and is seen several times in the same state, it
+  is ended.
+- Other clients' transactions (``psql``, a shell) are ended if they are idle and have such a lock,
+  or rows or tables for which a session of this service waits: a person who selects a row FOR UPDATE
+  and goes to lunch must not stop the scheduler.
+- A statement queued for a table lock blocks all later ones: behind a report that reads for an hour,
+  VACUUM FULL or ALTER TABLE would stop the service for that hour, though the report itself blocks
+  nobody. Such a statement of others is cancelled while it waits; its session stays.
 
-A process that gets little CPU is slow, not stuck; ending its session would make it begin again,
-and be slower still. So the time-out of each process follows how slow it is at the moment:
+A process that gets little CPU is slow, not stuck; ending its session would make it begin again, and
+be slower still. So the time-out of each process depends on how slow it is at the moment:
 
-- A keeper tells by what factor its process is slow (``slowness``), in its session's name and in the
-  time-out that it asks of the server. A process is waited for that many times as long.
-- The process that judges is slow itself on a busy machine: its own slowness extends the time-out
-  for others, too.
+- A keeper writes the factor by which its process is slow (``slowness``) into its session's name and
+  time-out. The judges multiply their time-outs by it.
+- On a busy machine the judging process is slow, too: its own factor extends the time-outs for all.
 - A process of the same machine that used a processor since the last look works, even if its keeper
-  does not get to speak.
+  sends nothing.
 - A session that loads the cluster (``sql.LOADS``) computes for long within its transaction, and
-  hinders nobody: as long as its process works it is not ended for that.
-- A process that was ended while it worked asks for twice the time. ``loop_patience`` keeps that for
-  the next process with the same loop.
+  blocks nobody: it is not ended for that while its process works.
+- A process that was ended while it worked requests twice the time. ``loop_patience`` stores that
+  for the next process with the same loop.
 
-Commands that change the database's shape, save it or put it back work without time-outs
-(``UNHURRIED``): a migration may compute for minutes between two statements. They are never ended,
-and nobody is ended because they wait: ``pg_dump`` with several jobs is silent in the transaction
-that keeps its tables, and a migration that wants one of these can wait for it.
+Commands that change the schema, save or restore the database have no time-outs (``UNHURRIED``): a
+migration may compute for minutes between two statements. They are never ended, and no session is
+ended because they wait: ``pg_dump`` with several jobs is silent in the transaction that locks its
+tables, and a migration that needs one of these can wait for it.
 """
 
 import threading
@@ -110,9 +110,9 @@ _CANCEL = "SELECT pid, pg_cancel_backend(pid) FROM unnest(%s) AS i(pid)"
 class Session(msgspec.Struct, frozen=True):
     """A session as ``pg_stat_activity`` shows it.
 
-    ``quiet_seconds`` is the time since its state changed, ``at`` names its present statement,
-    ``locks``: whether it holds an advisory lock of this service, and ``blocks``: whether a session
-    of this service waits for a row or a table that it holds.
+    ``quiet_seconds`` is the time since its state changed, ``at`` identifies its present statement.
+    ``locks``: it has an advisory lock of this service. ``blocks``: a session of this service waits
+    for a row or a table that it has locked.
     """
 
     pid: int
@@ -126,12 +126,12 @@ class Session(msgspec.Struct, frozen=True):
 
     @property
     def sign(self) -> str:
-        """The name that all sessions of its process have, and no others."""
+        """The part of the name that is common to all sessions of its process, and unique to it."""
         return self.application.partition(sql.KEEPER)[0].removesuffix(sql.LOADS)
 
 
 class Watch:
-    """Observations of another process, by which a judge tells whether it is stuck."""
+    """Observations of another process, by which a judge decides whether it is stuck."""
 
     def __init__(self, sign: str, now: float) -> None:
         self._token = sign.rpartition("-")[2]
@@ -142,7 +142,7 @@ class Watch:
         self.is_kept = True
 
     def look(self, keepers: Sequence[Session], now: float) -> None:
-        """Take a look at its keeper, of which there may be two for a moment, and at ``/proc``."""
+        """Record the state of the process's keepers (at times there are two) and of ``/proc``."""
         self.is_kept = bool(keepers)
         if keepers:
             self._kept_at = now
@@ -157,12 +157,12 @@ class Watch:
             self._stopped_since = now
 
     def is_stopped(self, now: float) -> bool:
-        """Return whether it is seen to be stopped: for long, and without any work meanwhile."""
+        """Return whether the process has been stopped for long, without any work meanwhile."""
         since = self._stopped_since
         return since is not None and now - since >= _STUCK_SECONDS - _EVERY_SECONDS
 
     def works(self, now: float) -> bool:
-        """Return whether the watched process works: its keeper is there, or it did work lately."""
+        """Return whether the process works: it has a keeper, or used a processor lately."""
         if self.is_kept:
             return True
         is_alive = self._ticks >= 0 and now - self._worked_at < _STUCK_SECONDS - _EVERY_SECONDS
@@ -170,10 +170,10 @@ class Watch:
 
 
 class Judge:
-    """Finds which sessions must end, from one look after another."""
+    """Decides which sessions must end, from a series of observations."""
 
     def __init__(self, ours: str) -> None:
-        """``ours`` is the sign of the process that judges, whose keeper does not see itself."""
+        """Judge for the process with the sign ``ours``, whose keeper does not see itself."""
         self._ours = ours
         self._deaf: dict[tuple[int, str], _Since] = {}
         self._lost: dict[str, float] = {}
@@ -183,9 +183,9 @@ class Judge:
         self._watches: dict[str, Watch] = {}
 
     def hinder(self, sessions: Sequence[Session], now: float) -> set[int]:
-        """Return whose statement must be given up: it waits, and sessions of ours wait behind it.
+        """Return the pids whose waiting statement must be cancelled, since it blocks this service.
 
-        Ours wait for a few seconds by themselves (``lock_timeout``), and are not among them.
+        The service's own statements are left out; their waits end by ``lock_timeout``.
         """
         waiting = {
             (one.pid, one.at): now
@@ -205,13 +205,13 @@ class Judge:
         own: Collection[int] | None = None,
         factor: int = 1,
     ) -> dict[int, str]:
-        """Return who must end, and why; ``now`` is on a monotonic clock.
+        """Return the pids of sessions that must end, with reasons; ``now`` is monotonic.
 
-        ``own`` are the sessions that the judging process knows for its own, by their pids, and
-        ``factor`` tells how slow it is.
+        ``own`` are the pids of the judging process's sessions, ``factor`` is how slow that process
+        is.
 
-        Two looks are needed before a session is taken for lost or stuck: a keeper whose session
-        broke has made another by then.
+        A session is taken for lost or stuck only after two observations, since a keeper whose
+        session broke has opened another by the second.
         """
         ended: dict[int, str] = {}
         watches = self._known_processes(sessions, now)
@@ -268,7 +268,7 @@ class Judge:
         return ended
 
     def _known_processes(self, sessions: Sequence[Session], now: float) -> Mapping[str, Watch]:
-        """Return what is known of the other processes that have, or should have, a keeper."""
+        """Return the observations of the other processes that have, or should have, a keeper."""
         keepers: dict[str, list[Session]] = {
             one.sign: []
             for one in sessions
@@ -307,14 +307,14 @@ class Judge:
 
 
 class _Since:
-    """Since when something is seen, and in how many looks."""
+    """The time since which a state is observed, and the number of observations."""
 
     def __init__(self, now: float) -> None:
         self._at = now
         self._looks = 0
 
     def lasts(self, now: float, seconds: float) -> bool:
-        """Count a look; return whether it was seen for ``seconds`` and in enough looks."""
+        """Count an observation; return whether it lasted ``seconds``, with enough observations."""
         self._looks += 1
         return now - self._at >= seconds and self._looks > _STUCK_LOOKS
 
@@ -322,8 +322,8 @@ class _Since:
 def find_sessions() -> list[Session]:
     """Return the other sessions of this database and user that may have to end. Queries once.
 
-    These are the sessions of processes with a keeper, and who holds locks or is waited for; none
-    of them is unhurried.
+    These are the sessions of processes with a keeper, and sessions that have locks or block others,
+    without the unhurried ones.
     """
     return [Session(*row) for row in sql.fetch(_LOOK)]
 
@@ -343,10 +343,10 @@ _ENDED: Final = {"57P01", "57P05", "25P03"}
 
 
 def note_end(error: BaseException) -> bool:
-    """Ask for more time if the server ended this process's session; return whether it did.
+    """Request more time if the server ended this process's session; return whether it did.
 
-    Only a process that used CPU meanwhile asks for more time. One that was stopped asks for none,
-    so its next stop is noticed as soon as this one was.
+    Only a process that used CPU meanwhile requests it. One that was stopped does not, so that its
+    next stop is noticed as early.
     """
     cause = error if isinstance(error, psycopg.Error) else error.__cause__
     if not isinstance(cause, psycopg.Error) or cause.sqlstate not in _ENDED:
@@ -358,7 +358,7 @@ def note_end(error: BaseException) -> bool:
 
 
 class _Round:
-    """When the keeper began its last two rounds, and how much processor had been used by then."""
+    """The start times of the keeper's last two rounds, and the CPU time used by then."""
 
     def __init__(self) -> None:
         self._before = self._last = time.monotonic(), time.process_time()
@@ -368,11 +368,11 @@ class _Round:
         return time.monotonic() - moment[0], time.process_time() - moment[1]
 
     def lately(self) -> tuple[float, float]:
-        """Return seconds and CPU seconds since the last but one round began."""
+        """Return the seconds and CPU seconds since the last but one round began."""
         return self._since(self._before)
 
     def begin(self) -> None:
-        """Measure the round that has ended, and begin another."""
+        """Measure the last round, and begin another."""
         slowness.own.measure(*self._since(self._last))
         self._before, self._last = self._last, (time.monotonic(), time.process_time())
 
@@ -384,10 +384,10 @@ class Memory(Protocol):
     """State of a process that survives it (``loops.progress``); methods query once at most."""
 
     def recall(self) -> float:
-        """Return the factor that was asked for."""
+        """Return the stored factor."""
 
     def keep(self) -> None:
-        """Keep the factor that is asked for, and what progress the loops have made."""
+        """Store the requested factor, and the progress of the loops."""
 
 
 class _Keeper:
@@ -404,7 +404,7 @@ class _Keeper:
     def speak(self) -> None:
         """Report that this process lives, and end stuck sessions if it is a judge.
 
-        It looks, too, while it has closed sessions that the server may still have.
+        It also ends sessions that this process has closed and the server may still have.
 
         Raises:
             django.db.Error: this session has ended, or the database is away.
@@ -453,7 +453,7 @@ class _Keeper:
 
     @staticmethod
     def _remember(do: Callable[[], object]) -> None:
-        """Do it if that can be: the database may only read, or not be prepared yet.
+        """Call ``do``; log an error of a read-only or unprepared database.
 
         Raises:
             django.db.Error: this session has ended.
@@ -466,12 +466,12 @@ class _Keeper:
             logger.debug("keeper_keeps_nothing", error=reason_of(error))
 
     def begin_anew(self) -> None:
-        """Take another session for the next look."""
+        """Use another session from the next round on."""
         self._is_ready = False
 
 
 def _keep(memory: Memory) -> None:
-    """Speak every second, and end who must end; for ever."""
+    """Run the keeper every second, for ever."""
     keeper = _Keeper(memory)
     trouble = Trouble()
     while True:
@@ -498,7 +498,7 @@ _thread: list[threading.Thread] = []
 
 
 def keep(memory: Memory) -> None:
-    """Start this process's keeper, once; needed where locks are held between transactions."""
+    """Start this process's keeper, once; needed where locks are kept between transactions."""
     if not _thread:
         slowness.own.begin()
         _thread.append(threading.Thread(target=_keep, args=(memory,), name="keeper", daemon=True))

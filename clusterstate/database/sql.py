@@ -4,8 +4,8 @@ The hot paths of ``actions``, ``changes`` and ``queries`` use this instead of Dj
 server keeps the plan, a thousand rows travel as a few binary arrays, and no text is parsed on
 either side (measured: Django's and psycopg's own list parameters cost 20 times as much).
 
-Whatever happens inside belongs to Django's transaction: outside ``atomic`` each statement commits
-by itself. Errors are Django's (`django.db.IntegrityError` ...), with psycopg's as ``__cause__``.
+Statements belong to Django's transaction: outside ``atomic`` each one commits by itself. Errors are
+Django's (`django.db.IntegrityError` ...), with psycopg's as ``__cause__``.
 """
 
 import struct
@@ -70,7 +70,7 @@ Row = tuple[Any, ...]
 class Array:
     """A one-dimensional array parameter; ``None`` entries are NULL. Subclasses name the type.
 
-    Integers may come as a NumPy array: that is quickest, and so is one object many times over.
+    Integers may be a NumPy array, or one object repeated; both are faster than other lists.
     """
 
     __slots__ = ("values",)
@@ -226,7 +226,7 @@ _prepared_connections: "weakref.WeakSet[psycopg.Connection[Any]]" = weakref.Weak
 
 
 def raw() -> "psycopg.Connection[Any]":
-    """Return this thread's psycopg connection, opened if need be, with the array types known."""
+    """Return this thread's psycopg connection, opened if need be, with array types registered."""
     inner: psycopg.Connection[Any] | None = connection.connection
     if inner is None:
         connection.ensure_connection()
@@ -243,9 +243,9 @@ def raw() -> "psycopg.Connection[Any]":
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """Wait no longer than this for each answer to this thread's statements.
+    """Within the block, wait at most this long for each answer to this thread's statements.
 
-    A server that does not answer at all is given up earlier (`clusterstate.database.postgres`).
+    A server that does not respond at all is given up earlier (`clusterstate.database.postgres`).
     """
     inner: Any = raw()
     before = getattr(inner, "limit_seconds", settings.DATABASE_ANSWER_SECONDS)
@@ -262,11 +262,11 @@ _AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.Int
 
 
 def is_away(error: BaseException) -> bool:
-    """Return whether the database is away, ended the session, or only reads.
+    """Return whether the database is away, ended the session, or is read-only.
 
-    Then whatever else is asked of it fails as well. Django calls the first one OperationalError or
-    InterfaceError, and the other two InternalError, as it does what is wrong with one statement.
-    psycopg's own errors are judged alike.
+    Then any other statement fails as well. Django raises OperationalError or InterfaceError for the
+    first, and InternalError for the other two, as for errors of a single statement. psycopg's own
+    errors are judged alike.
     """
     if isinstance(error, _AWAY):
         return True
@@ -280,7 +280,7 @@ def require_writes() -> None:
     """Check that the database takes writes. Queries once.
 
     Raises:
-        OperationalError: it is away, or a replica, or was made one that only reads.
+        OperationalError: it is away, a replica, or read-only.
     """
     if fetch("SELECT current_setting('transaction_read_only')::bool") == [(True,)]:
         raise OperationalError("the database only reads: it is a replica, or was made one")
@@ -289,18 +289,18 @@ def require_writes() -> None:
 def drop_dead_connection() -> None:
     """Close this thread's connection if it is dead or too old; does nothing in a transaction.
 
-    Django does this before each request; what runs tasks or passes does it before each of them.
+    Django does this before each request; tasks and passes of loops call it before they begin.
     """
     if not connection.in_atomic_block:
         close_old_connections()
 
 
 def _is_short(parameters: Sequence[Any]) -> bool:
-    """Return whether the plan that PostgreSQL keeps for a statement is good enough.
+    """Return whether no array is long, so that PostgreSQL's stored plan is good enough.
 
-    It was made for the tables as they were, and joins a table that was empty then by reading all of
-    it for each element. With long arrays that takes seconds once the table has filled, and planning
-    for what is there costs little.
+    A stored plan fits the tables as they were when it was made: it may scan a table, empty then,
+    for each element. With long arrays and a full table that takes seconds; planning anew costs
+    little.
     """
     return not any(isinstance(one, Array) and len(one.values) > _LONG for one in parameters)
 
@@ -317,10 +317,10 @@ def fetch(statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
 
 
 def fetch_together(*statements: tuple[str, Sequence[Any]]) -> list[list[Row]]:
-    """Execute statements in order, sent together and answered together; return the rows of each.
+    """Execute statements in order, in one round trip; return the rows of each.
 
-    One round trip instead of one each. They are one transaction; each sees what the ones before it
-    did and, like any statement in READ COMMITTED, what others committed before it began.
+    They are one transaction. Each statement sees the writes of those before it and, as always in
+    READ COMMITTED, everything that others committed before it began.
     """
     inner = raw()
     with connection.wrap_database_errors:
@@ -338,7 +338,7 @@ def fetch_together(*statements: tuple[str, Sequence[Any]]) -> list[list[Row]]:
 
 
 def _has_rows(cursor: "psycopg.Cursor[Any]") -> bool:
-    """Return whether a statement answers with rows, be there any or not."""
+    """Return whether a statement returns rows, even if there are none."""
     return cursor.pgresult is not None and cursor.pgresult.status == ExecStatus.TUPLES_OK
 
 
@@ -349,7 +349,7 @@ def fetch_one(statement: str, parameters: Sequence[Any] = ()) -> Row | None:
 
 
 def run(statement: str, parameters: Sequence[Any] = ()) -> int:
-    """Execute a statement without rows; return how many rows it changed."""
+    """Execute a statement that returns no rows; return how many rows it changed."""
     inner = raw()
     with connection.wrap_database_errors:
         cursor = psycopg.Cursor(inner)
@@ -360,5 +360,5 @@ def run(statement: str, parameters: Sequence[Any] = ()) -> int:
 
 
 def as_uuid(text: str) -> uuid.UUID:
-    """Return the UUID of ``metadata.uid``."""
+    """Return a ``metadata.uid`` as a UUID."""
     return uuid.UUID(text)

@@ -1,8 +1,8 @@
-"""How the processes of the service see one another.
+"""Health of the processes and loops of the service.
 
 ::
 
-    heartbeats    until when the silence of a loop is no cause for worry
-    progress      how far the loops are, and what holds up the log
+    heartbeats    until when each loop of a process may be silent
+    progress      the progress of the loops, and open transactions that delay the log
     aside         objects that followers of the log set aside
 """

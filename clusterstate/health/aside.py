@@ -1,6 +1,6 @@
-"""Reads what followers of the change log set aside, and how far they lag.
+"""Reads which objects followers of the change log set aside, and how far followers lag.
 
-``/readyz`` and ``/metrics`` ask here. ``actions.loops.aside`` writes.
+For ``/readyz`` and ``/metrics``; ``actions.loops.aside`` writes these rows.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class FollowersState(msgspec.Struct, frozen=True):
     """How far behind the followers are, and how many objects each has set aside.
 
     ``set_aside`` counts objects by follower. ``lag_seconds`` is the age of the first change that a
-    follower has not acted on, 0 where there is none; a follower that never ran is not in it.
+    follower has not processed, 0 if there is none; followers that never ran are left out.
     """
 
     set_aside: dict[str, int]

@@ -1,20 +1,19 @@
-"""Signs of life: each loop that does work says until when its silence is no cause for worry.
+"""Heartbeats: each working loop states until when it may be silent.
 
 A process has one small file, ``heartbeats/PROCESS-PID`` in the state directory, with a line for
 each of its loops. A loop that makes progress moves its deadline (``beat``); one that begins a long
-step asks for more time first. What looks after the process, the supervisor of `manage.py up` or
-a container's health check, ends it when a deadline has passed (``hung``): then the loop is stopped
-or waits for something that does not come, and a new process does its work. No side thread beats,
-and nothing is needed to beat but a file that exists: not Redis, not PostgreSQL, no room on the disk
-(the line is overwritten in place).
+step extends it first. The supervisor of `manage.py up`, or a container's health check, kills a
+process when a deadline has passed (``hung``): then the loop is stopped, or waits in vain, and a new
+process does its work. No side thread sends heartbeats, and they need nothing but an existing file:
+not Redis, not PostgreSQL, no room on the disk (the line is overwritten in place).
 
-Deadlines are on the monotonic clock, which all processes of a machine share, so a clock that is set
-means nothing here. The database says how a loop stands on *any* host
+Deadlines are on the monotonic clock, which all processes of a machine share, so setting the clock
+does not move them. The database has the progress of a loop on *any* host
 (``clusterstate.health.progress``).
 
-`python -m clusterstate.health.heartbeats` is the health check: it looks at the files of this
-container's processes (``STOWAGE_PROCESS``), ends with 0 when there is one and none hangs, and kills
-what hangs, so that the container ends and is started again. It imports no Django.
+`python -m clusterstate.health.heartbeats` is the health check: it reads the files of this
+container's processes (``STOWAGE_PROCESS``), exits with 0 if there is one and none hangs, and kills
+those that hang, so that the container ends and is restarted. It imports no Django.
 """
 
 import contextlib
@@ -43,7 +42,7 @@ _OFTEN_ENOUGH = 0.25
 
 
 def folder(state: Path) -> Path:
-    """Return the folder of the heartbeat files of a state directory's processes."""
+    """Return the folder of the heartbeat files in a state directory."""
     return state / FOLDER
 
 
@@ -51,7 +50,7 @@ def folder(state: Path) -> Path:
 
 
 class _Pulse:
-    """This process's file. Without one (no room, no rights) nothing is written, nothing fails."""
+    """This process's heartbeat file. If it cannot be created, heartbeats are not written."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -60,7 +59,7 @@ class _Pulse:
         self._written: dict[str, float] = {}
 
     def open(self, state: Path, process: str) -> bool:
-        """Begin to write; the file is this process's alone, by its pid. False: it has begun."""
+        """Create the file of this process, named by its pid. Return False if it exists already."""
         with self._lock:
             if self._file is not None:
                 return False
@@ -73,7 +72,7 @@ class _Pulse:
             return True
 
     def beat(self, loop: str, seconds: float) -> None:
-        """Write the loop's deadline, unless what stands there says nearly the same."""
+        """Write the loop's deadline, unless the written one is nearly the same."""
         until = time.monotonic() + seconds
         if self._file is None or 0 <= until - self._written.get(loop, 0.0) < _OFTEN_ENOUGH:
             return
@@ -96,7 +95,7 @@ _pulse = _Pulse()
 def begin(state: Path, process: str) -> None:
     """Create this process's file; its first loop must send a heartbeat within ``START_SECONDS``.
 
-    Called again it does nothing: a loop that works already would not end that deadline any more.
+    A second call does nothing: if a loop works already, nothing would remove that deadline.
     """
     if _pulse.open(state, process):
         _pulse.beat(_START, START_SECONDS)
@@ -105,29 +104,29 @@ def begin(state: Path, process: str) -> None:
 def beat(loop: str, seconds: float = PATIENCE_SECONDS) -> None:
     """Send a heartbeat of the loop, and promise the next one within ``seconds``.
 
-    A process that is slow has as many times as long (``slowness``). Costs a microsecond when it
-    says little new.
+    The time is multiplied by the process's slowness (``slowness``). Costs a microsecond if the
+    deadline has hardly moved.
     """
     _pulse.beat(loop, seconds * slowness.own.last)
 
 
 def measure(took: float, used: float) -> None:
-    """Note a round that would take a second: how long it took, and the processor used in it.
+    """Add a round that takes a second on an idle machine: its seconds and CPU seconds.
 
-    For a process without a keeper, which measures that itself (``sessions``).
+    For a process without a keeper; a keeper measures by itself (``sessions``).
     """
     slowness.own.measure(took, used)
     slowness.own.factor()
 
 
 def rest(loop: str) -> None:
-    """Note that the loop ended regularly, so that no heartbeat is expected any more."""
+    """Note that the loop has ended regularly, so that no heartbeat is expected any more."""
     _pulse.beat(loop, _FOR_EVER)
 
 
 @contextmanager
 def patience(loop: str, seconds: float) -> Iterator[None]:
-    """Extend the deadline: the block may take ``seconds`` without a heartbeat."""
+    """Extend the loop's deadline: the block may take ``seconds`` without a heartbeat."""
     beat(loop, seconds)
     try:
         yield
@@ -154,14 +153,14 @@ class Hung:
 
 @dataclass(frozen=True)
 class Signs:
-    """The name of a live process, and by loop the monotonic time until which it is alive."""
+    """The name of a live process, and for each loop the monotonic time of its deadline."""
 
     process: str
     loops: dict[str, float]
 
 
 def signs(state: Path) -> dict[int, Signs]:
-    """Return what the living processes wrote, by pid; removes the files of those that are gone."""
+    """Return the deadlines of live processes, by pid; deletes the files of ended processes."""
     found: dict[int, Signs] = {}
     with contextlib.suppress(OSError):
         for path in folder(state).iterdir():
@@ -180,7 +179,7 @@ def signs(state: Path) -> dict[int, Signs]:
 
 
 def beating(state: Path, loop: str) -> set[int]:
-    """Return the processes, by pid, that have a loop of this name which is not at rest."""
+    """Return the pids of processes with an active loop of this name."""
     end = time.monotonic() + _FOR_EVER / 2
     return {pid for pid, one in signs(state).items() if one.loops.get(loop, end) < end}
 
@@ -206,7 +205,7 @@ def _read(path: Path) -> dict[str, float]:
 
 
 def _started_at(pid: int) -> int:
-    """Return when a process started, in ticks since boot; 0 when there is none or it is dead."""
+    """Return when a process started, in ticks since boot; 0 if there is none or it is dead."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (OSError, IndexError):
@@ -215,7 +214,7 @@ def _started_at(pid: int) -> int:
 
 
 def check(state: Path, process: str) -> int:
-    """Kill a container's processes that hang; return 0 if there are some and none hung."""
+    """Kill a container's processes that hang; return 0 if there is one and none hung, else 1."""
     found = signs(state)
     late = [one for one in hung(found) if one.process == process]
     for one in late:

@@ -1,7 +1,7 @@
-"""Whether the work is done, on any host: progress of the loops, and what holds up the log.
+"""Progress of the loops on any host, and open transactions that delay the log.
 
-``/readyz`` and ``/metrics`` ask here. A row of ``loop_progress`` is written by the loop itself,
-after its work, on the database's clock.
+For ``/readyz`` and ``/metrics``. Each loop writes its row of ``loop_progress`` after its work, by
+the database's clock.
 """
 
 from datetime import datetime
@@ -28,15 +28,13 @@ _MOST_PATIENCE: Final = 6
 class WorkState(msgspec.Struct, frozen=True):
     """Which loops report, and which are silent for too long.
 
-    ``silent_seconds`` is the time since a loop reported, by name; a loop that never did is not in
-    it. ``patience`` is for how many seconds each of them may be silent: longer where its process
-    says that it is slow (``slowness``). ``ended`` are the loops whose last report came over a
-    session of the database that is no more: their process has ended, or lost its connection, and no
-    process works in its place yet.
-    ``scheduler_behind`` counts revisions that the scheduler has not followed yet.
-    ``log_held_seconds`` is the age of the oldest transaction that keeps followers from reading on:
-    the age of the watermark, 0 when nothing holds it. ``only_reads``: the database takes no writes.
-    ``at`` is the database's time of day, in seconds since the epoch.
+    ``silent_seconds`` is the time since a loop's last report, by name; a loop that never reported
+    is not in it. ``patience`` is how many seconds each may be silent: longer for slow processes
+    (``slowness``). ``ended`` are the loops whose last report came over a database session that is
+    gone: their process has ended, or lost its connection, and no other has taken over.
+    ``scheduler_behind`` counts revisions that the scheduler has not read yet. ``log_held_seconds``
+    is how long the oldest open transaction has delayed followers, 0 if none does. ``only_reads``:
+    the database is read-only. ``at`` is the database's time of day, in seconds since the epoch.
     """
 
     silent_seconds: dict[str, float]
@@ -49,7 +47,7 @@ class WorkState(msgspec.Struct, frozen=True):
 
 
 def schedulers() -> tuple[str, ...]:
-    """Return the names under which the schedulers report that work at a time."""
+    """Return the names under which the schedulers that work at a time report."""
     return tuple(shards.loop(number) for number in range(settings.ACTIVE_SCHEDULERS))
 
 
@@ -80,7 +78,7 @@ _LOG = f"""
 
 
 def standing(*, patience: float) -> WorkState:
-    """Return the state of the loops and how long the log is held up. Queries once.
+    """Return the state of the loops, and how long the log is delayed. Queries once.
 
     Waits for the database's answer at most ``patience`` seconds.
     """
@@ -100,10 +98,10 @@ def standing(*, patience: float) -> WorkState:
 
 
 class ConfigurationUse(msgspec.Struct, frozen=True):
-    """By which revision the scheduler decides since ``at``, as it says itself.
+    """The revision of the configuration that the scheduler reports to use, since ``at``.
 
-    ``stored`` is the newest revision, by which it should decide. ``problems``: by profile, why its
-    pods wait; under an empty name, why ``stored`` is not used. ``is_usable``: pods of some profile
+    ``stored`` is the newest revision. ``problems`` has the reason why pods of a profile wait, by
+    profile, and under an empty name why ``stored`` is not used. ``is_usable``: pods of some profile
     can be placed.
     """
 
@@ -115,7 +113,7 @@ class ConfigurationUse(msgspec.Struct, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """The problem in words; empty if there is none."""
+        """The problem as a sentence; empty if there is none."""
         why = "; ".join(self.problems.values())
         if self.stored != self.revision:
             return f"revision {self.revision} is in force, since {self.stored} cannot be: {why}"
@@ -125,7 +123,7 @@ class ConfigurationUse(msgspec.Struct, frozen=True):
 def configuration_use(
     *, patience: float = settings.DATABASE_ANSWER_SECONDS
 ) -> ConfigurationUse | None:
-    """Return what the scheduler says of its configuration, ``None`` before it did. Queries once.
+    """Return the scheduler's report on its configuration, ``None`` before the first. Queries once.
 
     Waits for the database's answer at most ``patience`` seconds.
     """

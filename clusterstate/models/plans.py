@@ -8,7 +8,7 @@ class Plan(models.Model):
 
     ``document`` is the ``Plan`` as posted and ``outcome`` the prediction, both JSON text. ``steps``
     is a JSON list of the steps, in order, and ``progress`` has one character for each: ``.`` to do,
-    ``d`` done, ``h`` held back for now, ``f`` failed, ``-`` cancelled. A step and its character are
+    ``d`` done, ``h`` held back for now, ``f`` failed, ``-`` dropped. A step and its character are
     written in one transaction, so after a crash it is known which steps are done. ``failures`` says
     by number why steps failed. ``retry_at``: when the steps held back are tried again.
     ``applied_by`` is the actor of every change that is made.

@@ -3,9 +3,9 @@
 ::
 
     shards           names by a scheduler's number
-    memory           what the process remembers of the database's rows
+    memory           the process's caches of database rows
     collector        Python's garbage collector
     priority         threads that yield processors
-    steady_clock     the time by which what is due is done, which no clock change hurries
-    private_files    files that hold secrets
+    steady_clock     the time of day, safe against clocks that are set
+    private_files    files with secrets
 """

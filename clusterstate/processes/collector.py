@@ -10,10 +10,10 @@ MUCH_BYTES: Final = 32 << 20
 
 
 def seldom() -> None:
-    """Let the garbage collector run rarely. To be called as soon as a process begins.
+    """Let the garbage collector run rarely. Call it as soon as a process begins.
 
-    Nearly all that a process makes while it imports its modules stays; to look through it again and
-    again takes a sixth of the time until it works.
+    Nearly all objects made while modules are imported stay alive; scanning them again and again
+    takes a sixth of the time of a start.
     """
     gc.set_threshold(20_000, 20, 50)
 
@@ -24,11 +24,11 @@ _MUCH_FROZEN: Final = 200_000
 
 
 def inherited() -> None:
-    """Note that this process was forked from one that had frozen its heap.
+    """Note that this process was forked from one with a frozen heap.
 
-    The pages that both have are shared until one writes into them, and the collector writes into
-    every object that it looks at. So ``calm`` leaves alone what the parent froze, unless this
-    process has frozen much itself, which may have been replaced.
+    Both share memory pages until one writes to them, and the collector writes to every object that
+    it scans. So ``calm`` leaves the parent's frozen objects alone, unless this process has frozen
+    many itself, some of which may have become garbage.
     """
     _shared[os.getpid()] = gc.get_freeze_count()
 
@@ -36,10 +36,10 @@ def inherited() -> None:
 def calm() -> None:
     """Freeze all live objects (``gc.freeze``) and raise the thresholds of the garbage collector.
 
-    By default Python looks through every object each time a few thousand new ones have survived:
-    tens of milliseconds in a process that holds a cluster, and half of the time of one that decides
-    for thousands of pods. Call this after large loads, and again when what was loaded is replaced.
-    Takes one full collection.
+    By default Python scans every object each time a few thousand new ones have survived: tens of
+    milliseconds in a process with a cluster in memory, and half of the time of one that decides
+    about thousands of pods. Call this after large loads, and again when the loaded data is
+    replaced. Takes one full collection.
     """
     shared = _shared.get(os.getpid())
     if shared is None or gc.get_freeze_count() - shared > _MUCH_FROZEN:
@@ -62,7 +62,7 @@ class _Figures(ctypes.Structure):
 
 
 def _allocator() -> tuple[Any, Any]:
-    """Return glibc's ``mallinfo2`` and ``malloc_trim``, None where the C library has no such."""
+    """Return glibc's ``mallinfo2`` and ``malloc_trim``, None if the C library has neither."""
     library = ctypes.CDLL(None)
     try:
         figures, trim = library.mallinfo2, library.malloc_trim
@@ -77,11 +77,11 @@ _figures, _trim = _allocator()
 
 
 def give_back() -> int:
-    """Give memory that was freed back to the system if it is much; return how many bytes were free.
+    """Return freed memory to the system if it is much; return how many bytes were free.
 
-    The C library keeps what a burst took and freed: a process that answered a few lists of 5,000
-    pods at once was a hundred megabytes larger for ever. Takes milliseconds, in which other threads
-    that allocate wait, so it is called when there is nothing else to do. Runs without the GIL.
+    The C library keeps memory after a burst: a process that answered a few lists of 5,000 pods at
+    once was a hundred megabytes larger for ever. Takes milliseconds, in which other threads that
+    allocate wait, so call it when the process is idle. Runs without the GIL.
     """
     if _figures is None:
         return 0

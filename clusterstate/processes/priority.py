@@ -1,4 +1,4 @@
-"""Threads that yield processors: their work may wait a little, and pods and requests may not."""
+"""Threads that yield processors: their work can wait a little, unlike pods and requests."""
 
 import os
 import threading
@@ -12,7 +12,7 @@ NICENESS: Final = 5
 def give_way() -> None:
     """Lower the priority of this thread alone; a second call changes nothing.
 
-    Where the system refuses that, nothing changes.
+    Does nothing if the system refuses.
     """
     with suppress(OSError):
         own = os.getpriority(os.PRIO_PROCESS, os.getpid())

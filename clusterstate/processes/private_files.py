@@ -1,8 +1,8 @@
-"""Files that hold secrets: mode 0600, written whole or not at all, and never trusted half.
+"""Files with secrets: mode 0600, written atomically, and never read half.
 
-A file is made under another name, synced, and given its name in one step, so a crash leaves the old
-file or the new one. What earlier versions, or a crash of the machine, left empty or cut off is
-reported by the missing end of line, and counts as not there.
+A file is written under another name, synced, and renamed in one step, so a crash leaves the old
+file or the new one. A file that an earlier version, or a crash of the machine, left empty or cut
+off has no line break at its end, and counts as missing.
 """
 
 import fcntl
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def read(path: Path) -> str | None:
-    """Return the secret in a file, `None` where there is no file, or not a whole one."""
+    """Return the secret in a file, `None` if the file is missing or incomplete."""
     try:
         text = path.read_text()
     except (FileNotFoundError, UnicodeDecodeError):
@@ -23,9 +23,9 @@ def read(path: Path) -> str | None:
 
 
 def read_or_create(path: Path, fresh: str) -> str:
-    """Return the secret in the file, which becomes `fresh` where there is no whole one yet.
+    """Return the secret in the file, which becomes `fresh` if it is missing or incomplete.
 
-    Of several that come at once, all return what one of them wrote.
+    Several concurrent calls all return the same one's secret.
     """
     found = read(path)
     if found is not None:
@@ -43,7 +43,7 @@ def read_or_create(path: Path, fresh: str) -> str:
 
 
 def write(path: Path, content: bytes) -> bool:
-    """Write the file with mode 0600, at once or not at all. Return whether anything changed."""
+    """Write the file with mode 0600, atomically. Return whether anything changed."""
     if path.exists() and path.read_bytes() == content:
         return False
     unfinished = _write_beside(path, content)

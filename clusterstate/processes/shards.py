@@ -1,20 +1,20 @@
 """Lock and progress names of one of several schedulers, by its number.
 
-As many work as ``STOWAGE_ACTIVE_SCHEDULERS`` says, with the numbers from ``FIRST`` on. Whatever is
-one scheduler's has its number in it, and is named here, so that two collide in nothing:
+``STOWAGE_ACTIVE_SCHEDULERS`` schedulers work, numbered from ``FIRST`` on. The names here contain
+the number, so that no two schedulers share one:
 
     ``loop``              the loop in ``loop_progress``
-    ``holder``            the name under which its binds stand in ``binder`` and ``node_binder``
+    ``holder``            the scheduler in the rows of ``binder`` and ``node_binder``
     ``locks.cycle``       the session's advisory lock of the loop
     ``scheduler.id``      the row with the scheduler's epoch and the end of its lease; decision
-                          records name all three
+                          records have all three
 
-What only nudges is ``FIRST``'s for all of them: the Redis channel that wakes the loops, the Celery
-queue of the task that runs cycles. In heartbeats, which tell of a process, and among what is set
-aside, which none of them can read, the loop is ``FIRST``'s, too.
+Hints use ``FIRST``'s names for all schedulers: the Redis channel that wakes the loops, the Celery
+queue of the task that runs cycles. So do heartbeats, which describe a process, and the list of
+objects that were set aside, which no scheduler can process.
 
-Number 0 has the names that were in use before there were numbers, so that during an upgrade
-schedulers of both versions exclude each other and find their rows.
+Number 0 has the names from before there were numbers, so that during an upgrade schedulers of both
+versions exclude each other and find their rows.
 """
 
 from typing import Final
@@ -28,17 +28,17 @@ def _numbered(name: str, shard: int) -> str:
 
 
 def loop(shard: int) -> str:
-    """Return a scheduler's name in heartbeats, progress rows and the list of what is set aside."""
+    """Return a scheduler's name in heartbeats, progress rows and the list of set-aside objects."""
     return _numbered("scheduler", shard)
 
 
 def standby(shard: int) -> str:
-    """Return the name in heartbeats of a process that waits to take over from a scheduler."""
+    """Return the heartbeat name of a process that waits to take over from a scheduler."""
     return _numbered("standby", shard)
 
 
 def channel(shard: int) -> str:
-    """Return the Redis channel on which a scheduler is woken."""
+    """Return the Redis channel that wakes a scheduler."""
     return _numbered("stowage:scheduler", shard)
 
 
@@ -48,5 +48,5 @@ def queue(shard: int) -> str:
 
 
 def holder(shard: int, life: str) -> str:
-    """Return the name of one run of a scheduler in its bindings; ``life`` is unique."""
+    """Return the name of one run of a scheduler in its bindings; ``life`` is unique to the run."""
     return f"scheduler-{shard}-{life}"

@@ -1,21 +1,20 @@
-"""The time by which the service acts on what is due, which no clock that is set can hurry.
+"""The time by which the service acts on due rows; setting a clock cannot hurry it.
 
-What is due (an eviction, the end of a deletion, the trimming of a log) stands in rows, in the time
-of day, and what was done too early cannot be undone. Clocks are set, though: by an administrator's
-slip, by a time server, when a machine is resumed. So ``now`` comes from two clocks together:
+Rows state in the time of day when something is due (an eviction, the end of a deletion, the
+trimming of a log), and an action too early cannot be undone. Clocks are set, though: by an
+administrator's slip, by a time server, when a machine is resumed. So ``now`` combines two clocks:
 
 * *The database's clock*, which all hosts share. A host whose own clock is wrong evicts no pod.
-* *The time since this machine was started*, which cannot be set. It says how much time passed
-  between two looks at the database's clock, so a step of that clock shows.
+* *The time since this machine was started*, which cannot be set. It measures the time between two
+  reads of the database's clock, so it shows when that clock was set.
 
-A step back is believed at once: what was due becomes due later. A step ahead is believed when the
-clock has stood there for ``PROBATION_SECONDS``; until then time goes on as it was measured. A clock
-that comes back to where it was has changed nothing. The price: after a clock was set ahead rightly,
-what is stated by the new time comes up to ``PROBATION_SECONDS`` late, once.
+If the clock was set back, ``now`` follows at once: due times move later. If it was set ahead,
+``now`` follows after ``PROBATION_SECONDS``; until then it advances as measured. A clock that is
+corrected before then has changed nothing. The price: after a clock was rightly set ahead, actions
+come up to ``PROBATION_SECONDS`` late, once.
 
-What is believed outlives the process in a file, ``clock`` in the state directory, so that a process
-that starts while the clock is wrong does not take it for right. A machine that starts believes the
-clock that it finds.
+The accepted offset is stored in a file, ``clock`` in the state directory, so that a process that
+starts while the clock is wrong does not accept it. A machine that starts accepts the clock it has.
 """
 
 import contextlib
@@ -49,10 +48,9 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 class SteadyClock:
     """Checks the time of day, which may be set, against a monotonic clock. Safe for threads.
 
-    ``time_of_day`` returns the time of day in seconds, ``passed`` seconds since some moment.
-    ``proven`` is how far the first was ahead of the second when a process judged both before, None:
-    the clock is believed as it stands at the first look. ``on_proven`` is called with each new such
-    difference.
+    ``time_of_day`` returns the time of day in seconds, ``passed`` seconds since a fixed moment.
+    ``proven`` is the offset between them that an earlier process accepted, None: accept the first
+    one seen. ``on_proven`` is called with each newly accepted offset.
     """
 
     def __init__(
@@ -74,7 +72,7 @@ class SteadyClock:
         self._looked_at = 0.0
 
     def now(self) -> float:
-        """Return the time in seconds since the epoch. Looks at the clock if that was long ago."""
+        """Return the time in seconds since the epoch. Reads the clock if the last read is old."""
         with self._lock:
             passed = self._passed()
             if self._offset is None or passed - self._looked_at >= LOOK_SECONDS:
@@ -127,7 +125,7 @@ def _passed() -> float:
 
 
 def _remembered() -> float | None:
-    """Return the offset that a process stored since this machine booted, ``None`` without one."""
+    """Return the offset that a process stored since this machine booted, ``None`` if none has."""
     try:
         stored = json.loads(private_files.read(settings.STATE_DIR / _FILE) or "{}")
         return float(stored["ahead"]) if stored["boot"] == _BOOT.read_text().strip() else None

@@ -1,4 +1,4 @@
-"""Django's backend for PostgreSQL, with sessions that notice when their server falls silent.
+"""Django's backend for PostgreSQL, with sessions that notice a server that has fallen silent.
 
-``settings.DATABASES`` names this package; what it adds is in ``base``.
+``settings.DATABASES`` names this package; ``base`` has the difference to Django's backend.
 """

@@ -1,25 +1,24 @@
-"""Sessions of the database: no wait for an answer lasts while the server does not answer at all.
+"""Sessions of the database: waits for an answer end if the server does not respond at all.
 
-A host that freezes keeps its sockets open: its kernel acknowledges what is sent, so neither
-keepalives nor ``tcp_user_timeout`` end a session, and no time-out of the server can fire. Only the
-client can tell, by its own clock. But a long statement is silent, too: a migration, an archive, a
-report. So a session that has got no answer for ``SILENT_SECONDS`` *asks* the server by another
-connection, at the address where its own one ends, whether it is there and what it knows of this
-process's sessions::
+A host that freezes keeps its sockets open: its kernel acknowledges packets, so neither keepalives
+nor ``tcp_user_timeout`` end a session, and no time-out of the server can fire. Only the client can
+notice, by its own clock. But a long statement is silent, too: a migration, an archive, a report. So
+when a session has had no answer for ``SILENT_SECONDS``, the process *asks* the server over another
+connection to the same address whether it runs, and in which state this process's sessions are::
 
-    no answer within ASK_SECONDS    the host is frozen or gone: the session is given up, and with it
+    no answer within ASK_SECONDS    the host is frozen or gone: the session is closed, and so is
                                     every session of this process that was opened there before
-    does not know the session       a proxy, or an address that moved, leads to another server, or
-                                    the session is idle there: its answer was lost; it is given up
-    works on the statement          wait on, ask again after as long a silence
+    the session is unknown          a proxy or a moved address leads to another server now, or the
+    or idle there                   answer was lost: the session is closed
+    the statement runs              wait on, ask again after as long a silence
 
-One thread asks for all of a process. A wait thus ends within 16 seconds, whatever the statement and
-whoever waits; and a statement that the server works on may take what the server's own time-outs
-allow (``limit_seconds`` is longer than these, for a single process of the server that is stuck).
+One thread asks for the whole process. A wait thus ends within 16 seconds, whatever the statement; a
+statement that the server works on may take what the server's own time-outs allow (``limit_seconds``
+is longer than these, for a single process of the server that is stuck).
 
-New sessions: a host that did not answer is asked again every ``AGAIN_SECONDS`` by a thread that
-does nothing else; whoever wants a session there meanwhile is told at once that it does not answer.
-The host that answered last is tried first. Other hosts of the URL are tried as libpq does.
+New sessions: a thread of its own tries a host that did not answer every ``AGAIN_SECONDS``; until
+the host answers, opening a session there fails at once. The host that answered last is tried first.
+Other hosts of the URL are tried as libpq does.
 """
 
 import contextlib
@@ -97,10 +96,10 @@ class _Server:
             self.silent_since = 0.0
 
     def states(self, session: "Session", since: float) -> dict[int, str]:
-        """Return the states of this process's sessions there, as the server says.
+        """Return the states of this process's sessions, by pid, as the server reports them.
 
-        Empty: the server answers, but lets nobody in to ask. ``since`` is when the silence began:
-        what another thread found out after that holds.
+        Empty: the server answers, but refuses the connection that asks. ``since`` is when the
+        silence began; an answer that another thread got after that is used again.
 
         Raises:
             _Silent: it does not answer.
@@ -119,7 +118,7 @@ class _Server:
             return self._states
 
     def _ask(self, session: "Session") -> dict[int, str]:
-        """Return what the server says of all sessions here. Opens a session of its own for that."""
+        """Return the states of this process's sessions, by pid. Opens a session for the query."""
         try:
             with _Asking.connect(**session.same_server()) as asking:
                 return dict(asking.execute(_WORKS, [sorted(_backends(self))]).fetchall())
@@ -151,10 +150,10 @@ class _Asking(psycopg.Connection[Any]):
 class _PreparedStatements(PrepareManager):
     """The prepared statements of a session, which outlive a rollback as they do at the server.
 
-    psycopg drops all of them at each rollback, since that may have taken back a table or a type.
-    After each refusal and each dry run every statement would be parsed and planned once more. So
-    a rollback drops them only if the session has changed the schema, and each one does until the
-    transaction has ended: what is prepared after the change knows the schema that goes.
+    psycopg drops all of them at each rollback, since that may have undone a table or a type. Each
+    refused request and each dry run would then cost parsing and planning of every statement. So a
+    rollback drops them only if the session has changed the schema since it was last idle: a
+    statement prepared after such a change depends on a schema that the rollback removes.
     """
 
     def __init__(self, session: PGconn) -> None:
@@ -168,14 +167,14 @@ class _PreparedStatements(PrepareManager):
         return super()._should_discard(prep, results, *rest)
 
     def clear(self) -> bool:
-        """Drop the statements if the session has changed the schema; psycopg asks for it."""
+        """Drop the statements if the session has changed the schema; psycopg calls this."""
         if not self._changed_schema:
             return False
         self._changed_schema = self._session.transaction_status != TransactionStatus.IDLE
         return self.drop()
 
     def drop(self) -> bool:
-        """Drop the statements, at the server behind the next one that succeeds."""
+        """Drop the statements; the server does so after the next statement that succeeds."""
         return super().clear()
 
 
@@ -187,7 +186,7 @@ schema, and to one that it does not know: both as often as it is sent."""
 
 
 class Session(psycopg.Connection[Any]):
-    """A session in which every wait for an answer has an end."""
+    """A connection to PostgreSQL in which every wait for an answer ends."""
 
     limit_seconds: float = settings.DATABASE_ANSWER_SECONDS
     """The longest wait, also for a server that answers others."""
@@ -210,7 +209,7 @@ class Session(psycopg.Connection[Any]):
 
     @classmethod
     def connect(cls, conninfo: str = "", **given: Any) -> "Session":
-        """Connect to the first host of those given that lets one in.
+        """Connect to the first of the given hosts that accepts.
 
         Raises:
             psycopg.OperationalError: none does; ConnectionTimeout: one of them did not answer.
@@ -249,7 +248,7 @@ class Session(psycopg.Connection[Any]):
         )
 
     def same_server(self) -> dict[str, Any]:
-        """Return how to ask at the address where this session ends."""
+        """Return libpq's parameters for another connection to this session's server."""
         parameters: dict[str, Any] = self.info.get_parameters() | {
             "password": self.info.password,
             "host": self.pgconn.host.decode(),
@@ -305,7 +304,7 @@ class Session(psycopg.Connection[Any]):
 
 
 def _going_on(gen: Any) -> Generator[Any, Any, Any]:
-    """Go on with a generator of psycopg's whose wait ran out of time: nothing is ready yet."""
+    """Continue a generator of psycopg's whose wait timed out: nothing is ready yet."""
     try:
         event = gen.send(0)
         while True:
@@ -321,7 +320,7 @@ _NOT_FOR_LIBPQ = frozenset(
 
 
 def _addresses(conninfo: str, parameters: dict[str, Any]) -> list[Address]:
-    """Return the hosts that are to be tried, in order, as libpq reads the lists."""
+    """Return the hosts to try, in order, as libpq reads the lists in its parameters."""
     texts = {name: one for name, one in parameters.items() if name not in _NOT_FOR_LIBPQ}
     merged = psycopg.conninfo.conninfo_to_dict(conninfo, **texts)
     lists = [str(merged.get(name) or "").split(",") for name in ("host", "hostaddr", "port")]
@@ -337,7 +336,7 @@ _unsure: set[int] = set()
 
 
 def _sessions(server: _Server | None = None) -> list[Session]:
-    """Return the sessions of this process, of all its threads; of one server or of all."""
+    """Return the sessions of all threads of this process, of one server or of all."""
     with _opening:
         return [one for one in _opened if server is None or one.server is server]
 
@@ -351,19 +350,19 @@ def _backends(server: _Server | None = None) -> set[int]:
 
 
 def last_answer() -> float:
-    """Return when the database last answered any session of this process, monotonic; 0: never."""
+    """Return when (monotonic) the database last answered this process; 0: never."""
     return max((server.answered_at for server in Session.servers.values()), default=0.0)
 
 
 def open_backends() -> set[int]:
-    """Return the server's process ids of this process's open sessions, of all its threads."""
+    """Return the server's process ids of the open sessions of this process."""
     return _backends()
 
 
 def closed_backends(at_server: Collection[int] | None = None) -> set[int]:
-    """Return which of this process's sessions are closed here and may still be at the server.
+    """Return the pids of sessions that this process closed and the server may still have.
 
-    ``at_server`` are those that the server was seen to have: it has no others.
+    ``at_server``: pids that the server was seen to have; the result is limited to these.
     """
     with _opening:
         once = frozenset(_unsure)
@@ -376,10 +375,10 @@ def closed_backends(at_server: Collection[int] | None = None) -> set[int]:
 
 
 def _cut_all(server: _Server) -> None:
-    """Let the sessions that were opened at a silent server fail at once, in whichever thread.
+    """Make all sessions that were opened at a silent server fail at once, in any thread.
 
-    Their own threads close them. All that is done here is what another thread may do while one
-    waits: the socket ends in both directions, as if the server had closed it.
+    Their own threads close them. This thread only does what is safe while another waits: it shuts
+    the socket down in both directions, as if the server had closed it.
     """
     for session in _sessions(server):
         with (
@@ -390,7 +389,7 @@ def _cut_all(server: _Server) -> None:
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Django's own, whose connections are a `Session`."""
+    """Django's PostgreSQL connection wrapper, with a `Session` as its connection."""
 
     @async_unsafe
     def get_new_connection(self, conn_params: dict[str, Any]) -> psycopg.Connection[Any]:
