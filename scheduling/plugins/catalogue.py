@@ -1,6 +1,6 @@
-"""All plugins: how to make each from a profile's arguments, and reading what names them.
+"""Builds a profile's plugins from its arguments, and loads configurations that name plugins.
 
-Default sets and weights are in ``framework.configuration``. Plugins from elsewhere are those of
+Default sets and weights are in ``framework.configuration``. Plugins of other packages come from
 ``installed``.
 """
 
@@ -60,7 +60,7 @@ A = TypeVar("A", bound=msgspec.Struct)
 def load_configuration(document: Mapping[str, Any] | str | bytes) -> KubeSchedulerConfiguration:
     """Return the configuration that ``document`` describes; it may name installed plugins.
 
-    Packages that were installed since are found when something is wrong without them.
+    If the document is invalid with the known packages, newly installed ones are looked for first.
 
     Raises:
         Invalid: with every wrong field; see ``documents.load``.
@@ -76,10 +76,10 @@ def load_configuration(document: Mapping[str, Any] | str | bytes) -> KubeSchedul
 def build_plugins(profile: Profile) -> dict[str, Plugin]:
     """Return an instance of every plugin that the profile uses, by name.
 
-    Kubernetes' feature gates stand as they do by default in 1.36: so the plugins' parameters do.
+    The plugins behave as with Kubernetes' default feature gates of the profile's version.
 
     Raises:
-        ConfigurationError: the profile names a plugin that does not exist or cannot be made.
+        ConfigurationError: the profile names a plugin that does not exist or cannot be built.
     """
     args, version = profile.args, profile.compatibility
     affinity = args.get("NodeAffinity", NodeAffinityArgs())
@@ -167,10 +167,10 @@ def build_framework(
     device_store: DeviceStore | None = None,
     meter: Meter | None = None,
 ) -> Framework:
-    """Return the profile's plugins, ready to run.
+    """Return the profile's plugins with their extension points.
 
     Raises:
-        ConfigurationError: a plugin does not exist or cannot act where the profile puts it.
+        ConfigurationError: a plugin does not exist, or lacks an extension point of the profile.
     """
     plugins = build_plugins(profile)
     return Framework(

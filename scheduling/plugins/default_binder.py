@@ -1,7 +1,7 @@
-"""DefaultBinder: leaves the binding to the caller of the cycle.
+"""DefaultBinder: leaves the binding to the caller of the scheduling cycle.
 
 The scheduling worker binds in bulk, many pods by one statement (``worker.binder``), and a
-simulation binds nothing. So the plugin has only to say that no other Bind plugin need be asked.
+simulation binds nothing. So the plugin only returns Success, which ends the calls of Bind plugins.
 Rule: plugins/defaultbinder/default_binder.go, v1.36 (R166).
 """
 

@@ -1,17 +1,16 @@
-"""DefaultPreemption: when a pod fits nowhere, find the node where the least must go to make room.
+"""DefaultPreemption: if a pod fits nowhere, find the node with the least important victims.
 
-Nothing is deleted here: the result names a node and its victims, and who carries the decision out
-deletes them (``Binder`` in the scheduling worker). On each candidate node all pods of lower
-priority are taken off in the accounts, then put back one by one, the important ones first, as long
-as the pod still fits. Rule: plugins/defaultpreemption/default_preemption.go and
-framework/preemption/preemption.go, v1.36. Among candidates that are equal by every criterion the
-first by name is taken (arbitrary upstream).
+Nothing is deleted here: the result names a node and its victims, and ``Binder`` in the scheduling
+worker deletes them. On each candidate node all pods of lower priority are removed in the snapshot,
+then put back one by one, the important ones first, if the pod still fits. Rule:
+plugins/defaultpreemption/default_preemption.go and framework/preemption/preemption.go, v1.36. Among
+candidates that are equal by every criterion the first by name is chosen (any in Kubernetes).
 
-``dry_run`` states the rule with Python objects and asks every filter after each pod. The engine
-offers the same in numbers (``CycleState.victim_search``), which is asked first; it has no answer
-where a filter of another package does not say in numbers what it compares, and is not asked while
-some pod of lower priority is spared: its group leaves together, at a priority that is not below
-that of the preemptor.
+``dry_run`` runs every filter again after each pod. The engine does the same with arrays
+(``CycleState.victim_search``), and is tried first. It returns ``None`` if a filter of another
+package does not state in numbers what it compares. It is not used while some pod of lower priority
+may not be preempted, because its group is deleted as one, with a priority that is not lower than
+the preemptor's.
 """
 
 import math
@@ -67,7 +66,7 @@ class DefaultPreemption:
         diagnosis: Diagnosis,
         handle: Handle,
     ) -> tuple[Nomination | None, Status]:
-        """Return the node to make room on, Unschedulable when there is none."""
+        """Return the node to preempt pods on; ``None`` and Unschedulable if there is none."""
         nominated = state.nominated_node
         if pod.preemption_policy == NEVER or nominated:
             rejection = diagnosis.node_to_status.get(nominated, diagnosis.absent)
@@ -109,7 +108,7 @@ class DefaultPreemption:
         rows: Rows,
         handle: Handle,
     ) -> Victims:
-        """Return the victims: found by ``VictimSearch`` where there is one, else by ``dry_run``."""
+        """Return the victims, found by ``VictimSearch`` if it can, else by ``dry_run``."""
         if not len(rows) or not snapshot.has_pods_below(pod.priority):
             return Victims(best=None, without_victims=len(rows))
         begin, enough = self.extent(state, len(rows))
@@ -130,7 +129,7 @@ class DefaultPreemption:
     def extent(self, state: CycleState, count: int) -> tuple[int, int]:
         """Return a random index below ``count`` to begin at, and how many candidates to find.
 
-        ``minCandidateNodes*``; at least one, as the search ends with a candidate.
+        Rule: ``minCandidateNodes*``; at least one, because the search ends with a candidate.
         """
         enough = min(max(count * self._percentage // 100, self._absolute), count)
         return state.draw_below(count), max(enough, 1)
@@ -146,9 +145,9 @@ class DefaultPreemption:
         begin: int,
         enough: int,
     ) -> tuple[list[Candidate], dict[str, Status]]:
-        """Return the candidates, those that violate no budget first, and other nodes' statuses.
+        """Return the candidates, those without a violated budget first, and other nodes' statuses.
 
-        This is the reference: ``VictimSearch.find_victims`` gives the same from numbers.
+        This is the reference implementation: ``VictimSearch.find_victims`` returns the same.
         """
         budgets = snapshot.disruption_budgets()
         fine: list[Candidate] = []
@@ -179,9 +178,9 @@ def _left_by_extenders(
     candidates: Sequence[Candidate],
     handle: Handle,
 ) -> tuple[Candidate, ...]:
-    """Return the candidates that extenders leave, with the victims that they name.
+    """Return the candidates that the extenders accept, with the victims that they name.
 
-    Rule: preemption.go ``callExtenders``: each gets what the one before it left.
+    Rule: preemption.go ``callExtenders``: each extender gets the result of the one before it.
     """
     remaining = tuple(candidates)
     for extender in handle.extenders:
@@ -191,12 +190,12 @@ def _left_by_extenders(
 
 
 def _no_need(name: str) -> Status:
-    """Return the status of a node that fits the pod without preemption (upstream's words)."""
+    """Return the status of a node that fits the pod without preemption, in Kubernetes' words."""
     return Status(Code.ERROR, (f'expected at least one victim pod on node "{name}"',))
 
 
 def potential_rows(diagnosis: Diagnosis, snapshot: NodeTable) -> Rows:
-    """Return the rows that reject the pod in a way that removing pods may change, in order."""
+    """Return the rows, in order, whose rejection of the pod the removal of pods may change."""
     statuses = diagnosis.node_to_status
     if isinstance(statuses, NodeStatuses):
         rejecting = statuses.rows
@@ -218,7 +217,7 @@ def potential_rows(diagnosis: Diagnosis, snapshot: NodeTable) -> Rows:
 def eligible(
     pod: PodInfo, nominated_node: str, nominated_status: Status, snapshot: NodeTable
 ) -> tuple[bool, str]:
-    """Return whether the pod may preempt now, and why not.
+    """Return whether the pod may preempt now, and the reason if not.
 
     ``nominated_status``: the result of Filter for the node that was nominated before.
     """
@@ -242,10 +241,10 @@ def select_victims(
     handle: Handle,
     compatibility: Compatibility = NEWEST,
 ) -> tuple[list[PodRecord], int, Status]:
-    """Return the pods that must leave a node, most important first, and their budget violations.
+    """Return the victims on a node, most important first, and how many violate a budget.
 
-    The last value is Success, or why the node is no candidate. The snapshot is changed meanwhile,
-    and restored before this returns.
+    The last value is Success, or why the node is no candidate. The snapshot is changed for the
+    search, and restored before this returns.
     """
     potential = snapshot.pods_on(row, below=pod.priority)
     if snapshot.groups:
@@ -295,7 +294,7 @@ def select_victims(
 
 
 def started(other: PodRecord) -> float:
-    """Return the start time in seconds; a pod that has not started counts as starting now."""
+    """Return the start time, epoch seconds; infinite for a pod that has not started."""
     return math.inf if other.start_time is None else other.start_time
 
 
@@ -325,7 +324,7 @@ def split_by_budget(
 ) -> tuple[list[PodRecord], list[PodRecord]]:
     """Return the pods whose eviction would violate a budget, and the others, both in order.
 
-    Rule: ``filterPodsWithPDBViolation``. Budgets are used up in the order of the pods.
+    Rule: ``filterPodsWithPDBViolation``. Each pod uses up its budgets, in the order of the pods.
     """
     disruptions = [budget.disruptions_allowed for budget in budgets]
     violating: list[PodRecord] = []

@@ -1,12 +1,11 @@
-"""DynamicResources: a pod goes where devices for its claims are free.
+"""DynamicResources: a pod fits nodes with free devices for its claims.
 
-The rules are on plain values (``clusterstate.objects.dra.attempt``); this asks them about rows of
-the node table. Pods without claims never meet them. A pod with claims is decided by the reference
-path; when it is assumed, the snapshot takes the devices that were found for it (``DeviceTable``),
-so that the next one sees them taken. Reserve notes what was taken, which is written together with
-the binding. PostFilter notes a claim that is to be given back (``Decision.released``); whoever
-carries the decision out writes it. Claims with devices that have binding conditions are written
-before, by PreBind, which waits until the conditions are met.
+The rules themselves are in ``clusterstate.objects.dra.attempt``; this plugin applies them to rows
+of the node table. A pod with claims is decided by the reference path. When it is assumed, the
+snapshot marks its devices as taken (``DeviceTable``), so that the next pod cannot get them. Reserve
+notes these allocations, which are written together with the binding. PostFilter notes a claim to be
+released (``Decision.released``); the worker writes it. If devices have binding conditions, PreBind
+writes the claims before, and waits until the conditions are met.
 
 Rules: pkg/scheduler/framework/plugins/dynamicresources, v1.36.
 """
@@ -64,10 +63,11 @@ _NOT_ASKED: Final = Status(Code.ERROR, ("not found",))
 
 
 class Answers:
-    """Cached verdicts by row for claims with equal requests.
+    """Cached results of Filter and Score, by row, for claims with equal requests.
 
     ``codes`` uint8, ``reason`` int32 (index into ``reasons``) and ``scores`` int64, (capacity,).
-    ``known`` bool (capacity,): rows with a verdict. All nodes without slices share one verdict.
+    ``known`` bool (capacity,): rows with a result. All nodes without ResourceSlices share one
+    result.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Answers:
         self._position = self._nodes = -1
 
     def judge(self, attempt: Attempt, snapshot: NodeTable, rows: Rows) -> Verdict | None:
-        """Judge the rows without a verdict; return the error that ended the attempt, if any."""
+        """Compute missing results of rows; return the error that ended the attempt, if any."""
         self._follow(snapshot, () if attempt.special is None else tuple(attempt.resources))
         devices = snapshot.devices
         for row in rows[~self.known[rows]].tolist():
@@ -110,9 +110,9 @@ class Answers:
         return None
 
     def _follow(self, snapshot: NodeTable, extended: Sequence[str]) -> None:
-        """Forget the verdicts on nodes whose devices, names or labels have changed.
+        """Drop the results of nodes whose devices, name or labels have changed.
 
-        ``extended``: resources for which it matters whether a node offers some itself.
+        ``extended``: resources for which it matters whether a node itself has some.
         """
         columns = [snapshot.resource(name) for name in extended]
         offered = snapshot.allocatable[:, columns] > 0
@@ -134,10 +134,10 @@ class Answers:
 
 
 class DynamicResources:
-    """Claims of devices, and extended resources that device classes serve.
+    """Filters on claims of devices, and on extended resources that device classes provide.
 
     Args:
-        args: how long binding waits until devices are ready.
+        args: how long binding waits until devices are ready, seconds.
     """
 
     name = NAME
@@ -151,16 +151,16 @@ class DynamicResources:
         self._timeout = (args or DynamicResourcesArgs()).binding_timeout
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return nothing for pods that claim nothing, and one aspect for all that count devices.
+        """Return ``()`` for pods without claims, and one value for all pods that count devices.
 
-        ``None`` for others: ask about each node.
+        ``None`` for other pods: the filter must run for each node.
         """
         if not pod.may_claim or not concerns(pod, snapshot.devices):
             return ()
         return None if self.column_request(pod, snapshot) is None else _COUNTED
 
     def column_request(self, pod: PodInfo, snapshot: NodeTable) -> ColumnRequest | None:
-        """Return the number of devices that the pod's claims ask for, with its column."""
+        """Return the number of devices that the pod's claims request, with their device column."""
         counted = counted_claims(pod, snapshot.devices)
         column = -1 if counted is None else snapshot.device_column(counted.kind)
         if counted is None or column < 0:
@@ -170,7 +170,7 @@ class DynamicResources:
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> list[npt.NDArray[np.int64]]:
-        """Return nothing: all nodes score 0 for the pods that the fast lane decides."""
+        """Return ``[]``: all nodes score 0 for the pods that the fast path decides."""
         return []
 
     def concerns(self, pod: PodInfo, snapshot: NodeTable) -> bool:
@@ -180,7 +180,7 @@ class DynamicResources:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Look at the pod's claims; skip a pod that has none."""
+        """Parse and check the pod's claims; Skip if it has none."""
         if not concerns(pod, snapshot.devices):
             return None, SKIP
         attempt = new_attempt(pod, snapshot.devices)
@@ -193,7 +193,7 @@ class DynamicResources:
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject nodes without free devices; nodes that no slice is for are judged once."""
+        """Reject nodes without free devices; all nodes without slices are checked once."""
         attempt = state.get(NAME, Attempt)
         if attempt is None:
             return None
@@ -234,7 +234,7 @@ class DynamicResources:
         diagnosis: Diagnosis,
         handle: Handle,
     ) -> tuple[None, Status]:
-        """Choose a claim of a pod that fits nowhere, so that its devices are given back.
+        """Choose a claim of the pod to be released, because the pod fits nowhere.
 
         No other pod uses that claim, and its allocation keeps the pod off a node. If
         another plugin ended PreFilter before this one was called, this method fails, as upstream:
@@ -256,7 +256,7 @@ class DynamicResources:
         return SKIP if state.get(NAME, Attempt) is None else SUCCESS
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
-        """Prefer nodes where early alternatives of the requests were found."""
+        """Return higher scores for nodes that can satisfy earlier alternatives of the requests."""
         attempt = state.get(NAME, Attempt)
         if attempt is None:
             return np.zeros(len(rows), np.int64)
@@ -276,7 +276,7 @@ class DynamicResources:
         return np.array([made[name] for name in names], np.int64)
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Note the devices that the snapshot took for the pod, to be written with its binding."""
+        """Note the devices that the snapshot allocated to the pod; the binding writes them."""
         devices = state.devices
         if devices is None:
             return SUCCESS
@@ -293,17 +293,17 @@ class DynamicResources:
         return SUCCESS
 
     def use_device_store(self, store: DeviceStore) -> None:
-        """Keep the store in which PreBind writes."""
+        """Set the store to which PreBind writes."""
         self._store = store
 
     def has_work(self, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Return whether the pod may get devices that have to get ready."""
+        """Return whether the pod may get devices with binding conditions."""
         return snapshot.devices.has_conditions and concerns(pod, snapshot.devices)
 
     def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Write claims whose devices have to get ready, then wait until they are, or fail.
+        """Write claims of devices with binding conditions; return Success once these are met.
 
-        It is asked again and again: Wait means that something is still missing.
+        Called repeatedly: Wait means that a condition is not met yet.
         """
         taken = state.get(TAKEN, list)
         if not taken or self._store is None or not any(map(waits_for_devices, taken)):
@@ -315,14 +315,14 @@ class DynamicResources:
             return Status(Code.ERROR, (str(failed),))
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Give back the devices that ``reserve`` took."""
+        """Release the devices that ``reserve`` noted."""
         if state.devices is not None:
             state.devices.forget(state.pod_key)
         state.delete(TAKEN)
 
 
 def _answers_of(attempt: Attempt, snapshot: NodeTable) -> Answers | None:
-    """Return the cached verdicts for claims like those of an attempt; ``None``: more decides."""
+    """Return the cached results for claims like the attempt's; ``None`` if they depend on more."""
     signature = attempt.signature
     if signature is None:
         return None

@@ -1,8 +1,8 @@
-"""GangScheduling: a pod of a group is tried once its PodGroup is there, and enough of its gang.
+"""GangScheduling: a pod of a group is tried once its PodGroup and enough of its pods exist.
 
-The queue asks ``framework.pod_groups.pre_enqueue`` about pods of groups, since it knows the other
-members; pods of no group are let in here. A profile without this plugin places such pods one by
-one. Rule: plugins/gangscheduling/gangscheduling.go, v1.36.
+The queue calls ``framework.pod_groups.pre_enqueue`` for pods of groups, since it knows the other
+members; this plugin accepts all pods. A profile without this plugin places such pods one by one.
+Rule: plugins/gangscheduling/gangscheduling.go, v1.36.
 """
 
 from scheduling.framework.pod_groups import GANG_SCHEDULING
@@ -16,5 +16,5 @@ class GangScheduling:
     name = GANG_SCHEDULING
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Let the pod in: if it is of a group, the queue has asked already."""
+        """Return Success: the queue has already checked pods that belong to a group."""
         return SUCCESS

@@ -1,7 +1,7 @@
-"""HeldProfile: a profile that can no longer be used holds its pods, and says why.
+"""HeldProfile: rejects all pods of a profile that can no longer be used, with the reason.
 
-Stands in for all plugins of such a profile (``worker.profiles``); no document can name it. No event
-frees the pods: they are tried again when the profile can be used again, or another configuration is
+Replaces all plugins of such a profile (``worker.profiles``); no document can name it. No event
+wakes the pods: they are tried again when the profile can be used again, or another configuration is
 in force.
 """
 
@@ -24,7 +24,7 @@ class HeldProfileArgs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldProfile:
-    """PreFilter that no pod passes."""
+    """PreFilter that rejects every pod."""
 
     name = NAME
 
@@ -34,12 +34,12 @@ class HeldProfile:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Refuse the pod on every node."""
+        """Reject the pod on every node."""
         return None, unresolvable(self._why)
 
 
 def held_profile(scheduler_name: str, why: str) -> Profile:
-    """Return a profile of this name under which every pod waits; ``why`` is for people."""
+    """Return a profile of this name that rejects every pod with the message ``why``."""
     return Profile(
         scheduler_name=scheduler_name,
         points={
@@ -52,6 +52,6 @@ def held_profile(scheduler_name: str, why: str) -> Profile:
 
 
 def why_held(profile: Profile) -> str:
-    """Return why a profile holds its pods, empty if it does not."""
+    """Return why a profile rejects all its pods, empty if it does not."""
     args = profile.args.get(NAME)
     return args.why if isinstance(args, HeldProfileArgs) else ""

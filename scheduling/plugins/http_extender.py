@@ -1,21 +1,21 @@
-"""HTTPExtender: asks an HTTP service, by the protocol of kube-scheduler's extenders.
+"""HTTPExtender: calls an HTTP service, by the protocol of kube-scheduler's extenders.
 
 * Filter posts the pod and the nodes that passed all other filters to ``urlPrefix/filterVerb`` and
-  takes away those that the answer does not name.
+  rejects the nodes that the answer does not name.
 * Score posts the feasible nodes to ``prioritizeVerb`` and takes a score from 0 to 10 for each.
-* Preemption posts the candidates with their victims to ``preemptVerb``, and goes on with those that
-  come back (``process_preemption``; plugins.default_preemption asks).
-* Bind posts the pod's name and node to ``bindVerb``, for pods that concern the extender.
-* ``batchVerb`` is this service's own: one call about all classes of pods of a batch and all nodes
-  stands in for one call of ``filterVerb`` and ``prioritizeVerb`` for each pod.
+* Preemption posts the candidates with their victims to ``preemptVerb``, and keeps those in the
+  answer (``process_preemption``, called by plugins.default_preemption).
+* Bind posts the pod's name and node to ``bindVerb``, for pods that request a managed resource.
+* ``batchVerb`` is Stowage's own: one call about all classes of pods of a batch and all nodes
+  replaces a call of ``filterVerb`` and ``prioritizeVerb`` for each pod.
 
 With ``nodeCacheCapable`` only names of nodes and uids of victims are sent. Source:
 pkg/scheduler/extender.go, v1.36.
 
 A call ends at its deadline, whatever the service does (``framework.http_calls``). After
 ``FAILURES`` failed calls in a row no more are made for ``REST`` seconds (a circuit breaker); then
-one call tries again. What fails, or rests, is an error of the attempt, or counts for nothing where
-the extender is ``ignorable``.
+one call tries again. A failed or omitted call is an error of the attempt, or has no effect if the
+extender is ``ignorable``.
 
 This plugin is the exception to the rule that plugins read no clock: a timeout needs one.
 """
@@ -68,11 +68,11 @@ class HTTPExtender:
 
     @property
     def filters_nodes(self) -> bool:
-        """Whether Filter asks the service."""
+        """Whether Filter calls the service."""
         return bool(self._args.filter_verb or self._args.batch_verb)
 
     def use_stored_pods(self, pods: StoredPods) -> None:
-        """Send pods as they are stored, with names and annotations (``handles.StoredPods``)."""
+        """Send stored pods, with names and annotations, to the service (``handles.StoredPods``)."""
         self._pods = pods
 
     # --- extension points ------------------------------------------------------------------------
@@ -80,10 +80,10 @@ class HTTPExtender:
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Return a rejection of the rows that the service does not let through.
+        """Reject the rows that the service rejects.
 
         Raises:
-            ExtenderFailed: the service does not answer, and it may not be ignored.
+            ExtenderFailed: the call failed, and the extender is not ``ignorable``.
         """
         if not self.filters_nodes or not len(rows) or not self._cares_about(pod):
             return None
@@ -133,13 +133,13 @@ class HTTPExtender:
         snapshot: NodeTable,
         candidates: Sequence[Candidate],
     ) -> Sequence[Candidate]:
-        """Return the candidates that the service leaves, with the victims that it names.
+        """Return the candidates that the service accepts, with the victims that it names.
 
         Rule: extender.go ``ProcessPreemption`` and preemption.go ``callExtenders``.
 
         Raises:
-            ExtenderFailed: the service fails, or names a pod that is not on the node, and it may
-                not be ignored.
+            ExtenderFailed: the call failed, or names a pod that is not on the node, and the
+                extender is not ``ignorable``.
         """
         if not self._args.preempt_verb or not candidates or not self._cares_about(pod):
             return candidates
@@ -151,7 +151,7 @@ class HTTPExtender:
             raise
 
     def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Have the service bind the pod; Skip where the pod does not concern it."""
+        """Let the service bind the pod; Skip if the pod requests no managed resource."""
         if not self._args.bind_verb or not self._cares_about(pod):
             return Status(Code.SKIP)
         namespace, _, name = state.pod_name.partition("/")
@@ -172,7 +172,7 @@ class HTTPExtender:
     # --- many pods at once -----------------------------------------------------------------------
 
     def prepare(self, pods: Sequence[PodInfo], snapshot: NodeTable) -> None:
-        """Ask once about all classes of a batch; Filter and Score find the answers."""
+        """Call the service once for all classes of a batch; cache its answers for Filter, Score."""
         if not self._args.batch_verb:
             return
         self._batch, self._batch_nodes = {}, (snapshot, snapshot.node_version)
@@ -181,7 +181,7 @@ class HTTPExtender:
             self._ask_about(counts, snapshot)
 
     def _judgement(self, pod: PodInfo, snapshot: NodeTable) -> Judgement:
-        """Return the cached answer about a class, asking for it where there is none."""
+        """Return the cached answer about a class; calls the service if there is none."""
         if self._batch_nodes != (snapshot, snapshot.node_version):
             self._batch, self._batch_nodes = {}, (snapshot, snapshot.node_version)
         found = self._batch.get(pod.digest)
@@ -222,7 +222,7 @@ class HTTPExtender:
         )
 
     def _pod(self, state: CycleState, pod: PodInfo) -> Any:
-        """Return the stored pod, or if there is none, what all pods of its class have in common."""
+        """Return the stored pod; if there is none, the fields that all pods of its class share."""
         if self._pods is not None and state.pod_key is not None:
             found = self._pods.manifests([state.pod_key]).get(state.pod_key)
             if found is not None:
@@ -290,7 +290,7 @@ class HTTPExtender:
     def _victims(
         self, records: Sequence[PodRecord], candidates: Sequence[Candidate]
     ) -> tuple[dict[Any, str], dict[str, Any]]:
-        """Return the uids of pods by key, and the candidates' victims as the service gets them."""
+        """Return the uids of pods by key, and the candidates' victims in the protocol's form."""
         manifests = {} if self._pods is None else self._pods.manifests([one.key for one in records])
         uids = {
             one.key: str(manifests[one.key]["metadata"]["uid"])
@@ -324,7 +324,7 @@ class HTTPExtender:
         """Return the result of ``read`` for the answer to one call.
 
         Raises:
-            ExtenderFailed: no call could be made, or the answer cannot be used.
+            ExtenderFailed: the call failed, was omitted, or its answer is invalid.
         """
         if self._clock() < self._rests_until:
             raise ExtenderFailed(
@@ -349,7 +349,7 @@ class HTTPExtender:
 
 
 def _context(args: ExtenderArgs) -> ssl.SSLContext | None:
-    """Return the settings for checking the service's certificate, ``None`` for plain HTTP.
+    """Return the TLS settings for calls of the service, ``None`` for plain HTTP.
 
     Raises:
         OSError: a file of ``tlsConfig`` cannot be read.

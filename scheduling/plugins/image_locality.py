@@ -1,4 +1,4 @@
-"""ImageLocality: prefer nodes that have the pod's images already, large ones above all.
+"""ImageLocality: prefer nodes that already have the pod's images, weighted by size.
 
 Rule: plugins/imagelocality/image_locality.go, v1.37: an image volume raises the limit as a
 container does (kubernetes#138951); until 1.36 it only adds to the sum.
@@ -20,7 +20,7 @@ MAX_CONTAINER_THRESHOLD = 1000 * _MEBIBYTE
 
 
 class ImageLocality:
-    """Score by the bytes of images that need no pull."""
+    """Scores nodes by the bytes of the pod's images that they already have."""
 
     name = NAME
     filter_locality = Locality.NODE
@@ -30,11 +30,11 @@ class ImageLocality:
         self._counts_volumes = compatibility >= Compatibility.V1_37
 
     def _count(self, pod: PodInfo) -> int:
-        """Return how many images raise the limit."""
+        """Return how many of the pod's images raise the upper limit of the score."""
         return len(pod.images) if self._counts_volumes else pod.container_count
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
-        """Return 0 below 23 MiB up to 100 at 1000 MiB for each image."""
+        """Return 0 below 23 MiB of images present, up to 100 at 1000 MiB times the image count."""
         count = self._count(pod)
         if not count:
             return np.zeros(len(rows), np.int64)
@@ -44,7 +44,7 @@ class ImageLocality:
         return MAX_NODE_SCORE * (clipped - MIN_THRESHOLD) // (highest - MIN_THRESHOLD)
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return the images, nothing where no node has any of them."""
+        """Return (count, images) of the pod; ``()`` if no node has any of them."""
         count = self._count(pod)
         present = count and snapshot.has_any_image(pod.images)
         return (count, pod.images) if present else ()

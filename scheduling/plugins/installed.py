@@ -5,11 +5,11 @@ A package names a class for each plugin; the entry point's name is the plugin's:
     [project.entry-points."stowage.plugins"]
     BlinkingLightScorer = "blinking_lights:BlinkingLightScorer"
 
-The class inherits nothing. What it can do is read off its methods (``METHODS``); ``Args``, a
-msgspec Struct, types and checks its arguments, and without one it takes none. One that cannot be
-loaded is known with its problem, so that a configuration that names it is told why. Packages are
-looked for once per process, and again when a configuration names a plugin that is not known
-(``look_again``). A package that was upgraded takes new processes: code that was read stays as it is
+The class needs no base class. Its methods determine its extension points (``METHODS``). ``Args``, a
+msgspec Struct, states the types of its arguments; without it the plugin takes none. If a plugin
+cannot be loaded, the error is kept, and a configuration that names the plugin is refused with that
+reason. Packages are looked for once per process, and again when a configuration names an unknown
+plugin (``look_again``). An upgraded package needs new processes, because loaded code stays as it is
 (``manage.py reload``). ``docs/plugins.md`` is the guide for authors (R149, R168, R169).
 """
 
@@ -56,7 +56,7 @@ METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 
 
 class InstalledPlugin(msgspec.Struct, frozen=True):
-    """A plugin of another package: what the configuration must know, and how to make one."""
+    """A plugin of another package: its facts for the configuration, and its class."""
 
     info: PluginInfo
     make: Callable[[msgspec.Struct], Plugin]
@@ -70,7 +70,7 @@ def plugins() -> Mapping[str, InstalledPlugin]:
 
 
 def look_again() -> bool:
-    """Look for packages that came or went since; return whether other plugins are known now."""
+    """Look for packages that were installed or removed; return whether the plugins changed."""
     before = {name: one.info.problem for name, one in plugins().items()}
     importlib.invalidate_caches()
     plugins.cache_clear()
@@ -78,7 +78,7 @@ def look_again() -> bool:
 
 
 def infos() -> dict[str, PluginInfo]:
-    """Return the facts about the installed plugins for ``documents.load``, by name."""
+    """Return, by name, what ``documents.load`` needs to know of the installed plugins."""
     return {name: plugin.info for name, plugin in plugins().items()}
 
 

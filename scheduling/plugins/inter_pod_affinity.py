@@ -1,7 +1,7 @@
-"""InterPodAffinity: near to some pods, away from others, both ways.
+"""InterPodAffinity: affinity and anti-affinity between pods, of the incoming and the placed ones.
 
 Counts are tables of the snapshot: for each topology key, how many pods on nodes of each value match
-the incoming pod's terms, or carry terms that match the incoming pod. Terminating pods count. Rule:
+the incoming pod's terms, or have terms that match the incoming pod. Terminating pods count. Rule:
 plugins/interpodaffinity/{filtering,scoring,plugin}.go, v1.36 (R88-R99, rulings C25 and C26).
 """
 
@@ -57,7 +57,7 @@ class InterPodAffinity:
         self._memo_key = (NAME, self._hard_weight)
 
     def _tables(self, pod: PodInfo, snapshot: NodeTable) -> "_Tables":
-        """Return the tables of a class, up to date."""
+        """Return the counts by topology domain that a class needs, up to date."""
         versions = (snapshot.peer_version, snapshot.peer_stamp(pod))
         found = pod.memo.get(self._memo_key)
         if isinstance(found, _Tables) and found.versions == versions and found.snapshot is snapshot:
@@ -77,7 +77,7 @@ class InterPodAffinity:
     # --- tables ----------------------------------------------------------------------------------
 
     def _existing(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
-        """Return tables of placed pods whose required anti-affinity is against this pod."""
+        """Return the counts of placed pods whose required anti-affinity excludes this pod."""
         tables = []
         for key in snapshot.anti_affinity_keys(pod):
 
@@ -97,7 +97,7 @@ class InterPodAffinity:
         return tables
 
     def _anti(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
-        """Return tables of placed pods that this pod's required anti-affinity is against."""
+        """Return the counts of placed pods that this pod's required anti-affinity excludes."""
         tables = []
         for key in dict.fromkeys(term.topology_key for term in pod.anti_affinity):
             terms = [term for term in pod.anti_affinity if term.topology_key == key]
@@ -112,7 +112,7 @@ class InterPodAffinity:
         return tables
 
     def _near(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
-        """Return, per required affinity term, the table of pods that match all of the terms."""
+        """Return, per required affinity term, the counts by domain of pods that match all terms."""
         if not pod.affinity:
             return []
         counter = self._near_counter(pod, snapshot)
@@ -132,7 +132,7 @@ class InterPodAffinity:
         return snapshot.counter((NAME, "near", pod.peer_key), weigh, live_only=False, reach=reach)
 
     def _scored(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
-        """Return, per topology key, the table of net preferences, in both directions."""
+        """Return, per topology key, the sums of preference weights, of this and of placed pods."""
         keys = dict.fromkeys(snapshot.scored_affinity_keys(pod))
         mine = (*pod.preferred_affinity, *pod.preferred_anti_affinity)
         keys.update(dict.fromkeys(term.topology_key for term in mine))
@@ -152,7 +152,10 @@ class InterPodAffinity:
     def _preferences(
         self, pod: PodInfo, other: PodInfo, key: str, snapshot: NodeTable
     ) -> Iterator[int]:
-        """Yield the weight of every term of either pod that is about the other, for one key."""
+        """Yield the signed weight of each preferred term of one pod that matches the other pod.
+
+        Only terms with the topology key ``key`` count.
+        """
         for terms, sign in ((pod.preferred_affinity, 1), (pod.preferred_anti_affinity, -1)):
             for term in terms:
                 if term.topology_key == key and matches_incoming(term, other, snapshot):
@@ -168,7 +171,7 @@ class InterPodAffinity:
                     yield self._hard_weight
 
     def _touching(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
-        """Return, per topology key, the table of the number of preferences that match a pod."""
+        """Return, per topology key, how many preferred terms match a pod, by domain."""
         keys = dict.fromkeys(snapshot.scored_affinity_keys(pod))
         mine = (*pod.preferred_affinity, *pod.preferred_anti_affinity)
         keys.update(dict.fromkeys(term.topology_key for term in mine))
@@ -186,7 +189,7 @@ class InterPodAffinity:
         return tables
 
     def _touched(self, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Return whether a preference matches a pod in some domain, even where weights cancel."""
+        """Return whether any preferred term matches a pod, even if the weights add up to 0."""
         return any(table.counts_any for table in self._touching(pod, snapshot))
 
     # --- filtering -------------------------------------------------------------------------------
@@ -194,7 +197,7 @@ class InterPodAffinity:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Skip where no rule of this pod or against it exists."""
+        """Skip if neither this pod nor a placed pod has a required rule about the other."""
         if pod.problem:
             return None, unresolvable(f"parsing pod: {pod.problem}")
         if pod.affinity or pod.anti_affinity:
@@ -205,7 +208,7 @@ class InterPodAffinity:
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject by the pod's affinity, its anti-affinity, then that of placed pods."""
+        """Reject by the pod's affinity, then its anti-affinity, then that of placed pods."""
         verdict = np.zeros(len(rows), np.int8)
         tables_of = self._tables(pod, snapshot)
         near = tables_of.near
@@ -243,7 +246,7 @@ class InterPodAffinity:
         rows: Rows,
         multiplicity: npt.NDArray[np.int64],
     ) -> Status:
-        """Skip where no preference touches any placed pod."""
+        """Skip if no preferred term matches a placed pod."""
         affinity = pod.pod.spec.affinity
         wishes = affinity is not None and any(
             rules is not None and rules.preferred_during_scheduling_ignored_during_execution
@@ -257,7 +260,7 @@ class InterPodAffinity:
         return SUCCESS if touched or self._touched(pod, snapshot) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
-        """Return the sum of the preferences over the node's topology values."""
+        """Return the sum of the preference weights over the node's topology domains."""
         score = np.zeros(len(rows), np.int64)
         for table in self._tables(pod, snapshot).scored:
             score += table.at(rows)
@@ -266,7 +269,7 @@ class InterPodAffinity:
     def normalize(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
     ) -> Scores:
-        """Return scores stretched from 0 to 100; all 0 where they are all equal."""
+        """Return scores scaled linearly to 0..100; all 0 if they are equal."""
         if not len(scores):
             return scores
         lowest, highest = int(scores.min()), int(scores.max())
@@ -284,7 +287,7 @@ class InterPodAffinity:
     )
 
     def affinity_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
-        """Return the tables as terms."""
+        """Return the pod's rules as terms for the fast path."""
         tables = self._tables(pod, snapshot)
         first = all(matches_incoming(term, pod, snapshot) for term in pod.affinity)
         return [
@@ -295,7 +298,7 @@ class InterPodAffinity:
         ]
 
     def untouched_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
-        """Return the tables that decide whether PreScore skips."""
+        """Return the terms by which the fast path knows whether PreScore skips."""
         return self._terms(Kind.UNTOUCHED, self._touching(pod, snapshot), snapshot)
 
     @staticmethod
@@ -313,17 +316,17 @@ class InterPodAffinity:
         ]
 
     def relied_on(self, pod: PodInfo, snapshot: NodeTable) -> list[Counter]:
-        """Return the count of pods that match the required affinity."""
+        """Return the counter of pods that match the required affinity; ``[]`` without affinity."""
         return [self._near_counter(pod, snapshot)] if pod.affinity else []
 
     def counters_read(self, pod: PodInfo, snapshot: NodeTable) -> frozenset[bytes]:
-        """Return the names of the counts that required affinity and anti-affinity look at."""
+        """Return the ids of the counters that required affinity and anti-affinity read."""
         return frozenset(term_counter(term) for term in (*pod.affinity, *pod.anti_affinity))
 
     # --- caching ---------------------------------------------------------------------------------
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return ``()`` for a pod without terms that no placed pod's terms match, or ``None``."""
+        """Return ``()`` if neither this pod nor a placed one has a term about the other."""
         if (
             pod.problem
             or pod.affinity
@@ -337,7 +340,7 @@ class InterPodAffinity:
 
 
 class _Tables:
-    """The tables of a class, valid for some versions of the snapshot; they follow its nodes."""
+    """The counts by domain that a class needs, valid for the given versions of the snapshot."""
 
     def __init__(
         self,
@@ -357,7 +360,7 @@ class _Tables:
         self._node_version = snapshot.node_version
 
     def follow(self) -> None:
-        """Bring the tables up to date after nodes changed."""
+        """Update the tables after nodes changed."""
         version = self.snapshot.node_version
         if self._node_version != version:
             for table in (*self.near, *self.anti, *self.existing, *self.scored):
@@ -366,7 +369,7 @@ class _Tables:
 
 
 def _reach(terms: Iterable[AffinityTerm], terms_about: PodInfo | None = None) -> Reach:
-    """Return the classes that one of the terms can match, or that can have a term about a class."""
+    """Return which classes can match one of the terms, or can have a term about ``terms_about``."""
     found = dict.fromkeys(anchor for term in terms for anchor in term_anchors(term))
     return Reach(tuple(found), terms_about)
 
@@ -374,8 +377,8 @@ def _reach(terms: Iterable[AffinityTerm], terms_about: PodInfo | None = None) ->
 def matches_incoming(term: AffinityTerm, other: PodInfo, snapshot: NodeTable) -> bool:
     """Whether an incoming pod's term matches a placed pod.
 
-    A namespace selector only sees namespaces that exist, unless it is empty: then it is any
-    (plugin.go ``mergeAffinityTermNamespacesIfNotEmpty``).
+    A namespace selector matches only namespaces that exist, but an empty one matches any (plugin.go
+    ``mergeAffinityTermNamespacesIfNotEmpty``).
     """
     selector = term.namespace_selector
     if other.namespace not in term.namespaces and not selector.everything:

@@ -70,7 +70,7 @@ class NodeAffinity:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Skip where nothing is asked; narrow to named nodes where every term names some."""
+        """Skip a pod without node rules; return the node names if every term names some."""
         spec = pod.pod.spec
         affinity = spec.affinity.node_affinity if spec.affinity else None
         required = [
@@ -101,7 +101,7 @@ class NodeAffinity:
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject nodes that do not match the profile's rules, then the pod's."""
+        """Reject nodes that do not match ``addedAffinity`` or the pod's own rules."""
         matches = required_affinity_mask(snapshot, pod.required_affinity(self._empty_term), rows)
         if not self._added_required:
             return FilterResult.rejecting(~matches, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, REASON_POD)
@@ -128,7 +128,7 @@ class NodeAffinity:
         rows: Rows,
         multiplicity: npt.NDArray[np.int64],
     ) -> Status:
-        """Skip where nothing is preferred; a preferred term that does not parse is an error."""
+        """Skip if nothing is preferred; a preferred term that does not parse is an error."""
         if pod.preferred.errors:
             return error(aggregate(pod.preferred.errors))
         affinity = pod.pod.spec.affinity
@@ -139,7 +139,7 @@ class NodeAffinity:
         return SUCCESS if preferred or self._prefers else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
-        """Return the sum of the weights of matching preferred terms, the profile's included."""
+        """Return the sum of the weights of matching preferred terms, of pod and profile."""
         score = preferred_score(snapshot, pod.preferred, rows)
         if self._added_preferred.terms:
             score += preferred_score(snapshot, self._added_preferred, rows)
@@ -152,11 +152,14 @@ class NodeAffinity:
         return default_normalize(scores, reverse=False)
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return node selector and node affinity."""
+        """Return the pod's node selector and node affinity."""
         return pod.node_affinity_key
 
     def named_node(self, pod: PodInfo) -> tuple[str, Hashable] | None:
-        """Return the node that the only required term names, and the term's other requirements."""
+        """Return the node that the only required term names, and the term's other requirements.
+
+        ``None`` if there is no such term.
+        """
         spec = pod.pod.spec
         affinity = spec.affinity.node_affinity if spec.affinity else None
         if affinity is None or affinity.required_during_scheduling_required_during_execution:
@@ -199,7 +202,7 @@ class NodeAffinity:
 
 
 def _named_nodes(selector: NodeSelector) -> frozenset[str] | None:
-    """Return the only nodes that can match, ``None`` when some term names no node."""
+    """Return the only nodes that can match, ``None`` if some term names no node."""
     names: frozenset[str] = frozenset()
     if not selector.node_selector_terms:
         return None

@@ -1,6 +1,7 @@
-"""NodeDeclaredFeatures: a pod goes only where the node's agent declares what it needs.
+"""NodeDeclaredFeatures: a node fits if its kubelet declares all features that the pod needs.
 
-Rule: plugins/nodedeclaredfeatures/nodedeclaredfeatures.go, v1.37; 1.36 names what is missing.
+Rule: plugins/nodedeclaredfeatures/nodedeclaredfeatures.go, v1.37; in 1.36 the message names the
+missing features.
 """
 
 from collections.abc import Hashable
@@ -36,13 +37,13 @@ class NodeDeclaredFeatures:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Skip where the pod needs none."""
+        """Skip if the pod needs no declared features."""
         return None, SUCCESS if required_features(pod.pod.spec, self._version) else SKIP
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject nodes that do not declare all of the features."""
+        """Reject nodes that do not declare all features that the pod needs."""
         required = required_features(pod.pod.spec, self._version)
         reason = np.zeros(len(rows), np.int32)
         reasons: dict[tuple[str, ...], int] = {}

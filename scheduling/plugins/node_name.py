@@ -1,7 +1,7 @@
-"""NodeName: a pod that names a node fits only there.
+"""NodeName: a pod with ``spec.nodeName`` fits only that node.
 
-Rule: plugins/nodename/node_name.go, v1.36. Pending pods that the cycle sees have no node name; the
-plugin matters where placed pods are judged again, as in simulations.
+Rule: plugins/nodename/node_name.go, v1.36. Pending pods have no node name; the plugin matters if
+placed pods are filtered again, as in simulations.
 """
 
 from collections.abc import Hashable
@@ -23,13 +23,13 @@ class NodeName:
     score_locality = Locality.NODE
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return the name."""
+        """Return the pod's ``spec.nodeName``."""
         return pod.pod.spec.node_name
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject every node but the named one."""
+        """Reject every node but the one in ``spec.nodeName``."""
         node_name = pod.pod.spec.node_name
         if not node_name:
             return None

@@ -1,4 +1,4 @@
-"""NodePorts: a host port can be taken once per node, protocol and address.
+"""NodePorts: one pod per node may have a host port, by protocol and address.
 
 Rule: plugins/nodeports/node_ports.go and framework/types.go ``HostPortInfo``, v1.36.
 """
@@ -19,7 +19,7 @@ ANY_ADDRESS = "0.0.0.0"  # noqa: S104
 
 
 def conflict(first: HostPort, second: HostPort) -> bool:
-    """Whether two host ports cannot be open on one node: the wildcard address meets every other."""
+    """Return whether two host ports conflict on one node; 0.0.0.0 conflicts with any address."""
     return first[1:] == second[1:] and (
         first[0] == second[0] or ANY_ADDRESS in (first[0], second[0])
     )
@@ -35,24 +35,24 @@ class NodePorts:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Skip where the pod wants no host port."""
+        """Skip if the pod has no host port."""
         return None, SUCCESS if pod.host_ports else SKIP
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject nodes where some pod has a port in conflict with one of this pod's."""
+        """Reject nodes with a pod whose host port conflicts with one of this pod's."""
         if not pod.host_ports:
             return None
         conflicts = self._conflicts(pod, snapshot).rows[rows] > 0
         return FilterResult.rejecting(conflicts, Code.UNSCHEDULABLE, REASON)
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return nothing for pods without host ports."""
+        """Return ``()`` for pods without host ports, ``None`` for others."""
         return None if pod.host_ports else ()
 
     def rejecting_counter(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Counter, Rejection]:
-        """Return the counter of the pods that have a port in conflict with one of this pod's."""
+        """Return the counter of pods with conflicting host ports, and the rejection they cause."""
         return self._conflicts(pod, snapshot), (Code.UNSCHEDULABLE, (REASON,))
 
     def _conflicts(self, pod: PodInfo, snapshot: NodeTable) -> Counter:

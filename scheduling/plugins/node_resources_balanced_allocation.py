@@ -1,7 +1,7 @@
-"""NodeResourcesBalancedAllocation: prefer nodes whose resources the pod makes more evenly used.
+"""NodeResourcesBalancedAllocation: prefer nodes whose use of resources the pod evens out.
 
-The spread of a node's utilisations is their standard deviation, at most 0.5. The score is 75 for a
-pod that leaves it as it is, 100 where it removes the widest spread, 50 where it creates it. Rule:
+The spread of a node's utilisations is their standard deviation, at most 0.5. The score is 75 if the
+pod does not change the spread, 100 if it removes a spread of 0.5, 50 if it causes one. Rule:
 plugins/noderesources/balanced_allocation.go, v1.36 (which scores the change, not the result).
 """
 
@@ -20,7 +20,7 @@ NAME = "NodeResourcesBalancedAllocation"
 
 
 class NodeResourcesBalancedAllocation:
-    """Score by the change of balance."""
+    """Scores nodes by how the pod changes the spread of their utilisations."""
 
     name = NAME
     filter_locality = Locality.NODE
@@ -41,11 +41,11 @@ class NodeResourcesBalancedAllocation:
         rows: Rows,
         multiplicity: npt.NDArray[np.int64],
     ) -> Status:
-        """Skip pods that ask for none of the resources."""
+        """Skip pods that request none of the balanced resources."""
         return SUCCESS if self.aspect(pod, snapshot) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
-        """Return 50 to 100."""
+        """Return 50 to 100, int64 (rows,): above 75 where the pod reduces the spread."""
         after: list[Float64] = []
         before: list[Float64] = []
         has: list[npt.NDArray[np.bool_]] = []
@@ -64,12 +64,12 @@ class NodeResourcesBalancedAllocation:
     def _columns(
         self, pod: PodInfo, snapshot: NodeTable
     ) -> list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Return (asked by the pod, allocatable, requested) of the resources that take part."""
+        """Return (request, allocatable, requested) of each balanced resource that exists."""
         found = (resource_columns(snapshot, pod, n, nonzero=False) for n in self.balanced_resources)
         return [columns for columns in found if columns is not None]
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Return whether the pod is scored at all."""
+        """Return whether the pod requests a balanced resource, so that it is scored."""
         requests = pod.requests
         for name in self.balanced_resources:  # noqa: SIM110  # any() takes four times as long
             if requests.get(name, 0):
@@ -77,7 +77,7 @@ class NodeResourcesBalancedAllocation:
         return False
 
     def balanced(self, pod: PodInfo, snapshot: NodeTable) -> list[int]:
-        """Return the resources whose use is balanced."""
+        """Return the columns of the resources whose use is balanced."""
         return scored_resources(
             snapshot, pod, self.balanced_resources, self._weights, nonzero=False
         )
@@ -93,12 +93,12 @@ def _fraction(
 
 
 def _balance(fractions: list[Float64], has: list[npt.NDArray[np.bool_]], count: int) -> Scores:
-    """Return 100 without spread to 50 with the widest, truncated, int64 (rows,)."""
+    """Return 100 for no spread down to 50 for the widest, truncated, int64 (rows,)."""
     return ((1.0 - _deviation(fractions, has, count)) * MAX_NODE_SCORE).astype(np.int64)
 
 
 def _deviation(fractions: list[Float64], has: list[npt.NDArray[np.bool_]], count: int) -> Float64:
-    """Return the standard deviation over the resources that the node has, float64 (rows,)."""
+    """Return the standard deviation of utilisations of resources the node has, float64 (rows,)."""
     if len(fractions) < 2:
         return np.zeros(count)
     # Two resources: half the distance, without the rounding of squares and roots, as upstream.

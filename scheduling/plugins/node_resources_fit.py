@@ -1,4 +1,4 @@
-"""NodeResourcesFit: what the pod asks for must be free; score by how full the node gets.
+"""NodeResourcesFit: the pod's requests must be free; score by the node's resulting utilisation.
 
 Rule: plugins/noderesources/{fit,least_allocated,most_allocated,requested_to_capacity_ratio,
 resource_allocation}.go, v1.36 (R66, R104-R111).
@@ -48,7 +48,7 @@ ResourceScore = Callable[[Int64, Int64], Int64]
 
 
 class NodeResourcesFit:
-    """Filter on free resources and pod places; score by a strategy."""
+    """Filters on free resources and the pod limit; scores by the profile's ``scoringStrategy``."""
 
     name = NAME
     filter_locality = Locality.PODS
@@ -83,7 +83,7 @@ class NodeResourcesFit:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Reject sidecars where that feature is off; always filter, as every pod takes a place."""
+        """Reject pods with a sidecar while that feature is off; never Skip."""
         if self._has_sidecar_that_is_off(pod):
             return None, unresolvable(SIDECARS_OFF)
         return None, SUCCESS
@@ -96,7 +96,7 @@ class NodeResourcesFit:
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject nodes without room; a request above allocatable cannot be helped by preemption."""
+        """Reject nodes without room; Unresolvable if a request exceeds the node's allocatable."""
         # One bit per reason, in the order in which Kubernetes lists them.
         full = short(1, snapshot.allowed_pods[rows], snapshot.pod_count[rows])
         failed: Int64 = full.astype(np.int64)
@@ -124,7 +124,7 @@ class NodeResourcesFit:
         return FilterResult(codes, index.astype(np.int32), texts)
 
     def _checked(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[str, int, int]]:
-        """Return (name, amount, column) of what counts, cpu, memory, ephemeral-storage first."""
+        """Return (name, amount, column) of requests: cpu, memory, ephemeral-storage first."""
         key = (NAME, self._ignored, self._ignored_groups)
         found = pod.memo.get(key)
         if isinstance(found, list):
@@ -143,15 +143,19 @@ class NodeResourcesFit:
         return checked
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return an empty aspect: only requests are looked at, unless a sidecar is not allowed."""
+        """Return ``()``, or ``None`` for a pod with a sidecar that is not allowed."""
         return None if self._has_sidecar_that_is_off(pod) else ()
 
     def request_checks(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int]]:
-        """Return (amount, resource column) of all that must be free, beside a pod's place."""
+        """Return (amount, resource column) of all requests to check, besides the pod limit."""
         return [(amount, column) for _, amount, column in self._checked(pod, snapshot)]
 
     def request_rejection(self, pod: PodInfo, snapshot: NodeTable, bits: int) -> Rejection:
-        """Return the reasons in the order in which Kubernetes lists them."""
+        """Return the rejection for ``bits``, with the reasons in Kubernetes' order.
+
+        Bit 0: too many pods. Of the n-th checked request bit 2n + 1: too little is free, bit 2n +
+        2: more than the node's allocatable.
+        """
         reasons = [TOO_MANY_PODS] if bits & 1 else []
         code = Code.UNSCHEDULABLE
         for number, (name, _, _) in enumerate(self._checked(pod, snapshot)):
@@ -163,11 +167,11 @@ class NodeResourcesFit:
         return code, tuple(reasons)
 
     def scored(self, pod: PodInfo, snapshot: NodeTable) -> list[int]:
-        """Return the resources that the strategy looks at."""
+        """Return the columns of the resources that the scoring strategy reads."""
         return scored_resources(snapshot, pod, self.scored_resources, self._weights, nonzero=True)
 
     def _columns(self, pod: PodInfo, snapshot: NodeTable) -> list[tuple[int, int, Int64, Int64]]:
-        """Return (weight, asked by the pod, allocatable, requested) of the resources that count."""
+        """Return (weight, request, allocatable, requested) of each scored resource that exists."""
         found = []
         for resource in self._resources:
             columns = resource_columns(snapshot, pod, resource.name, nonzero=True)
@@ -183,11 +187,14 @@ class NodeResourcesFit:
         rows: Rows,
         multiplicity: Int64,
     ) -> Status:
-        """Nothing to prepare; always scores."""
+        """Return Success: every pod is scored."""
         return SUCCESS
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
-        """Return the weighted mean over resources of which the node has any."""
+        """Return the weighted mean of the resources' scores, int64 (rows,).
+
+        Resources that a node does not have are left out.
+        """
         total = np.zeros(len(rows), np.int64)
         weights = np.zeros(len(rows), np.int64)
         for weight, request, allocatable, requested in self._columns(pod, snapshot):
@@ -214,7 +221,7 @@ def add_resource(
     *,
     skip_zero_scores: bool,
 ) -> None:
-    """Add a resource's score to the sums, in place, where the node has the resource.
+    """Add a resource's weighted score to the sums, in place, for nodes that have the resource.
 
     ``skip_zero_scores``: resources that score 0 also stay out of the weights (ruling C13).
     """
@@ -228,7 +235,7 @@ def add_resource(
 def broken_linear(points: Sequence[tuple[int, int]], at: int) -> int:
     """Return the score at utilization ``at``: linear between ``points`` (utilization, score).
 
-    Below the first point and above the last one it is the score of that point.
+    Below the first and above the last point the score is that point's.
 
     Division truncates towards zero. Rule: helper/shape_score.go ``BuildBrokenLinearFunction``.
     """
@@ -251,7 +258,7 @@ def utilization_table(shape: Sequence[UtilizationShapePoint]) -> Int64:
 
 
 def requested_to_capacity(table: Int64) -> ResourceScore:
-    """Return the function that scores by the table's entry for the utilization."""
+    """Return a function that looks up the score of a utilisation, in percent, in ``table``."""
 
     def score(requested: Int64, allocatable: Int64) -> Int64:
         found: Int64 = table[np.clip(most_allocated(requested, allocatable), 0, 100)]

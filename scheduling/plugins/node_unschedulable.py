@@ -1,4 +1,4 @@
-"""NodeUnschedulable: cordoned nodes take no pods that do not tolerate it.
+"""NodeUnschedulable: a cordoned node rejects pods that do not tolerate its unschedulable taint.
 
 Rule: plugins/nodeunschedulable/node_unschedulable.go, v1.36.
 """
@@ -28,7 +28,7 @@ class NodeUnschedulable:
         self._comparison_operators = comparison_operators
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return the tolerations."""
+        """Return the pod's tolerations."""
         return pod.toleration_key
 
     def filter(

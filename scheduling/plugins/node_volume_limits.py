@@ -1,9 +1,9 @@
-"""NodeVolumeLimits: a node takes only this many volumes of a CSI driver, as its CSINode says.
+"""NodeVolumeLimits: a node takes no more volumes of a CSI driver than its CSINode allows.
 
-Rule: plugins/nodevolumelimits/csi.go, v1.36. A volume counts once on a node, whoever uses it there.
-What is attached where is kept for the snapshot (``framework.attached_volumes``). A pod with volumes
-that nobody uses yet asks for as many more of each driver, wherever it goes, so that a column for
-each driver is all that the filter looks at.
+Rule: plugins/nodevolumelimits/csi.go, v1.36. A volume counts once on a node, however many pods use
+it there. The snapshot keeps the attached volumes (``framework.attached_volumes``). If no other pod
+uses a pod's volumes, it adds the same number per driver on every node, so that the filter reads
+only a column per driver.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ _COUNTED: Final = ("counted",)
 
 
 def is_attachable(pod: PodInfo) -> bool:
-    """Return whether a pod may bring volumes of CSI drivers."""
+    """Return whether a pod may have volumes of CSI drivers."""
     return any(
         one.persistent_volume_claim is not None
         or one.ephemeral is not None
@@ -50,7 +50,7 @@ class NodeVolumeLimits:
     """Filter on the number of attached volumes.
 
     Args:
-        args: whether nodes without a driver are passed over (the alpha gate VolumeLimitScaling).
+        args: whether nodes without a driver are rejected (the alpha gate VolumeLimitScaling).
     """
 
     name = NAME
@@ -63,9 +63,9 @@ class NodeVolumeLimits:
         self._scaling = args.volume_limit_scaling
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return ``()`` for pods that no limit concerns, and one aspect for all that are counted.
+        """Return ``()`` for pods without limited volumes, one value for all that only count them.
 
-        ``None`` for others: ask about each node.
+        ``None`` for other pods: the filter must run for each node.
         """
         if not pod.volumes or not is_attachable(pod) or not self._may_reject(pod, snapshot):
             return ()
@@ -75,10 +75,10 @@ class NodeVolumeLimits:
         return _COUNTED if found.amounts else ()
 
     def column_request(self, pod: PodInfo, snapshot: NodeTable) -> ColumnRequest | None:
-        """Return how many volumes the pod brings of drivers that some node limits.
+        """Return how many volumes the pod adds of each driver that some node limits.
 
-        ``None``: a volume is in use on some node, where it does not count again, or nodes differ in
-        the volumes that the pod brings.
+        ``None`` if a node already has one of the volumes, which does not count again there, or if
+        the number differs between nodes.
         """
         if self._scaling or snapshot.is_trying:
             return None
@@ -111,7 +111,7 @@ class NodeVolumeLimits:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Skip where the pod brings nothing to attach."""
+        """Skip if the pod has no volumes to attach."""
         if not is_attachable(pod):
             return None, SKIP
         if not self._may_reject(pod, snapshot):
@@ -121,7 +121,7 @@ class NodeVolumeLimits:
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject nodes that would have more volumes of a driver than they take."""
+        """Reject nodes that would exceed a driver's limit of volumes."""
         table = snapshot.volumes
         try:
             brought = None if snapshot.is_trying else brought_by(table, pod)
@@ -156,7 +156,7 @@ class NodeVolumeLimits:
         return FilterResult(codes, reason, tuple(reasons)) if codes.any() else None
 
     def _one_by_one(self, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> FilterResult | None:
-        """Judge each node by itself: in a dry run, and where drivers differ from node to node."""
+        """Filter node by node: in a dry run, and if the pod's drivers differ between nodes."""
         table = snapshot.volumes
         codes, reason = np.zeros(len(rows), np.uint8), np.zeros(len(rows), np.int32)
         reasons: dict[tuple[str, ...], int] = {}
@@ -175,7 +175,7 @@ class NodeVolumeLimits:
         return FilterResult(codes, reason, tuple(reasons)) if reasons else None
 
     def _may_reject(self, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Return whether some node has a limit, or the pod a claim that is not there."""
+        """Return whether some node has a limit, or a claim of the pod does not exist."""
         table = snapshot.volumes
         if self._scaling or table.has_limits:
             return True
@@ -206,7 +206,7 @@ class NodeVolumeLimits:
 
 
 def _exceeded(node: CSINode, brought: Handles, by_pods: Handles, there: Handles) -> str:
-    """Return why a node does not take the volumes, empty if it does."""
+    """Return why a node cannot take the volumes, empty if it can."""
     limits = {one.name: one.limit for one in node.spec.drivers}
     new = Counter(driver for handle, driver in brought.items() if handle not in by_pods)
     used = Counter(there.values())

@@ -1,8 +1,8 @@
-"""PrioritySort: pods of higher priority first, then those that wait longer.
+"""PrioritySort: orders pods by priority, then by how long they have waited.
 
-Rule: plugins/queuesort/priority_sort.go, v1.36 (R152). Of our own is ``agePointsPerMinute``: each
-minute that a pod waits counts as so many points of priority, in the order of the queue and nowhere
-else. Which pods may preempt which depends on their stated priorities alone.
+Rule: plugins/queuesort/priority_sort.go, v1.36 (R152). ``agePointsPerMinute`` is Stowage's own: it
+adds that many points of priority for each minute that a pod waits, in the order of the queue alone.
+Preemption compares the stated priorities.
 """
 
 from scheduling.framework.configuration.plugin_args import PrioritySortArgs

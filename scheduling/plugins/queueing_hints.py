@@ -1,11 +1,12 @@
-"""Which events may make a pod schedulable that a default plugin rejected.
+"""Queueing hints: which events may make a pod schedulable that a default plugin rejected.
 
-``registrations`` is what ``engine.queue`` asks; each hint below looks at one event for one plugin.
-A hint may say yes too often: that costs one attempt. It must never say no when the event helps, or
-the pod waits for the flush. Some hints of Kubernetes ignore facts that the rule depends on; these
-hints look at them, too: which nodes count under ``nodeAffinityPolicy``, the anti-affinity of placed
-pods, and that the first of several pods with affinity to each other needs no other pod. Sources:
-``EventsToRegister`` of each plugin and its hints (``isSchedulableAfter...``), v1.36.
+``engine.queue`` calls ``registrations``; each hint below judges one event for one plugin. A hint
+may return True too often: that costs one attempt. If it returned False for an event that helps, the
+pod would wait for the periodic flush. Some hints of Kubernetes ignore facts on which the rule
+depends; the hints here include them: which nodes count under ``nodeAffinityPolicy``, the
+anti-affinity of placed pods, and that the first of several pods with affinity to each other needs
+no other pod. Sources: ``EventsToRegister`` of each plugin and its hints
+(``isSchedulableAfter...``), v1.36.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -64,8 +65,8 @@ def registrations(
     """Return the events that each plugin of a profile waits for.
 
     Args:
-        profile: whose plugins and arguments count.
-        registered: what plugins with ``events_to_register`` say themselves, by name
+        profile: the profile, for its plugins and their arguments.
+        registered: the events of plugins with ``events_to_register``, by name
             (``Framework.events``).
     """
     by_plugin = registered or {}
@@ -144,7 +145,7 @@ def _empty_term(args: NodeAffinityArgs) -> EmptyTerm:
 
 
 class _NodeAffinityHint:
-    """Says whether a node matches now and did not before; parses selectors once per class."""
+    """Returns whether a node matches now and did not before; parses selectors once per class."""
 
     def __init__(self, args: NodeAffinityArgs) -> None:
         self._empty = _empty_term(args)
@@ -197,7 +198,7 @@ def _host_ports(pod: Pod) -> list[tuple[str, str, int]]:
 
 
 def _node_ports(pod: Pod, event: ClusterEvent) -> bool:
-    """Return whether the pod that left used a port that this one wants."""
+    """Return whether the pod that left had a host port that conflicts with this pod's."""
     if not isinstance(event.old, Pod):
         return False
     held = _host_ports(event.old)
@@ -224,8 +225,8 @@ _NEVER_DEVICES: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 def _node_grew(pod: Pod, event: ClusterEvent) -> bool:
     """Return whether a node has more of a needed resource, and fits the pod if it were empty.
 
-    DynamicResources judges resources that the node lacks and devices serve: here they count as
-    sufficient, and as more than before (``shouldDelegateResourceToDRA``).
+    If the node lacks a resource that devices provide, DynamicResources judges it; here it counts as
+    sufficient and as grown (``shouldDelegateResourceToDRA``).
     """
     if not isinstance(event.new, Node):
         return False
@@ -250,12 +251,12 @@ def _requests(pod: Pod) -> dict[str, Quantity]:
 
 
 def _serve(event: ClusterEvent, resource: str) -> bool:
-    """Return whether devices serve an extended resource; they may where none are known."""
+    """Return whether devices provide an extended resource; True if no devices are known."""
     return event.devices is None or event.devices.class_of(resource) is not None
 
 
 def _pod_shrank(pod: Pod, event: ClusterEvent) -> bool:
-    """The other pod asks for less of something that this one needs."""
+    """Return whether the other pod requests less of a resource that this pod needs."""
     if not isinstance(event.old, Pod) or not isinstance(event.new, Pod):
         return True
     before, after = current_requests(event.old), current_requests(event.new)
@@ -263,7 +264,7 @@ def _pod_shrank(pod: Pod, event: ClusterEvent) -> bool:
 
 
 def _asks_for_less(_pod: Pod, event: ClusterEvent) -> bool:
-    """The waiting pod itself asks for less of something."""
+    """Return whether the waiting pod itself now requests less of a resource."""
     if not isinstance(event.old, Pod) or not isinstance(event.new, Pod):
         return True
     before, after = pod_requests(event.old), pod_requests(event.new)
@@ -274,7 +275,7 @@ _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 def _serves(pod: Pod, event: ClusterEvent) -> bool:
-    """Return whether a device class newly serves an extended resource that the pod requests."""
+    """Return whether a device class now provides an extended resource that the pod requests."""
     new = event.new
     if not isinstance(new, dict):
         return True
@@ -290,10 +291,10 @@ def _serves(pod: Pod, event: ClusterEvent) -> bool:
 
 
 class _SpreadHints:
-    """The nodes and pods that topology spread constraints depend on (podtopologyspread/plugin.go).
+    """Hints of PodTopologySpread about nodes, pods and workloads (podtopologyspread/plugin.go).
 
-    ``args`` have the constraints of pods that state none; ``empty_term`` is what an empty term of
-    required node affinity means.
+    ``args``: with the default constraints. ``empty_term``: whether an empty term of required node
+    affinity matches all nodes or none.
     """
 
     def __init__(self, args: PodTopologySpreadArgs, empty_term: EmptyTerm) -> None:
@@ -306,13 +307,13 @@ class _SpreadHints:
 
     @property
     def has_hard_defaults(self) -> bool:
-        """Whether pods that state no constraints may be rejected."""
+        """Whether the default constraints can reject a pod."""
         return bool(self._default_keys)
 
     def nodes(self, pod: Pod, event: ClusterEvent) -> bool:
-        """The node joins, leaves or changes a domain, or starts or stops being counted.
+        """Return whether the node joins, leaves or changes a domain, or its pods' counting changed.
 
-        Only a node with all the topology keys is in domains at all.
+        Only a node with all the topology keys is in a domain.
         """
         constraints = _hard_constraints(pod)
         own = pod.spec.topology_spread_constraints
@@ -334,7 +335,7 @@ class _SpreadHints:
         return by_affinity and before != after and self._affinity_flips(pod, old, new)
 
     def _affinity_flips(self, pod: Pod, old: Node, new: Node) -> bool:
-        """Return whether the pod's required node affinity means one of two versions of a node."""
+        """Return whether the pod's required node affinity matches only one of two node versions."""
         required = RequiredNodeAffinity(pod, empty_term=self._empty_term)
         fields = node_fields(new.metadata.name)
         return required.matches(old.metadata.labels, fields) != required.matches(
@@ -343,9 +344,9 @@ class _SpreadHints:
 
     @staticmethod
     def pods(pod: Pod, event: ClusterEvent) -> bool:
-        """A pod that a constraint counts came or went, or a pod starts or stops being counted.
+        """Return whether the event changes which pods a constraint of this pod counts.
 
-        One that terminates is not counted any more, though it holds its room.
+        A terminating pod is not counted any more, although it still has its room.
         """
         other = event.new or event.old
         if not isinstance(other, Pod) or other.metadata.namespace != pod.metadata.namespace:
@@ -364,12 +365,12 @@ class _SpreadHints:
 
     @staticmethod
     def workloads(pod: Pod, _event: ClusterEvent) -> bool:
-        """A workload's selector changed, so default spread constraints may count other pods."""
+        """Return whether the pod has default constraints, which use the workload's selector."""
         return not pod.spec.topology_spread_constraints
 
     @classmethod
     def itself(cls, pod: Pod, event: ClusterEvent) -> bool:
-        """The pod's tolerations changed, where these count, or its constraints now count it."""
+        """Return whether the pod's tolerations changed, or its constraints now count it."""
         old, new = event.old, event.new
         if not isinstance(old, Pod) or not isinstance(new, Pod):
             return True
@@ -389,7 +390,7 @@ def _hard_constraints(pod: Pod) -> list[TopologySpreadConstraint]:
 
 
 def _counted_by(constraint: TopologySpreadConstraint, pod: Pod) -> Selector:
-    """Return the selector of the pods that a constraint counts, ``matchLabelKeys`` included."""
+    """Return a constraint's selector, with the pod's values of ``matchLabelKeys``."""
     selector = selector_from_label_selector(constraint.label_selector)
     labels = pod.metadata.labels
     keys = sorted({key for key in constraint.match_label_keys if key in labels})
@@ -440,9 +441,9 @@ def _anti_affinity_terms(pod: Pod) -> tuple[PodAffinityTerm, ...]:
 def _means(
     term: PodAffinityTerm, owner: Pod, other: Pod, namespace_labels: Mapping[str, str] | None
 ) -> bool:
-    """Tell whether ``owner``'s term may select ``other``; unknown namespaces match a selector.
+    """Return whether ``owner``'s term may match ``other``; unknown namespace labels match.
 
-    ``matchLabelKeys`` only narrow a term, so they are passed over.
+    ``matchLabelKeys`` only narrow a term, so they are ignored.
     """
     namespace = other.metadata.namespace
     own = term.namespaces
@@ -458,19 +459,19 @@ def _means(
 
 
 def _first_of_its_kind(pod: Pod) -> bool:
-    """Return whether the pod matches its own affinity, so that it may be the first to match it.
+    """Return whether the pod may match all its own affinity terms, so that it may be the first pod.
 
-    The labels of its namespace are not known: a term that selects by these may mean it.
+    Its namespace's labels are unknown here, so every namespace selector counts as a match.
     """
     terms = _affinity_terms(pod)
     return bool(terms) and all(_means(term, pod, pod, None) for term in terms)
 
 
 def _affinity_pods(pod: Pod, event: ClusterEvent) -> bool:
-    """A pod came that affinity of this one matches, or one went that anti-affinity kept apart.
+    """Return whether a pod that this one's affinity needs came, or one that excludes it went.
 
-    A pod has to match all affinity terms. That the last of these goes may help a pod that matches
-    its own terms. A relabelled pod counts as one that came and one that went.
+    The pod that came must match all affinity terms. If the last such pod goes, that may help a pod
+    that matches its own terms. A relabelled pod counts as one that came and one that went.
     """
     labels = event.namespace_labels
     old, new = (one if isinstance(one, Pod) else None for one in (event.old, event.new))
@@ -493,14 +494,13 @@ def _affinity_pods(pod: Pod, event: ClusterEvent) -> bool:
 
 
 def _affinity_nodes(pod: Pod, event: ClusterEvent) -> bool:
-    """A node came that is in a domain of an affinity term, or a label of one changed that matters.
+    """Return whether a node event may help a pod with affinity or anti-affinity.
 
-    Or it went: its pods are in no domain any more, though it takes a while until they are gone.
-
-    A label that changes takes the node's pods out of a domain, or brings them into one, and the
-    node itself: that may help here or on any other node. A pod with affinity gains by the domain
-    that the node joins; a pod with anti-affinity, and one kept off by the anti-affinity of placed
-    pods, by the one that it leaves.
+    So it is if a new node is in a domain of an affinity term, or if a node went, whose pods are
+    then in no domain. A changed topology label moves the node and its pods to another domain: this
+    may help a pod with affinity to the domain that the node joins. It may help a pod with
+    anti-affinity, or one that the anti-affinity of placed pods excludes, in the domain that it
+    leaves.
     """
     near = [term.topology_key for term in _affinity_terms(pod)]
     new = event.new
@@ -522,7 +522,7 @@ def _affinity_nodes(pod: Pod, event: ClusterEvent) -> bool:
 
 
 def _repels(term: AffinityTerm, pod: Pod) -> bool:
-    """Return whether another pod's term may match this one, whatever its namespace's labels are."""
+    """Return whether another pod's term may match this pod, whatever labels its namespace has."""
     inside = pod.metadata.namespace in term.namespaces or not term.namespace_selector.nothing
     return inside and term.selector.matches(pod.metadata.labels)
 
@@ -552,7 +552,7 @@ def _same_group(pod: Pod, event: ClusterEvent) -> bool:
 
 
 def _its_group(pod: Pod, event: ClusterEvent) -> bool:
-    """Return whether the pod's group is new or has a lower ``minCount`` (may change in v1.37)."""
+    """Return whether the pod's group is new or its ``minCount`` was lowered (possible in v1.37)."""
     old, new = event.old, event.new
     if not isinstance(new, PodGroup) or new.key != group_key(pod):
         return False

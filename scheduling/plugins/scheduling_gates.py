@@ -15,7 +15,7 @@ class SchedulingGates:
     name = NAME
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Let the pod in when it has no gate."""
+        """Return Success if the pod has no scheduling gate, else Unresolvable."""
         if not pod.gates:
             return SUCCESS
         return unresolvable(f"waiting for scheduling gates: [{' '.join(pod.gates)}]")

@@ -1,4 +1,4 @@
-"""TaintToleration: taints that the pod does not tolerate keep it away, softly or strictly.
+"""TaintToleration: a pod's untolerated taints exclude a node or lower its score.
 
 Rule: plugins/tainttoleration/taint_toleration.go, v1.36 (R113-R120).
 """
@@ -39,7 +39,7 @@ class TaintToleration:
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject nodes with a hard taint that nothing tolerates."""
+        """Reject nodes with a NoSchedule or NoExecute taint that the pod does not tolerate."""
 
         def untolerated(taints: tuple[Taint, ...]) -> bool:
             return (
@@ -63,7 +63,7 @@ class TaintToleration:
         rows: Rows,
         multiplicity: npt.NDArray[np.int64],
     ) -> Status:
-        """Nothing to prepare; always scores."""
+        """Return Success: every pod is scored."""
         return SUCCESS
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
@@ -86,11 +86,11 @@ class TaintToleration:
         return default_normalize(scores, reverse=True)
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return the tolerations."""
+        """Return the pod's tolerations."""
         return pod.toleration_key
 
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> list[npt.NDArray[np.int64]]:
-        """Return one key: the raw score. Nodes with equal scores are equal to NormalizeScore."""
+        """Return the raw score: nodes with equal raw scores get equal normalized scores."""
         return [self.score(CycleState(), pod, snapshot, rows)]

@@ -1,9 +1,9 @@
-"""VolumeBinding: a pod goes where its volumes are, or where they can be bound or made.
+"""VolumeBinding: a node must reach the pod's volumes, or volumes that can be bound or provisioned.
 
-Rule: plugins/volumebinding/volume_binding.go, v1.36. What a pod gets on its node is taken in the
-snapshot's table as soon as the pod is assumed there (``volume_table``). Pods whose claims are bound
-already are decided like any others; one with claims to bind is reserved, and PreBind writes what
-was decided and waits until the claims are bound.
+Rule: plugins/volumebinding/volume_binding.go, v1.36. As soon as a pod is assumed on a node, the
+snapshot's table (``volume_table``) marks its volumes as taken. Pods whose claims are bound are
+decided like any others; a pod with claims to bind is reserved, and PreBind writes the bindings and
+waits until they are complete.
 """
 
 from collections.abc import Hashable
@@ -50,7 +50,7 @@ TAKEN = f"{NAME}/taken"
 
 
 class _BindingsByRow:
-    """The bindings found for each row that passed."""
+    """The volume bindings found for each row that passed the filter."""
 
     def __init__(self, claims: PodVolumeClaims) -> None:
         self.claims = claims
@@ -58,7 +58,7 @@ class _BindingsByRow:
 
 
 class VolumeBinding:
-    """Claims that are bound, and those to bind.
+    """Filters on the pod's bound claims, and finds volumes for its unbound ones.
 
     Args:
         args: how long binding may take, and whether nodes are scored by their storage.
@@ -75,7 +75,7 @@ class VolumeBinding:
         self._store: VolumeStore | None = None
 
     def use_volume_store(self, store: VolumeStore) -> None:
-        """Keep the store in which PreBind writes."""
+        """Set the store to which PreBind writes."""
         self._store = store
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
@@ -101,7 +101,7 @@ class VolumeBinding:
         return tuple(affinities)
 
     def concerns(self, pod: PodInfo, snapshot: NodeTable) -> bool:
-        """Return whether the pod has claims that are bound when it is placed."""
+        """Return whether the pod has claims with delayed binding that are not bound yet."""
         if not pod.claims:
             return False
         try:
@@ -113,7 +113,7 @@ class VolumeBinding:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Reject a pod whose claims are missing, lost, or have to be bound before; or skip."""
+        """Reject a pod with a missing, lost or unbound immediate claim; Skip one without claims."""
         if not pod.claims:
             return None, SKIP
         problem = self._problem(pod, snapshot)
@@ -129,7 +129,7 @@ class VolumeBinding:
         return None, SUCCESS
 
     def _problem(self, pod: PodInfo, snapshot: NodeTable) -> str:
-        """Return the errors in a claim of the pod. Rule: ``podHasPVCs``."""
+        """Return the error of one of the pod's claims, "" if none has any. Rule: ``podHasPVCs``."""
         meta = meta_of(pod)
         for volume in pod.volumes:
             name = claim_name(meta, volume)
@@ -157,9 +157,9 @@ class VolumeBinding:
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject nodes that cannot reach a volume, or have none for a claim.
+        """Reject nodes that cannot reach a volume, or offer none for a claim.
 
-        Nodes that are alike in the labels that decide are judged once.
+        Nodes with equal values of the labels that volumes use are checked once.
         """
         found = state.get(_FOUND, _BindingsByRow)
         if found is None:
@@ -201,12 +201,12 @@ class VolumeBinding:
         rows: Rows,
         multiplicity: object,
     ) -> Status:
-        """Skip unless storage is scored: by default it is not."""
+        """Skip unless the profile scores storage, which is off by default."""
         scores = bool(self._shape) and state.get(_FOUND, _BindingsByRow) is not None
         return SUCCESS if scores else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
-        """Return the score of storage use by class: requested against available bytes."""
+        """Return scores by the used share of storage, by class: requested of available bytes."""
         found = state.get(_FOUND, _BindingsByRow)
         scores = np.zeros(len(rows), np.int64)
         if found is None or not self._shape:
@@ -221,7 +221,7 @@ class VolumeBinding:
     # --- once the pod is placed ------------------------------------------------------------------
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Note the pod's bindings and provisions, which the table took when it was assumed."""
+        """Note the pod's bindings and provisions, which the table took when it assumed the pod."""
         table = state.volumes
         if table is None:
             return SUCCESS
@@ -235,15 +235,15 @@ class VolumeBinding:
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Give back the volumes that ``reserve`` took."""
+        """Release the volumes that ``reserve`` noted."""
         if state.volumes is not None:
             state.volumes.forget(state.pod_key)
         state.delete(TAKEN)
 
     def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Write the volume bindings, then wait until all claims are bound, or fail.
+        """Write the volume bindings; return Success once all claims are bound.
 
-        It is asked again and again: Wait means that something is still missing.
+        Called repeatedly: Wait means that a claim is not bound yet.
         """
         taken = state.get(TAKEN, dict)
         if taken is None or self._store is None:
@@ -258,7 +258,7 @@ class VolumeBinding:
 
 
 def _alike(snapshot: NodeTable, rows: Rows, keys: set[str] | None) -> tuple[Rows, Rows]:
-    """Return places of representative rows, and for each row the index of its representative."""
+    """Return the index of one row for each set of equal label values, and each row's set."""
     if keys is None:
         every = np.arange(len(rows))
         return every, every

@@ -1,7 +1,7 @@
 """VolumeRestrictions: disks that one pod may use at a time, and claims of ReadWriteOncePod.
 
-Rule: plugins/volumerestrictions/volume_restrictions.go, v1.36. Both are counts of pods, which
-follow whoever is put on a node or taken off it, so preemption needs nothing more.
+Rule: plugins/volumerestrictions/volume_restrictions.go, v1.36. Both are counts that the snapshot
+changes with each pod put on or taken off a node, so preemption needs nothing more.
 """
 
 from collections.abc import Hashable, Sequence
@@ -35,7 +35,7 @@ class VolumeRestrictions:
     score_locality = Locality.NODE
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return nothing for pods without such disks and claims."""
+        """Return ``()`` for pods without such disks or claims, ``None`` for others."""
         if not pod.volumes:
             return ()
         found = self._exclusive(pod, snapshot)
@@ -45,7 +45,7 @@ class VolumeRestrictions:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Reject a pod whose claims are missing; Skip where nothing can be in its way."""
+        """Reject a pod whose claims are missing; Skip if its volumes can conflict with no pod's."""
         if not pod.volumes:
             return None, SKIP
         claims = self._exclusive(pod, snapshot)
@@ -59,7 +59,7 @@ class VolumeRestrictions:
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject nodes where a pod has the disk, and all while a pod anywhere has the claim."""
+        """Reject nodes with a pod that uses the disk; all nodes if any pod uses the claim."""
         conflicts = np.zeros(len(rows), np.bool_)
         disks = tuple(volume for volume in pod.volumes if is_disk(volume))
         if disks:
@@ -77,7 +77,7 @@ class VolumeRestrictions:
         )
 
     def _exclusive(self, pod: PodInfo, snapshot: NodeTable) -> Sequence[str] | Status:
-        """Return the pod's claims that one pod may use at a time, or why it can go nowhere."""
+        """Return the pod's ReadWriteOncePod claims, or the rejection if a claim is missing."""
         found = []
         for volume in pod.volumes:
             if volume.persistent_volume_claim is None:
@@ -91,7 +91,7 @@ class VolumeRestrictions:
         return found
 
     def _holders(self, disks: tuple[Volume, ...], snapshot: NodeTable) -> Counter:
-        """Return the counter of the pods that have one of the disks."""
+        """Return the counter of the pods that use one of the disks."""
 
         def holds(other: PodInfo) -> int:
             return int(any(shares_disk(mine, theirs) for mine in disks for theirs in other.volumes))

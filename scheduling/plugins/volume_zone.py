@@ -1,6 +1,6 @@
-"""VolumeZone: a pod goes to the zone and region that its bound volumes' labels name.
+"""VolumeZone: a node must be in the zone and region in the labels of the pod's bound volumes.
 
-Rule: plugins/volumezone/volume_zone.go, v1.36. A node without any such label passes.
+Rule: plugins/volumezone/volume_zone.go, v1.36. A node without zone and region labels passes.
 """
 
 from collections.abc import Hashable
@@ -46,7 +46,7 @@ class VolumeZone:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Reject a pod whose claims or volumes are missing; Skip where no volume has a zone."""
+        """Reject a pod with missing claims or volumes; Skip if no volume has a zone or region."""
         found = self._topologies_of(pod, snapshot)
         if isinstance(found, Status):
             return None, found
@@ -55,7 +55,7 @@ class VolumeZone:
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject nodes with zones or regions that are not those of all volumes."""
+        """Reject nodes whose zone or region is not that of all bound volumes."""
         topologies = self._topologies_of(pod, snapshot)
         if isinstance(topologies, Status) or not topologies:
             return None

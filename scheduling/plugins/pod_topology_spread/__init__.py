@@ -1,12 +1,12 @@
-"""PodTopologySpread: keep matching pods evenly spread over the values of node labels.
+"""PodTopologySpread: spread matching pods evenly over topology domains.
 
-Counts are tables of the snapshot, kept up to date per pod; what a cycle adds is the comparison.
-Rule: plugins/podtopologyspread/{common,filtering,scoring,plugin}.go, v1.36; terminating pods do not
+The snapshot keeps the counts up to date with each pod; a cycle only compares them. Rule:
+plugins/podtopologyspread/{common,filtering,scoring,plugin}.go, v1.36; terminating pods do not
 count. ``labelSelector: {}`` counts every pod of the namespace (v1.38, kubernetes#141340); until
 1.37 it counts no existing pod, though the incoming pod matches itself.
 
     __init__      PodTopologySpread: the plugin
-    constraints   what classes state, or have by default
+    constraints   the constraints of a class, its own or the defaults
 """
 
 import itertools
@@ -89,7 +89,7 @@ class PodTopologySpread:
         return not selector.nothing and (bool(selector.requirements) or self._counts_everything)
 
     def _counter(self, selector: Selector, pod: PodInfo, snapshot: NodeTable) -> Counter:
-        """Return the counter of the pods in a pod's namespace that a selector selects."""
+        """Return the counter of the pods in the pod's namespace that a selector matches."""
         namespace = pod.namespace
         counts_any = self._counts_any(selector)
 
@@ -138,7 +138,7 @@ class PodTopologySpread:
         return counter.table(column, snapshot.node_version, constraint.eligible_key, eligible)
 
     def _tables(self, pod: PodInfo, snapshot: NodeTable) -> "_Tables":
-        """Return counters and tables of all constraints, up to date."""
+        """Return the counters and counts by domain of all constraints, up to date."""
         spread = self._constraints(pod, snapshot)
         found = pod.memo.get(self._tables_key)
         if (
@@ -179,7 +179,7 @@ class PodTopologySpread:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable
     ) -> tuple[PreFilterResult | None, Status]:
-        """Skip where nothing is required; a selector that does not parse is an error."""
+        """Skip a pod without hard constraints; a selector that does not parse is an error."""
         spread = self._constraints(pod, snapshot)
         if spread.hard_problem:
             return None, error(f"get constraints from pod: {spread.hard_problem}")
@@ -188,7 +188,7 @@ class PodTopologySpread:
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> FilterResult | None:
-        """Reject nodes where the pod would make the skew too large, or that lack a key."""
+        """Reject nodes that lack a topology key or where the pod would exceed ``maxSkew``."""
         hard = self._constraints(pod, snapshot).hard
         if not hard:
             return None
@@ -267,7 +267,7 @@ class PodTopologySpread:
         rows: Rows,
         multiplicity: npt.NDArray[np.int64],
     ) -> Status:
-        """Find which nodes take part and how many domains they span; Skip without constraints."""
+        """Find which nodes are scored and how many domains they span; Skip without constraints."""
         spread = self._constraints(pod, snapshot)
         if spread.soft_problem:
             return error(f"calculating preScoreState: {spread.soft_problem}")
@@ -296,7 +296,7 @@ class PodTopologySpread:
         return SUCCESS
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Scores:
-        """Return the weighted number of matching pods around each node; fewer is better."""
+        """Return the weighted number of matching pods in each node's domains; fewer is better."""
         spread = self._constraints(pod, snapshot)
         weights = state.read(f"{NAME}/weights", list)
         tables = self._tables(pod, snapshot).soft
@@ -314,7 +314,7 @@ class PodTopologySpread:
     def normalize(
         self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows, scores: Scores
     ) -> Scores:
-        """Return 100 for the fewest matching pods; nodes that do not take part get 0."""
+        """Return 100 for the fewest matching pods; 0 for nodes without a topology key."""
         ignored = _ignored(self._constraints(pod, snapshot), snapshot, rows)
         part = scores[~ignored]
         highest = int(part.max(initial=0))
@@ -334,7 +334,7 @@ class PodTopologySpread:
     )
 
     def spread_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
-        """Return the constraints as terms."""
+        """Return the constraints as terms for the fast path."""
         spread, tables = self._constraints(pod, snapshot), self._tables(pod, snapshot)
         terms = []
         for (constraint, selector), (_, table) in zip(
@@ -369,9 +369,9 @@ class PodTopologySpread:
         return terms
 
     def spread_alike(self, pod: PodInfo, snapshot: NodeTable) -> tuple[Hashable, Counter] | None:
-        """Return the number that classes of the same default constraints share, and the counter.
+        """Return a number that classes with the same default constraints share, and the counter.
 
-        ``None`` unless the pod has default constraints, and they only score.
+        ``None`` unless the pod has default constraints, and only soft ones.
         """
         spread = self._constraints(pod, snapshot)
         if spread.alike is None or spread.hard or not spread.soft:
@@ -379,21 +379,24 @@ class PodTopologySpread:
         return spread.alike, self._counter(spread.selectors[0], pod, snapshot)
 
     def relied_on(self, pod: PodInfo, snapshot: NodeTable) -> list[Counter]:
-        """Return the counters of hard constraints: other pods may have raised the lowest count."""
+        """Return the counters of hard constraints, on which the decision about the pod relies.
+
+        If other pods are taken back, the lowest count may fall and the skew exceed its limit.
+        """
         if not pod.pod.spec.topology_spread_constraints and not self._defaults:
             return []
         hard = self._constraints(pod, snapshot).hard_counted()
         return [self._counter(selector, pod, snapshot) for _, selector in hard]
 
     def counters_read(self, pod: PodInfo, snapshot: NodeTable) -> frozenset[bytes]:
-        """Return the ids of the counters that hard constraints look at."""
+        """Return the ids of the counters that hard constraints read."""
         hard = self._constraints(pod, snapshot).hard_counted()
         return frozenset(counter_id(selector, (pod.namespace,)) for _, selector in hard)
 
     # --- caching ---------------------------------------------------------------------------------
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return nothing where there are no constraints."""
+        """Return ``()`` for a pod without constraints, ``None`` for others."""
         if pod.pod.spec.topology_spread_constraints:
             return None
         if not self._defaults:
@@ -403,7 +406,7 @@ class PodTopologySpread:
 
     @staticmethod
     def _by_count(constraint: Constraint, snapshot: NodeTable, *, soft: bool) -> bool:
-        """Whether each domain is a single node: then rows differ by counts, not by names."""
+        """Return whether each domain is a single node, so that only counts tell nodes apart."""
         if soft and constraint.topology_key == HOSTNAME:
             return True
         return snapshot.label_column(constraint.topology_key).single(snapshot.node_version)
@@ -413,9 +416,9 @@ _CODES = np.array([Code.SUCCESS, Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRE
 
 
 class _Tables:
-    """Counters and tables of a class's constraints; the tables follow the nodes.
+    """Counters and counts by domain of a class's constraints.
 
-    ``version``: for which ``peer_version`` they are valid.
+    ``version``: the ``peer_version`` for which they are valid.
     """
 
     def __init__(
@@ -433,7 +436,7 @@ class _Tables:
         self._node_version = snapshot.node_version
 
     def follow(self) -> None:
-        """Bring the tables up to date after nodes changed."""
+        """Update the tables after nodes changed."""
         version = self.snapshot.node_version
         if self._node_version != version:
             for _, table in (*self.hard, *self.soft):
@@ -442,11 +445,11 @@ class _Tables:
 
 
 class _Quirks:
-    """Corrects counts where upstream's dry run counts pods that its first count leaves out.
+    """Corrects counts in a dry run, where Kubernetes counts pods that it does not count at first.
 
-    ``updateWithPod`` looks neither at the deletion timestamp nor, until 1.37, at an empty selector,
-    so taking such a pod off a node lowers the count below what was there, and putting it back
-    raises it.
+    ``updateWithPod`` ignores the deletion timestamp and, until 1.37, an empty selector. So the
+    removal of such a pod from a node subtracts a pod that was not counted, and putting it back adds
+    one.
     """
 
     def __init__(self) -> None:
@@ -467,9 +470,9 @@ class _Quirks:
 
 
 def _dry_run_weight(selector: Selector, namespace: str) -> Callable[[PodInfo], int] | None:
-    """Return what pods weigh in upstream's dry run, where the counter leaves them out: ``_Quirks``.
+    """Return a function of what a pod adds in a dry run if the counter ignores it; see ``_Quirks``.
 
-    Only a selector of everything counts nobody at first and everybody in the dry run.
+    ``None`` unless the selector is empty: it matches no pod at first and every pod in a dry run.
     """
     if not selector.everything:
         return None

@@ -1,4 +1,4 @@
-"""The constraints of a class: what it states, or the profile's defaults, parsed once.
+"""Parses the constraints of a class, its own or the profile's defaults, once.
 
 Rule: plugins/podtopologyspread/common.go, v1.36. ``SYSTEM_DEFAULTS`` are the constraints of pods
 that state none, where defaulting is ``System``.
@@ -41,8 +41,8 @@ _instances = itertools.count()
 class Constraint(msgspec.Struct, frozen=True):
     """A constraint without its selector, so that classes with default constraints share it.
 
-    ``matches_self``: whether the pod itself is counted, of a hard one. ``eligible_key`` names the
-    nodes whose pods count.
+    ``matches_self``: whether a hard constraint counts the pod itself. ``eligible_key`` identifies
+    the nodes whose pods count.
     """
 
     max_skew: int
@@ -55,12 +55,12 @@ class Constraint(msgspec.Struct, frozen=True):
 
 
 class Constraints(msgspec.Struct, frozen=True):
-    """The constraints of a class: ``hard`` filter, ``soft`` score.
+    """The constraints of a class: ``hard`` ones filter, ``soft`` ones score.
 
-    ``selectors``: of the pods that each constraint counts, hard ones first, with
-    ``matchLabelKeys``. ``all_keys``: nodes that lack one of the soft topology keys are not scored
-    (false for the system's defaults, so that nodes without a zone are still spread by hostname).
-    ``alike``: a number that classes with the same default constraints share, ``None`` for others.
+    ``selectors``: those of the constraints, hard ones first, with ``matchLabelKeys`` added.
+    ``all_keys``: nodes that lack one of the soft topology keys are not scored (false for the
+    system's defaults, so that nodes without a zone are still spread by hostname). ``alike``: a
+    number that classes with the same default constraints share, ``None`` for others.
     """
 
     hard: tuple[Constraint, ...]
@@ -81,12 +81,12 @@ class Constraints(msgspec.Struct, frozen=True):
 
 
 class ConstraintsByClass:
-    """Finds the constraints of classes, under the arguments of one plugin; kept on the class.
+    """Returns the constraints of classes for one plugin's arguments; cached in each class's memo.
 
     Args:
-        args: of the plugin.
+        args: the plugin's arguments.
         empty_term: what a node selector term without requirements means.
-        match_label_keys: whether ``matchLabelKeys`` are followed.
+        match_label_keys: whether ``matchLabelKeys`` have an effect.
         node_inclusion_policy: whether constraints may leave nodes out by affinity and taints.
         comparison_operators: whether tolerations may compare numbers.
     """
@@ -117,7 +117,7 @@ class ConstraintsByClass:
         self._memo_key = (NAME, next(_instances))
 
     def of(self, pod: PodInfo, snapshot: NodeTable) -> Constraints:
-        """Return the constraints of a class: its own, or those of pods that state none."""
+        """Return the constraints of a class: its own, or the defaults if it has none."""
         found = pod.memo.get(self._memo_key)
         stamp = snapshot.peer_stamp(pod)
         if isinstance(found, tuple) and found[0] == stamp:
@@ -134,7 +134,7 @@ class ConstraintsByClass:
         return constraints
 
     def _by_default(self, pod: PodInfo, snapshot: NodeTable) -> Constraints:
-        """Return the constraints of a pod that states none."""
+        """Return the default constraints of a pod without constraints of its own."""
         selector = snapshot.default_selector(pod) if self.defaults else None
         if selector is None:
             return self._nothing
@@ -158,7 +158,7 @@ class ConstraintsByClass:
     def _parsed(
         self, pod: PodInfo, constraints: tuple[TopologySpreadConstraint, ...], action: str
     ) -> tuple[tuple[Constraint, ...], tuple[Selector, ...], str]:
-        """Return the pod's own constraints and their selectors, or why they do not parse."""
+        """Return the pod's own constraints, their selectors, and an error if one is invalid."""
         chosen = [c for c in constraints if c.when_unsatisfiable == action]
         try:
             selectors = tuple([self._selector(c, pod.labels) for c in chosen])
@@ -177,7 +177,7 @@ class ConstraintsByClass:
         *,
         by_default: bool = False,
     ) -> tuple[Constraint, ...]:
-        """Return the constraints that apply; ``matching``: whether each counts the pod itself.
+        """Return constraints with this action; ``matching``: whether each counts the pod itself.
 
         ``by_default``: the constraints are not the pod's own.
         """

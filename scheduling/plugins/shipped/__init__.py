@@ -1,4 +1,4 @@
-"""Plugins that come along and that no profile uses by itself, made as the packages of others are.
+"""Plugins in this distribution that no profile uses by default, written like other packages'.
 
 They import ``scheduling.framework.v1`` and nothing else of Stowage, and are offered by entry points
 (``installed.SHIPPED``).

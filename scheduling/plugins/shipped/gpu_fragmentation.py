@@ -1,20 +1,21 @@
-"""GPUFragmentation: places pods where they tear up least of what typical GPU pods could still use.
+"""GPUFragmentation: places pods so that the most free GPU capacity stays usable for typical pods.
 
 After Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation
-Gradient Descent" (USENIX ATC 2023). GPUs are counted in thousandths, so that pods may share one.
-A node's *fragment* for a typical pod is how many thousandths of its free GPUs that pod cannot use:
+Gradient Descent" (USENIX ATC 2023). GPUs are counted in thousandths, so that pods may share one. A
+node's *fragment* for a typical pod is the amount, in thousandths, of its free GPUs that the pod
+cannot use:
 
-* all of them, where it does not fit: too little cpu, memory or GPU, or another model;
-* what is left of a GPU in use (``free % 1000``), where that is less than the pod's share of one
-  GPU, or where it asks for whole ones;
-* nothing else.
+* all of it, if the pod does not fit: too little cpu, memory or GPU, or another model;
+* the rest of a partly used GPU (``free % 1000``), if that is less than the pod's share of one GPU,
+  or if the pod requests whole GPUs;
+* else 0.
 
-A node's fragmentation is the mean of that over the typical pods, each by its share of the workload;
-a node scores high where placing the pod makes it fall, or grow least.
+A node's fragmentation is the mean of its fragments over the typical pods, weighted by their share
+of the workload; a node scores high if the pod reduces it, or raises it least.
 
-The paper keeps account of each GPU. Kubernetes counts one amount per node, so the GPUs of a node
-are taken to be filled one after the other: at most one of them is in use in part. Typical pods that
-ask for no GPU are left out, as every GPU would count against them on every node alike.
+The paper accounts for each GPU. Kubernetes counts one amount per node, so the plugin assumes that a
+node's GPUs fill one after the other: at most one is partly used. Typical pods without a GPU request
+are ignored, since for them every free GPU on every node would be a fragment.
 
 The plugin is the shipped example of one with a compiled program: it imports nothing of Stowage but
 ``scheduling.framework.v1``, as the packages of others do. ``tests/reference/gpu_fragmentation.py``
@@ -46,7 +47,7 @@ _Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A typical pod: what it asks for, on which models it may run (none: any), and its weight."""
+    """A typical pod: its requests, the GPU models on which it may run (none: any), its weight."""
 
     gpu_milli: _Positive
     cpu: str = "0"
@@ -56,7 +57,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
 
 class FragmentationArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """``resource``: GPUs in thousandths. ``modelLabel``: the node label with the model."""
+    """``resource``: that of GPUs, in thousandths. ``modelLabel``: the node label with the model."""
 
     tasks: Annotated[tuple[Task, ...], msgspec.Meta(min_length=1, max_length=1000)]
     resource: str = "stowage.dev/gpu-milli"
@@ -64,7 +65,7 @@ class FragmentationArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class GPUFragmentation:
-    """Scores nodes by how placing the pod changes their fragmentation; 50: it does not."""
+    """Scores nodes by how the pod changes their fragmentation; 50 means no change."""
 
     name = NAME
     Args = FragmentationArgs
@@ -97,9 +98,9 @@ class GPUFragmentation:
         return found
 
     def _allowed(self, models: Sequence[str]) -> Mask:
-        """Return on which models typical pods may run, bool (models + 1, pods).
+        """Return on which GPU models typical pods may run, bool (models + 1, pods).
 
-        The last line is for nodes without a model.
+        The last row is for nodes without a model label.
         """
         found = np.zeros((len(models) + 1, len(self._tasks)), np.bool_)
         for number, task in enumerate(self._tasks):
@@ -110,7 +111,7 @@ class GPUFragmentation:
 
 
 class _Program:
-    """The rule over many nodes, compiled when it is first needed (half a second)."""
+    """The rule over many nodes, compiled at the first use (half a second)."""
 
     def __init__(self) -> None:
         import numba

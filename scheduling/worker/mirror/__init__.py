@@ -17,9 +17,9 @@ A change may be applied twice, or after rows that contain it were loaded: it sta
 of one object. The change about a binding confirms the pod that this worker assumed; a pod that a
 client put on a node is noted in ``arrivals``, for ``arrival_checks``, and in ``of_unknown_nodes``
 as long as that node does not exist. Reserved pods (``clusterstate.queries.scheduler.reservations``)
-are counted on their reserved node. Nominations are applied, too, by whatever client they were
-written. The scheduler applies its own at once: until it reads them back, the log's entries about
-that pod are out of date (``WarmState._follow_nomination``).
+are counted on their reserved node. Nominations by any client are applied, too. The scheduler
+applies its own at once: until it reads them back, the log's entries about that pod are out of date
+(``WarmState._follow_nomination``).
 """
 
 import structlog
