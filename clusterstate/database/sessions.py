@@ -381,7 +381,7 @@ _round = _Round()
 
 
 class Memory(Protocol):
-    """State of a process that survives it (``loops.progress``); methods query once at most."""
+    """State of a process that the next one reads (``loops.progress``); at most a query a call."""
 
     def recall(self) -> float:
         """Return the stored factor."""

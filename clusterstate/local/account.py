@@ -13,7 +13,7 @@ _NOT_MADE = 2**32 - 1
 
 
 class ServerStartError(RuntimeError):
-    """A server did not start; the message ends with what it printed last."""
+    """A server did not start; the message ends with the server's last output."""
 
 
 def _uid_of(name: str) -> int | None:
@@ -38,9 +38,8 @@ class Account:
     def choose(cls, data: Path | None = None) -> "Account":
         """Return the account to run PostgreSQL as: the present one, unless that is root.
 
-        For root: the owner of ``data`` if it exists, else `postgres`, else `stowage`, which may
-        still have to be created (`ensure`). Data owned by `nobody`, as 0.1.0 had it, gets a new
-        owner.
+        For root: the owner of ``data`` if it exists, else `postgres`, else `stowage`, which
+        `ensure` creates. Data owned by `nobody`, as in 0.1.0, gets a new owner.
         """
         if os.geteuid() != 0:
             return cls()
@@ -58,10 +57,10 @@ class Account:
         return cls(uid=_NOT_MADE, gid=_NOT_MADE)
 
     def ensure(self) -> "Account":
-        """Return the account, after making the system user `stowage` if it is still to be made.
+        """Return the account; creates the system user `stowage` if it is needed and missing.
 
         Raises:
-            ServerStartError: it cannot be made here; says what to do.
+            ServerStartError: the user cannot be created; the message says what to do.
         """
         if self.uid != _NOT_MADE:
             return self
@@ -81,7 +80,7 @@ class Account:
         return Account(uid=entry.pw_uid, gid=entry.pw_gid)
 
     def takes_over(self, folder: Path) -> None:
-        """Give what `nobody` owns below a folder to the account."""
+        """Give all files of `nobody` below a folder to the account."""
         nobody = _uid_of("nobody")
         if self.uid is None or nobody is None or not folder.exists():
             return
@@ -91,11 +90,11 @@ class Account:
 
     @property
     def extra_groups(self) -> list[int] | None:
-        """``extra_groups`` for Popen: none besides the account's own; None: unchanged."""
+        """Return ``extra_groups`` for Popen: none but the account's own group; None: unchanged."""
         return None if self.uid is None else []
 
     def owns(self, path: Path) -> None:
-        """Give the path to the account."""
+        """Make the account the owner of the path."""
         if self.uid is not None and self.gid is not None:
             os.chown(path, self.uid, self.gid)
 

@@ -1,11 +1,10 @@
-"""How many sessions of the database the processes may hold at a time, by what they are.
+"""How many database sessions the processes may open at a time, by their names.
 
-Every thread that queries has a session of its own while it has work, so this is a sum over threads.
-A thread that has had none for five minutes gives its session back, the first of a kind after ten: a
-service at rest holds a quarter of it.
-``manage.py up`` starts the embedded server with room for all, and says so when a server of others
-has less: then a process that is refused a session fails in the midst of its work, at the busiest
-moment.
+A thread has a session of its own while it queries, so these numbers are sums over threads. A thread
+that has not queried for five minutes closes its session, the first of a kind after ten: an idle
+service has a quarter of the sessions. ``manage.py up`` starts the embedded server with enough
+sessions for all, and warns if an external one allows fewer: then a process may be refused a session
+at the busiest moment.
 
 ``tests/platform/test_capacity.py`` derives the same numbers from the code, and fails for a thread
 that is not counted.
@@ -49,7 +48,7 @@ _LEASE: Final = 1
 
 
 def of(process: str) -> int:
-    """Return how many sessions one process may hold, by its name (``STOWAGE_PROCESS``)."""
+    """Return how many sessions one process may open, by its name (``STOWAGE_PROCESS``)."""
     if process in {"web", "http", "https", "console"}:
         pages = _PAGES_OF_CONSOLE if process == "console" else _PAGES
         lanes = _LANES_OF_ONE_THREAD * settings.WEB_THREADS + _OTHER_LANES + pages
@@ -64,12 +63,12 @@ def of(process: str) -> int:
 
 
 def needed(processes: Iterable[str]) -> int:
-    """Return how many sessions a server must accept for these processes and a few commands."""
+    """Return how many sessions a server must allow for these processes and a few commands."""
     return sum(of(process) for process in processes) + SPARE
 
 
 def of_parts(parts: Iterable[Part]) -> int:
-    """Return the same for what ``up`` starts; while it renews processes there is one twice."""
+    """Return the same for the parts of ``up``, with one process twice, as during a renewal."""
     names = [name for part in parts for name in [part.process] * part.workers]
     return needed(names) + max((of(name) for name in names), default=0)
 

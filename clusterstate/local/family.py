@@ -1,15 +1,15 @@
-"""One family of processes: forked from the supervisor, which has imported what they share.
+"""Processes that are forked from the supervisor, which has imported their common modules.
 
 Ten interpreters that each import the same two thousand modules take 900 MB, and 20 s of a core at
 every start. A forked process shares the pages of its parent's modules, of NumPy and of the compiled
-loops with all others, and works at once. It becomes what ``python ARGUMENTS`` would be: it reads
-the settings once more, by its own environment, and runs the same module. ``ps`` and ``/proc`` show
-its own arguments and environment.
+loops with all others, and works at once. It behaves like ``python ARGUMENTS``: it reads the
+settings again, by its own environment, and runs the same module. ``ps`` and ``/proc`` show its own
+arguments and environment.
 
-The parent must have a single thread, no session of the database and no connection to Redis, so what
-needs these before is done by a process of its own, too (``aside``). The collector freezes the
-parent's heap, since looking through it would copy every page. Packages of plugins are not among the
-shared modules: a forked process reads their code from the disk as it is then.
+The parent must have a single thread, no session of the database and no connection to Redis. Work of
+the parent that needs these runs in a process of its own (``aside``). The collector freezes the
+parent's heap, since scanning it would copy every page. Packages of plugins are not shared: a forked
+process reads their code from the disk as it is then.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _LOOK_SECONDS: Final = 0.01
 
 
 class ForkedProcess:
-    """A forked process, with what the supervisor uses of ``subprocess.Popen``."""
+    """A forked process, with the part of ``subprocess.Popen`` that the supervisor uses."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -81,7 +81,7 @@ Process = subprocess.Popen[bytes] | ForkedProcess
 
 
 def share(modules: Iterable[str], calls: Iterable[str]) -> None:
-    """Import what the processes of the family have in common, call functions, and freeze it all.
+    """Import the modules that all processes share, call functions, and freeze the heap.
 
     A function is named as ``module:function``.
     """
@@ -97,9 +97,9 @@ def share(modules: Iterable[str], calls: Iterable[str]) -> None:
 
 
 def _unmap_files() -> None:
-    """Give back the pages of libraries: tens of megabytes are read of LLVM's once, at its start.
+    """Return pages of libraries to the kernel: LLVM's start alone reads tens of megabytes.
 
-    A page that is needed is there again at once.
+    The kernel reads a page again at its next use.
     """
     with contextlib.suppress(OSError), open("/proc/self/smaps") as file:
         for begin, end in _unchanged_files(file):
@@ -108,10 +108,10 @@ def _unmap_files() -> None:
 
 
 def _unchanged_files(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of addresses at which files are mapped and unchanged in memory.
+    """Yield the address ranges of mapped files that are unchanged in memory.
 
-    Linking changes pages, which may be in the swap space by now. ``smaps``: the lines of that file
-    of ``/proc``.
+    Linking changes pages, and changed ones may be in swap space. ``smaps``: the lines of that file
+    in ``/proc``.
     """
     begin = end = 0
     for line in smaps:
@@ -127,7 +127,7 @@ def _unchanged_files(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
 
 
 def can_fork() -> bool:
-    """Return whether this process has a single thread: another's locks would stay locked."""
+    """Return whether this process has a single thread: locks of other threads would stay locked."""
     return len(os.listdir("/proc/self/task")) == 1
 
 
@@ -139,20 +139,20 @@ def fork(
     forget: Callable[[], object],
     prepare: Callable[[], object],
 ) -> ForkedProcess:
-    """Start ``python ARGUMENTS``, which are ``-m`` and a module's, as a process of the family.
+    """Start ``python ARGUMENTS`` (``-m`` and a module's arguments) as a forked process.
 
     Args:
         arguments: of the interpreter.
         environment: all of it.
         output: becomes standard output and error.
-        forget: called in the child; closes what is the parent's alone.
+        forget: called in the child; closes descriptors that only the parent uses.
         prepare: called in the child in its own session, as a ``preexec_fn``.
     """
     return _forked(lambda: _become(arguments, environment, output, forget, prepare))
 
 
 def aside(do: Callable[[], Any]) -> Any:
-    """Return what ``do`` returns, which is JSON, from a process that does it and ends.
+    """Call ``do`` in a forked process that ends afterwards; return its result, which is JSON.
 
     Raises:
         CommandError: it raised that, or its failure was printed.
@@ -186,7 +186,7 @@ def aside(do: Callable[[], Any]) -> Any:
 
 
 def _forked(work: Callable[[], object]) -> ForkedProcess:
-    """Have a child do the work and end, whatever it raises."""
+    """Fork a child that calls ``work`` and ends, whatever it raises."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -217,7 +217,7 @@ def _become(
     forget: Callable[[], object],
     prepare: Callable[[], object],
 ) -> None:
-    """Be a process of its own, as after ``exec``, and run the module."""
+    """Become a process of its own, as after ``exec``, and run the module."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -243,7 +243,7 @@ def _become(
 
 
 def _read_settings() -> None:
-    """Read the settings once more: what a process is stands in its environment."""
+    """Read the settings again, since the child's environment differs from the parent's."""
     from django.utils.functional import empty
     from django.utils.log import configure_logging
 
@@ -265,7 +265,7 @@ _shown: list[Any] = []
 
 
 def _show(arguments: Sequence[str], variables: Sequence[str]) -> None:
-    """Have ``/proc`` show these arguments and variables; where the kernel cannot, the parent's.
+    """Make ``/proc`` show these arguments and variables; without effect on some kernels.
 
     Source: the structure ``prctl_mm_map`` of prctl(2). All other addresses stay as they are.
     """

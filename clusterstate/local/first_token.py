@@ -1,7 +1,7 @@
-"""The token that `make up` makes for the administrator: in the state directory, with a kubeconfig.
+"""The administrator's token that `make up` makes: in the state directory, with a kubeconfig.
 
-It expires like any other, and a start renews it in time. The file is written first and made good in
-the database after it, so that a crash leaves a token that the next start makes good.
+It expires like any other, and a start renews it in time. The file is written first, and the token
+becomes valid in the database after that; if a crash comes between, the next start completes it.
 """
 
 from datetime import datetime
@@ -18,7 +18,7 @@ _NAME = "first token"
 
 
 def ensure(state: Path, *, now: datetime) -> None:
-    """Have a token that works, for half of its lifetime at least, and a kubeconfig with it.
+    """Ensure a token that works for half of its lifetime at least, and a kubeconfig with it.
 
     A token that does not expire, as earlier versions made them, stays.
     """

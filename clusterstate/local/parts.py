@@ -1,7 +1,7 @@
-"""Which Python processes `manage.py up` keeps running, as data, in the order in which they start.
+"""The Python processes that `manage.py up` runs, in the order in which they start.
 
-``up`` starts what is listed here and nothing else. The fault machine (``tests.faults``) kills and
-stops what is listed here, so that a process which is added is harmed there as well.
+``up`` starts exactly these processes. The fault machine (``tests.faults``) kills and stops
+processes of this list, so that a new one is tested as well.
 """
 
 from collections.abc import Iterator
@@ -48,8 +48,8 @@ SHARED_CALLS = (
 class Part:
     """A process: its name in the log, when it stops, and the arguments of the interpreter.
 
-    ``process`` is what it finds in STOWAGE_PROCESS: several parts may do the same work. A part that
-    is ``late`` starts once the service is ready. ``workers``: it is so many processes of that name.
+    ``process`` is its STOWAGE_PROCESS: several parts may do the same work. A part that is ``late``
+    starts once the service is ready. ``workers``: the number of processes of that name in it.
     """
 
     name: str
@@ -62,10 +62,10 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class PartOptions:
-    """How many there are of those parts that may be several, and where the web servers listen.
+    """The numbers of parts of which there may be several, and the web servers' addresses.
 
-    Where a scheduler stands by, so does a process for the timers. ``console`` is the socket of the
-    console's own process, ``None`` where the pages are served by others.
+    If a scheduler stands by, so does a process for the timers. ``console`` is the socket of the
+    console's own process, ``None`` if the web servers serve its pages.
     """
 
     http_port: int

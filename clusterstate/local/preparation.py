@@ -1,8 +1,8 @@
 """Preparing a database: migrations by one process at a time, and checks of its version.
 
-`manage.py prepare`, `up`, `backup` and `restore` go through here. Several hosts may start at once:
-each waits for its turn, without a statement that hangs (it would hold a snapshot, for which the
-building of an index concurrently waits in turn).
+Used by `manage.py prepare`, `up`, `backup` and `restore`. Several hosts may start at once: each
+waits for its turn by repeated short statements. One long statement would keep a snapshot open, for
+which CREATE INDEX CONCURRENTLY waits in turn.
 """
 
 import time
@@ -33,10 +33,10 @@ _TIMEOUTS = (
 
 @contextmanager
 def alone(say: Callable[[str], object] | None = None) -> Iterator[None]:
-    """Wait for the advisory lock under which the database is migrated, and hold it.
+    """Wait for the advisory lock under which the database is migrated; release it after the block.
 
-    ``say`` gets one sentence if another process has the lock. It is held on a connection of its
-    own and ends with that, so a killed process leaves no lock behind.
+    ``say`` gets one sentence if another process has the lock. The lock is taken on a connection of
+    its own and ends with it, so a killed process leaves no lock behind.
     """
     other = connections.create_connection("default")
     try:
@@ -57,9 +57,9 @@ def alone(say: Callable[[str], object] | None = None) -> Iterator[None]:
 
 @contextmanager
 def unhurried() -> Iterator[None]:
-    """Lift the time-outs of this thread's connection, which are meant for requests.
+    """Within the block, lift the time-outs of this thread's connection, which are for requests.
 
-    The processes that serve do not end it either, whatever waits for it meanwhile.
+    The serving processes do not end its session either, whatever waits for it meanwhile.
     """
     with connection.cursor() as cursor:
         for name in _TIMEOUTS:
@@ -75,10 +75,10 @@ def unhurried() -> Iterator[None]:
 
 
 def require_server() -> None:
-    """Check that the server is there, new enough and not a replica.
+    """Check that the server runs, is new enough and not a replica.
 
     Raises:
-        CommandError: with what to do about it.
+        CommandError: it does not; the message says what to do.
     """
     try:
         with connection.cursor() as cursor:
@@ -115,7 +115,7 @@ def require_server() -> None:
 
 
 def _version_without_options() -> tuple[int, str]:
-    """Return the server's ``server_version_num`` and version, asked without settings of ours."""
+    """Return the server's ``server_version_num`` and version, over a connection without options."""
     params = connection.get_connection_params()
     names = ("host", "port", "user", "password", "dbname", "connect_timeout", "sslmode")
     with psycopg.connect("", **{name: params[name] for name in names if name in params}) as plain:
@@ -123,7 +123,7 @@ def _version_without_options() -> tuple[int, str]:
 
 
 def sessions_allowed() -> int:
-    """Return how many sessions the server and the role take, less those kept for superusers.
+    """Return how many sessions the server and the role allow, without those for superusers.
 
     Queries once.
     """
@@ -143,7 +143,7 @@ def sessions_allowed() -> int:
 
 
 def require_version(number: int, version: str) -> None:
-    """Check a server's ``server_version_num`` (180004); ``version`` is for people.
+    """Check a server's ``server_version_num`` (180004); ``version`` is the text for messages.
 
     Raises:
         CommandError: it is too old.
@@ -157,7 +157,7 @@ def require_version(number: int, version: str) -> None:
 
 
 def unknown_migrations(loader: MigrationLoader) -> list[str]:
-    """Return the migrations that the database has and this version does not know."""
+    """Return the migrations in the database that this version does not have."""
     return sorted(
         f"{app}.{name}"
         for app, name in loader.applied_migrations
@@ -182,7 +182,7 @@ def require_known_migrations(loader: MigrationLoader) -> None:
     """Check that no newer version of Stowage has prepared this database.
 
     Raises:
-        CommandError: one has.
+        CommandError: a newer version has.
     """
     if unknown := unknown_migrations(loader):
         raise CommandError(
@@ -195,7 +195,7 @@ def require_prepared() -> None:
     """Check that the database has all the tables of this version, and no others. Queries.
 
     Raises:
-        CommandError: it has not; says what to do.
+        CommandError: it has not; the message says what to do.
     """
     loader = MigrationLoader(connection)
     require_known_migrations(loader)
@@ -205,7 +205,7 @@ def require_prepared() -> None:
 
 
 def what_is_wrong() -> str | None:
-    """Return why no command can work with this database, and what to do; ``None``: nothing is.
+    """Return why no command can work with this database, and the remedy; ``None`` if one can.
 
     For a command that failed on the database. Queries on a new connection.
     """

@@ -1,4 +1,4 @@
-"""How far a long command is, one line a second at most."""
+"""Progress of a long command, one line a second at most."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ class Progress:
     """Counts rows of tables one after the other, and reports the progress."""
 
     def __init__(self, say: Callable[[str], object] | None, done: str) -> None:
-        """``say`` gets lines with what is ``done``, such as "saved"; ``None``: no lines."""
+        """``say`` gets lines with the word ``done``, such as "saved"; ``None``: no lines."""
         self._say = say
         self._done = done
         self._told_at = time.monotonic()
@@ -18,16 +18,16 @@ class Progress:
 
     @property
     def rows(self) -> int:
-        """How many rows there were in all."""
+        """The number of rows of all tables so far."""
         return sum(self._counts.values())
 
     @property
     def tables(self) -> int:
-        """How many tables were begun."""
+        """The number of tables begun."""
         return len(self._counts)
 
     def __call__(self, table: str, rows: int) -> None:
-        """Note that this many rows of the table are done."""
+        """Report that ``rows`` rows of the table are done."""
         self._counts[table] = rows
         now = time.monotonic()
         if self._say is not None and now - self._told_at >= _SECONDS:

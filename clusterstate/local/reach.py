@@ -1,11 +1,11 @@
-"""How PostgreSQL's user gets at a state directory and at programs below folders it cannot enter.
+"""Gives PostgreSQL's user access to a state directory and to programs below closed folders.
 
-Root may start the service below /root, where no other user can go. The data lie in the state
-directory all the same: PostgreSQL inherits open descriptors of its directories, and is given
-/proc/self/fd/N instead of their paths. No folder is opened up, and nothing is kept elsewhere.
+Root may start the service below /root, which no other user can enter. The data stay in the state
+directory all the same: PostgreSQL inherits open descriptors of its directories, and gets
+/proc/self/fd/N instead of their paths. No permissions change, and nothing is stored elsewhere.
 
-Programs look for their own path and for files next to them, so descriptors do not serve there:
-PostgreSQL's programs are copied to /var/lib/stowage, one folder for each place that they come from.
+Programs look for their own path and for files next to them, so descriptors do not work for these:
+PostgreSQL's programs are copied to /var/lib/stowage, one folder for each source folder.
 """
 
 import hashlib
@@ -46,15 +46,15 @@ class Doors:
 
 
 def copies_of(programs: Path) -> Path:
-    """Return the folder for copies of what lies in a folder of programs. Makes nothing."""
+    """Return the folder for copies of the programs in a folder. Creates nothing."""
     return COPIES / f"programs-{_digest(programs)}"
 
 
 def executable(programs: Path, account: Account) -> Path:
-    """Return a folder of programs that the account may execute: copies where it cannot go.
+    """Return a folder of programs that the account may execute, if necessary a copy.
 
-    ``programs`` is PostgreSQL's bin folder in an installed package. Copies of another version that
-    were made of the same folder are removed.
+    ``programs`` is PostgreSQL's bin folder in an installed package. Copies of another version of
+    the same folder are removed.
     """
     if account.reaches(programs / "postgres"):
         return programs
@@ -89,12 +89,12 @@ def _program(pid: str) -> str:
 
 
 def former_home(state: Path) -> Path:
-    """Return where earlier versions kept the data of a state directory that was out of reach."""
+    """Return the folder where earlier versions stored data of an unreachable state directory."""
     return COPIES / _digest(state)
 
 
 def bring_home(data: Path, *, to: Path, account: Account) -> None:
-    """Move the data of an earlier version to where they belong; its other files go.
+    """Move the data of an earlier version into the state directory; its other files are deleted.
 
     ``data`` is the old folder, ``to`` the new one, which does not exist. A crash leaves the old
     folder whole, or the new one.

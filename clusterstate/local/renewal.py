@@ -1,10 +1,10 @@
-"""Replacing processes by new ones of the same kind, one after the other, without a pause.
+"""Replaces processes by new ones of the same kind, one after the other, without a pause.
 
-A process reads the code of plugins once. To take an upgraded package in, each process that runs
+A process reads the code of plugins once. After an upgrade of a package, each process that runs
 plugins gets a successor: it is started beside the old one, and when it is warm the old one is asked
-to end. Two schedulers at the same time are no matter: one works and the other stands by, so the
-successor goes on where the old one stops. A successor that does not become warm is ended, and
-everything stays as it was.
+to end. Two schedulers at the same time are no problem: one works and the other stands by, so the
+successor goes on where the old one stops. A successor that does not become warm is ended, and the
+old process stays.
 """
 
 import dataclasses
@@ -23,12 +23,12 @@ def renew(
     *,
     seconds: float = WARM_SECONDS,
 ) -> bool:
-    """Replace children in this order; return whether all were.
+    """Replace children in this order; return whether all were replaced.
 
     Args:
-        supervisor: goes on looking after all others meanwhile.
-        children: of its own, each of which may run twice for a while.
-        is_warm: whether a successor can do the work of the one that it replaces.
+        supervisor: runs all other children meanwhile.
+        children: its children to replace, each of which may run twice for a while.
+        is_warm: returns whether a successor can do the work of its predecessor.
         seconds: how long a successor may take to become warm.
 
     Raises:

@@ -1,17 +1,17 @@
-"""One foreground process that keeps others running: starts in order, restarts, stops in order.
+"""A foreground process that runs others: starts them in order, restarts them, stops them in order.
 
-It owns the child processes, their output and their end. `manage.py up` feeds it the list. A child
-that ended is started again, and so is one that makes no progress: a process whose loop is silent
-although it promised not to be (`clusterstate.health.heartbeats`), or that was stopped by a signal
-and was not continued, is killed. A stopped server is continued instead (`Child.resumes`): to kill
-one backend of PostgreSQL's would throw everybody out. Nothing that happens in the loop ends it.
+It has the child processes and reads their output; `manage.py up` gives it the list. A child that
+ended is started again. A child without progress is killed and replaced: one whose loop has missed
+its deadline (`clusterstate.health.heartbeats`), or that was stopped by a signal and not continued.
+A stopped server is continued instead (`Child.resumes`): killing one backend of PostgreSQL would end
+all sessions. No error in the loop ends the supervisor.
 
-Python children are forked from this process, which has imported what they share (``family``), so it
-must have a single thread and keep no connection open. Children run in sessions of their own, so
+Python children are forked from this process, which has imported their common modules (``family``),
+so it must have a single thread and no open connection. Children run in sessions of their own, so
 Ctrl-C in the terminal reaches the supervisor alone, which then stops them from the last stage to
-the first. Should the supervisor be killed, the kernel signals each child (see
-`embedded.die_with_parent`), and the lock on the state directory that they inherited is
-free once they are gone.
+the first. If the supervisor is killed, the kernel signals each child (see
+`embedded.die_with_parent`), and the lock on the state directory, which they inherited, is free once
+they are gone.
 """
 
 import contextlib
@@ -56,12 +56,12 @@ _FORGET_SECONDS = 1800.0
 
 @dataclass(kw_only=True)
 class Child:
-    """A process to keep running.
+    """A process to run.
 
     spawn gets the descriptor for standard output and error. Stages stop from the highest to the
-    lowest; children of one stage stop together. beats says whether its processes write heartbeats;
-    resumes that one that is stopped is continued rather than replaced. silences counts how often it
-    was killed because it gave no sign of life: it may have been slow, so the next has more time.
+    lowest; children of one stage stop together. beats: its processes write heartbeats. resumes: a
+    stopped one is continued rather than replaced. silences counts how often it was killed for
+    missed heartbeats: it may have been slow, so the next one has more time.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Child:
         return _LATER_SECONDS * ((1 << self.silences) - 1)
 
     def runs(self) -> bool:
-        """Return whether the process is there."""
+        """Return whether the process exists."""
         return self.process is not None and self.process.poll() is None
 
 
@@ -94,15 +94,15 @@ class Stopped(Exception):
 
 
 class Supervisor:
-    """Keeps children running until SIGINT, SIGTERM or SIGHUP; SIGUSR1 has them replaced."""
+    """Runs children until SIGINT, SIGTERM or SIGHUP; SIGUSR1 has them replaced."""
 
     def __init__(
         self, log_file: Path, output: TextIO | None = None, *, state: Path | None = None
     ) -> None:
-        """Take over the process's signals. Output of the children goes to output and to log_file.
+        """Handle the process's signals. Output of the children goes to output and to log_file.
 
-        log_file is kept below 10 MiB; the older half of a long run is kept as NAME.1.
-        state is the directory where children that beat leave their signs of life.
+        log_file is limited to 10 MiB; the older half of a long run is in NAME.1. state is the
+        directory of the children's heartbeat files.
         """
         self._state = state
         self._look_at = self._families_at = 0.0
@@ -141,7 +141,7 @@ class Supervisor:
         self._renewing = True
 
     def say(self, line: str, name: str = "stowage") -> None:
-        """Print one line with the name before it, and write it to the log file. Never raises."""
+        """Print a line after the name, and write it to the log file. Never raises."""
         number = next((i for i, child in enumerate(self.children) if child.name == name), -1)
         if self._colour:
             tag = f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{name:>9} |\x1b[0m "
@@ -172,7 +172,7 @@ class Supervisor:
         return child.process
 
     def forget(self) -> None:
-        """Close what is the supervisor's alone, in a process that was forked from it."""
+        """Close the supervisor's own descriptors, in a process that was forked from it."""
         for key in list(self._selector.get_map().values()):
             os.close(key.fd)
         self._selector.close()
@@ -204,7 +204,7 @@ class Supervisor:
             self.say(line.decode(errors="replace"), child.name)
 
     def revive(self, now: float) -> None:
-        """Restart each child that ended, after a pause that doubles while it keeps failing."""
+        """Restart each child that ended, after a pause that doubles with each failure."""
         for child in self.children:
             if child.runs() or child.process is None:
                 continue
@@ -225,10 +225,10 @@ class Supervisor:
                     self.say(f"started again (pid {process.pid})", child.name)
 
     def replace_hung(self, now: float) -> None:
-        """Kill what makes no progress, once a second at most; ``revive`` starts it again.
+        """Kill children without progress, once a second at most; ``revive`` starts them again.
 
-        Each must be seen so twice: when the whole machine was suspended, or had no time for
-        anybody, all deadlines have passed, and the children need a moment to say that they live.
+        A child is killed only at the second observation: after the whole machine was suspended or
+        overloaded, all deadlines have passed, and children need a moment to send heartbeats.
         """
         if now < self._look_at:
             return
@@ -284,7 +284,7 @@ class Supervisor:
             self._end(child, pid, "was stopped: killed")
 
     def _end(self, child: Child, pid: int, reason: str) -> None:
-        """Kill one process of a child's, with all the others if it is the first of them."""
+        """Kill one process of a child, and all its others if it is the main one."""
         self.say(f"{reason} (pid {pid})", child.name)
         if child.process is not None and pid == child.process.pid:
             self._kill_group(child)
@@ -293,7 +293,7 @@ class Supervisor:
                 os.kill(pid, signal.SIGKILL)
 
     def watch(self, seconds: float = _LOOK_EVERY) -> None:
-        """Do what is due: pass output on, and restart what ended or hangs.
+        """Pass output on, and restart children that ended or hang.
 
         Raises:
             Stopped: a signal asked the supervisor to stop.
@@ -307,7 +307,7 @@ class Supervisor:
         self.revive(time.monotonic())
 
     def run(self) -> None:
-        """Keep the children running until a signal asks to stop, whatever else happens."""
+        """Run the children until a signal asks to stop, whatever else happens."""
         with contextlib.suppress(Stopped):
             while True:
                 try:
@@ -330,7 +330,7 @@ class Supervisor:
                 child.process.send_signal(child.stop_signal)
 
     def end(self, child: Child) -> None:
-        """Stop one child for good, while the others are looked after.
+        """Stop one child for good; the others are still watched.
 
         Raises:
             Stopped: a signal asked the supervisor to stop.
@@ -374,7 +374,7 @@ class Supervisor:
 
 
 def _family(leader: int) -> set[int]:
-    """Return a process and those that main threads of the family have started."""
+    """Return the pids of a process and of its descendants, as far as main threads started them."""
     found = {leader}
     waiting = [leader]
     while waiting:
@@ -392,9 +392,9 @@ def _state_of(pid: int) -> str:
 
 
 def _read(path: str) -> bytes:
-    """Return a file of /proc, empty if it is gone.
+    """Return the bytes of a file in /proc, empty if it is gone.
 
-    The supervisor reads a few hundred each second, and takes no detour by Path, file and text.
+    The supervisor reads a few hundred each second; this is faster than Path.
     """
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""What an operator runs (``commands``), and what only that needs.
+"""Commands for operators (``commands``), and code that only these use.
 
-``copies`` compares what the database says twice.
+``copies`` compares redundant data in the database.
 """

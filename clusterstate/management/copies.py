@@ -1,13 +1,12 @@
 """Checks that redundant data in the database agrees: `manage.py audit`.
 
-Each fact has one home. What stands elsewhere as well, so that queries can filter and sort, is a
-copy; ``COPIES`` names every one of them, with its home and with what compares the two. The actions
-write both in one transaction, and the database composes what is written by hand (`models`), so that
-nothing should ever differ. Where something does, a person wrote to the database past both, or the
-service has a fault.
+Each fact has one source. Where it is stored again, so that queries can filter and sort, that is a
+copy; ``COPIES`` lists every copy, with its source and the comparison. The actions write both in one
+transaction, and the database composes rows written by hand (`models`), so that they should always
+agree. If they differ, somebody wrote to the database past both, or the service has a fault.
 
-The audit reads one snapshot and writes nothing. Followers of the log come after it, so what changed
-since their cursor is not held against the copies that they keep.
+The audit reads one snapshot and writes nothing. Followers of the log update their copies later, so
+objects that changed after a follower's cursor are not compared with its copies.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,7 +45,7 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One object whose copy differs: what differs, and what to do about it."""
+    """An object whose copy differs: in what, and the remedy."""
 
     copy: str
     object: str
@@ -62,7 +61,7 @@ Found = Iterator[tuple[str, str]]
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """A fact that stands in two places. ``find`` queries and yields what differs."""
+    """A fact that is stored twice. ``find`` queries and yields the differences."""
 
     name: str
     home: str
@@ -73,7 +72,7 @@ class Copy(msgspec.Struct, frozen=True):
 
 @contextmanager
 def _snapshot() -> Iterator[None]:
-    """See the database as of one moment, and be unable to write to it."""
+    """Within the block, read the database as of one moment; writes fail."""
     with transaction.atomic():
         sql.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         yield
@@ -88,7 +87,7 @@ def differences(progress: Progress) -> Iterator[Difference]:
 
 
 def _stream(what: str, statement: str, progress: Progress) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a statement that may have millions."""
+    """Yield the rows of a statement that may return millions."""
     connection.ensure_connection()
     with connection.connection.cursor(name="audit") as cursor:
         cursor.itersize = _ROWS_AT_ONCE
@@ -121,7 +120,7 @@ def _stored(kind: Kind, more: str, progress: Progress) -> Iterator[tuple[Any, ..
 
 
 def _decoded(text: str, slots: document.Overlay = document.EMPTY) -> Manifest | None:
-    """Return the manifest of a document, ``None`` if it is none."""
+    """Return the manifest of a document, ``None`` if the text is not a manifest."""
     try:
         return document.decode(text, 0, slots)
     except (msgspec.DecodeError, ValueError):
@@ -166,7 +165,7 @@ def _common(kind: Kind, manifest: Manifest) -> dict[str, Any]:
 
 
 def _plain(found: Any, like: Any) -> Any:
-    """Return a column's value as JSON gave it in the form of the one it is compared with."""
+    """Return a column's JSON value in the type of ``like``, for a comparison."""
     if isinstance(like, datetime) and isinstance(found, str):
         return datetime.fromisoformat(found)
     if isinstance(like, str) and like[:1] in "{[" and isinstance(found, str):
@@ -319,10 +318,9 @@ _SINCE = "SELECT DISTINCT object_id, name FROM change WHERE revision > %s::bigin
 
 
 def _timers(progress: Progress) -> Found:
-    """Compare the timers with what the rules ask for now.
+    """Compare the timers with the rules as of now.
 
-    Pods and nodes that changed after the controller's cursor are left out, and so are those that it
-    has set aside.
+    Pods and nodes that changed after the controller's cursor, or that it set aside, are left out.
     """
     cursor = sql.fetch_one(
         "SELECT revision FROM controller_cursor WHERE name = %s", (evictions.FOLLOWER,)
@@ -370,7 +368,7 @@ def _pod_named(pod_id: int) -> str:
 
 
 def _due(fresh: set[int], fresh_nodes: set[str]) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
-    """Yield the pods that must leave: for what cause, and what a timer would say."""
+    """Yield the id, cause and expected timer of each pod that must leave its node."""
     nodes = [name for name in evicting_nodes() if name not in fresh_nodes]
     rules: dict[int, eviction.Rules] = {}
 
@@ -418,7 +416,7 @@ _LIMITED = "SELECT DISTINCT namespace FROM resource_quota ORDER BY 1"
 
 
 def _quotas(progress: Progress) -> Found:
-    """Compare what quotas show with what there is; what ended and is noted is not held against."""
+    """Compare the usage in quotas' status with a count; recorded changes of usage are included."""
     for (namespace,) in sql.fetch(_LIMITED):
         for name, shown, expected in quotas.wrong_accounts(namespace):
             for field in ("hard", "used"):

@@ -1,4 +1,4 @@
-"""Addresses of hollow nodes and their pods: from networks that no Service has addresses in."""
+"""Addresses of hollow nodes and their pods, from networks that Services do not use."""
 
 import ipaddress
 from typing import Final
@@ -15,7 +15,7 @@ def of_node(number: int) -> str:
 
 
 class PodNetwork:
-    """A node's network, and which of its addresses pods have."""
+    """A node's network, and the addresses of its pods."""
 
     def __init__(self, number: int, pods: int) -> None:
         self._size = 1 << max(4, (pods + 1).bit_length())
@@ -25,15 +25,15 @@ class PodNetwork:
 
     @property
     def cidr(self) -> str:
-        """The network as text."""
+        """The network in CIDR notation."""
         return f"{ipaddress.ip_address(self._first)}/{33 - self._size.bit_length()}"
 
     def note(self, uid: str, address: str) -> None:
-        """Note the address that a pod has already."""
+        """Register the address that a pod already has."""
         self._addresses[uid] = address
 
     def take(self, uid: str) -> str:
-        """Return the pod's address; one that no other pod has, if it has none yet."""
+        """Return the pod's address; if it has none yet, give it a free one."""
         if uid not in self._addresses:
             others = set(self._addresses.values())
             free = (
@@ -45,5 +45,5 @@ class PodNetwork:
         return self._addresses[uid]
 
     def give_back(self, uid: str) -> None:
-        """Let the address of a pod that is gone be another's."""
+        """Free the address of a pod that is gone."""
         self._addresses.pop(uid, None)

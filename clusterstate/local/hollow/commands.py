@@ -1,9 +1,9 @@
 """Simulated containers of hollow nodes: how long they run, how they end, the files they leave.
 
-Pure. A container runs what its command says, as far as that can be played: ``sleep 5``, ``true``,
-``false``, and small scripts in ``sh -c`` (`shell`). Any other command runs for ever. Without a
-command the image decides: one whose own command is a shell or an interpreter ends at once, since
-nobody types anything; any other serves, and runs for ever.
+Pure. The outcome of a container follows from its command if that can be simulated: ``sleep 5``,
+``true``, ``false``, and small scripts in ``sh -c`` (`shell`). Any other command runs for ever.
+Without a command the image decides: an image of a shell or an interpreter ends at once, since its
+standard input is empty; any other is a server, and runs for ever.
 """
 
 import math
@@ -42,9 +42,9 @@ _ENDS_AT_ONCE: Final = frozenset(
 class Surroundings(msgspec.Struct, frozen=True):
     """Facts that a hollow node adds to a pod.
 
-    ``host_files``: what was in the node's directories that the pod mounts when each of its runs
-    began, by the number of the run. ``job_seconds``: after these seconds a Job's pods end if their
-    command would run for ever.
+    ``host_files``: the files in the pod's node directories at the start of each of its runs, by the
+    number of the run. ``job_seconds``: a Job's pods whose command would run for ever end after this
+    time.
     """
 
     host_files: Mapping[int, Mapping[str, str]] = {}
@@ -77,7 +77,7 @@ def _run(found: shell.Outcome) -> Run:
 
 
 def run_of_container(pod: Pod, container: Container, earlier: int) -> Run:
-    """Return the run of a container that ran ``earlier`` times before."""
+    """Return the run of a container after ``earlier`` runs."""
     found = outcome(pod, container, earlier)
     return Run() if found is None else _run(found)
 
@@ -85,9 +85,8 @@ def run_of_container(pod: Pod, container: Container, earlier: int) -> Run:
 def outcome(pod: Pod, container: Container, earlier: int) -> shell.Outcome | None:
     """Return the outcome of a container's run; ``None`` if it cannot be simulated.
 
-    ``earlier``: how many runs came before.
-
-    Files that earlier runs left in volumes count: these runs are simulated first to know them.
+    ``earlier``: the number of runs before. These are simulated first, for the files that they left
+    in volumes.
     """
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     if not words:
@@ -112,14 +111,14 @@ def outcome(pod: Pod, container: Container, earlier: int) -> shell.Outcome | Non
 
 
 def _of_image(container: Container) -> shell.Outcome | None:
-    """Return what comes of an image's own command, ``None`` for one that serves."""
+    """Return the outcome of an image's own command, ``None`` for a server."""
     name = (container.get("image") or "").partition("@")[0].rpartition("/")[2].partition(":")[0]
     has_input = container.get("stdin") or container.get("tty")
     return shell.Outcome(0, 0) if name in _ENDS_AT_ONCE and not has_input else None
 
 
 def host_mounts(pod: Pod, container: Container) -> list[tuple[str, str]]:
-    """Return the directories of its node that a container mounts: its path and the node's path.
+    """Return (path in the container, path on the node) of each node directory that it mounts.
 
     Both end in ``/``.
     """
@@ -149,7 +148,7 @@ def _with_host(
 
 
 def on_host(pod: Pod, container: Container, files: Mapping[str, str]) -> dict[str, str]:
-    """Return a container's files in directories of its node, by their paths there."""
+    """Return a container's files in node directories, by their paths on the node."""
     return {
         outside + path.removeprefix(inside): text
         for inside, outside in host_mounts(pod, container)
@@ -159,7 +158,7 @@ def on_host(pod: Pod, container: Container, files: Mapping[str, str]) -> dict[st
 
 
 def last_words(container: Container, found: shell.Outcome | None, exit_code: int) -> str:
-    """Return the message of a container that ended by itself.
+    """Return the termination message of a container that ended by itself.
 
     It is the content of its termination log. If that is empty, the container failed, and its
     ``terminationMessagePolicy`` is ``FallbackToLogsOnError``, it is the end of its output. Rule:
@@ -185,7 +184,7 @@ def _played(
 
 
 def _variables(pod: Pod, container: dict[str, Any]) -> dict[str, str]:
-    """Return a container's environment, as far as the pod itself says it."""
+    """Return a container's environment, without variables from other objects."""
     metadata, variables = pod["metadata"], {"HOSTNAME": pod["metadata"].get("name", "")}
     fields = {
         "metadata.name": metadata.get("name"),

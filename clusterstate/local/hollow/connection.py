@@ -21,7 +21,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Connection:
-    """One kept HTTP/1.1 connection; opened again when the server closed it."""
+    """A kept HTTP/1.1 connection, opened again after the server closed it."""
 
     def __init__(self, url: str, token: str, tls: ssl.SSLContext | None) -> None:
         parts = urlsplit(url)
@@ -35,7 +35,7 @@ class Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def close(self) -> None:
-        """Close; the next request opens again."""
+        """Close the connection; the next request opens it again."""
         if self._streams is not None:
             self._streams[1].close()
             with contextlib.suppress(OSError, ssl.SSLError):
@@ -66,7 +66,7 @@ class Connection:
     async def request(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json"
     ) -> Answer:
-        """Send and return the answer; once more on a connection that turned out to be closed."""
+        """Send a request; return the answer. Tries again once if the connection was closed."""
         for attempt in (1, 2):
             try:
                 status, headers, reader = await self._send(method, path, body, content_type)

@@ -2,8 +2,8 @@
 
 The file is a YAML list of drivers. ``devices`` and ``sharedCounters`` are entries of a
 ResourceSlice's spec; ``count`` repeats one, with ``{n}`` in its texts from 0 on, and ``{node}`` is
-the node's name. ``nodes``: how many of the fleet's nodes have the driver, the first ones; all where
-it is absent. ``allNodes: true``: one pool for the whole cluster, published once::
+the node's name. ``nodes``: the number of nodes, the first of the fleet, that have the driver; all
+if absent. ``allNodes: true``: one pool for the whole cluster, published once::
 
     - driver: gpu.nvidia.com
       nodes: 4
@@ -11,7 +11,7 @@ it is absent. ``allNodes: true``: one pool for the whole cluster, published once
       - {count: 8, name: "gpu-{n}", attributes: {index: {int: "{n}"}}, capacity: {memory: ...}}
 
 Each driver has one pool on a node, named after it; ``pool`` names that of the whole cluster. Slices
-have at most 64 devices; counters are in a slice of their own, as the API wants it.
+have at most 64 devices; counters are in a slice of their own, as the API requires.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ class Driver(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     all_nodes: bool = False
 
     def contradiction(self) -> str:
-        """Return which field would have no effect, and why; empty where each has one."""
+        """Return which field would have no effect, and why; empty if every field has one."""
         if self.nodes is not None and self.nodes < 0:
             return "nodes: must be from 0 on"
         if self.all_nodes and self.nodes is not None:
@@ -59,10 +59,10 @@ class Driver(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
 
 def read(text: str) -> list[Driver]:
-    """Return the drivers of a file.
+    """Return the drivers in a file's text.
 
     Raises:
-        DevicesError: it is no YAML, or not of the form that the module says.
+        DevicesError: the text is no YAML, or not of the form that the module describes.
     """
     try:
         found = msgspec.convert(yaml.safe_load(text), list[Driver])
@@ -76,10 +76,10 @@ def read(text: str) -> list[Driver]:
 
 
 def slices_of(driver: Driver, node: str) -> list[Manifest]:
-    """Return the slices of a driver for a node, or for all if ``allNodes`` says so.
+    """Return a driver's slices for a node, or for all nodes if ``allNodes`` is set.
 
     Raises:
-        DevicesError: an entry's count is not a number that makes sense.
+        DevicesError: an entry's count is no positive integer, or is too large.
     """
     counters = list(_repeated(driver.shared_counters, node, "sharedCounters"))
     devices = list(_repeated(driver.devices, node, "devices"))
@@ -114,7 +114,7 @@ def _repeated(entries: Sequence[Manifest], node: str, field: str) -> Iterator[Ma
 
 
 def _filled(value: Any, names: dict[str, str]) -> Any:
-    """Return a value with its placeholders filled in; one that is ``{n}`` alone is a number."""
+    """Return a value with placeholders filled in; a text of ``{n}`` alone becomes a number."""
     if isinstance(value, dict):
         return {_filled_text(key, names): _filled(one, names) for key, one in value.items()}
     if isinstance(value, list):

@@ -1,8 +1,8 @@
 """Content of a hollow node's directories that pods mount (``hostPath``).
 
-A container finds the files that others have written there before it starts. What each run of a pod
-found is kept until the pod is gone, since its outcome is computed again and again
-(`commands.outcome`). All of it is in memory: the agents of another process know nothing of it.
+A container finds the files that others wrote there before it starts. The files at the start of each
+run of a pod are stored until the pod is gone, since its outcome is computed again and again
+(`commands.outcome`). All of it is in the memory of this process; other fleets do not see it.
 """
 
 from collections.abc import Mapping
@@ -30,11 +30,11 @@ class Directories:
         """What the runs of a pod found, by its uid and the number of the run."""
 
     def runs_of(self, pod: Pod) -> Mapping[int, Files]:
-        """Return the files that each run of a pod found when it started."""
+        """Return the files that each run of a pod found at its start, by the number of the run."""
         return self._found.get(pod["metadata"]["uid"], _NONE)
 
     def begin(self, pod: Pod, now: datetime) -> Mapping[int, Files]:
-        """Record which files the pod's next run (start of its containers) finds now.
+        """Record the present files for the start of the pod's next run (of its containers).
 
         Returns the files that each of its runs so far found, by the number of the run.
         """
@@ -47,7 +47,7 @@ class Directories:
         return runs
 
     def note(self, pod: Pod, status: Mapping[str, Any], now: datetime) -> None:
-        """Note what a container will write, if the reported status says that it began."""
+        """Record the files that a container will write, if the status says that it began."""
         if not _mounts_any(pod) or status.get("phase") != "Running" or _run_of(pod)[1]:
             return
         number, is_on = _run_of({**pod, "status": {**(pod.get("status") or {}), **status}})
@@ -71,7 +71,7 @@ class Directories:
         del self._changes[:-_MOST_CHANGES]
 
     def forget(self, uid: str) -> None:
-        """Forget a pod that is gone; the files that it wrote stay."""
+        """Remove a pod that is gone; the files that it wrote stay."""
         self._found.pop(uid, None)
 
     def _at(self, now: datetime) -> Files:

@@ -1,13 +1,13 @@
-"""Agents without machines: they register nodes, and look after the pods that are bound to them.
+"""Agents without machines: they register nodes, and run the pods that are bound to them.
 
 ::
 
     register   POST node, POST lease, PATCH status (Ready)
-    heartbeat  PATCH lease, each node in its turn of the period; a node that was set not to be
-               ready reports again, and what its capacity has is allocatable
-    watch      pod on a node of ours -> what `pods.report` says of it, when the time comes;
+    heartbeat  PATCH lease, each node in its turn of the period; a node that a client set to not
+               ready becomes Ready again, with its capacity as allocatable
+    watch      pod on a node of the fleet -> the status of `pods.report`, at its time;
                terminating -> DELETE with grace 0, when it has stopped
-    script     ``lose 200@30``: from second 30 on, 200 nodes neither beat nor look after pods
+    script     ``lose 200@30``: after 30 seconds, 200 nodes stop heartbeats and reports
 """
 
 import asyncio
@@ -53,7 +53,7 @@ def parse_script(text: str, *, lose: bool) -> Script:
     """Return ``COUNT@SECOND`` as a step.
 
     Raises:
-        ValueError: it is not of that form.
+        ValueError: the text is not of that form.
     """
     count, sign, second = text.partition("@")
     if not sign:
@@ -62,7 +62,7 @@ def parse_script(text: str, *, lose: bool) -> Script:
 
 
 class Fleet:
-    """Nodes and the agents that play them."""
+    """Nodes and their simulated agents."""
 
     def __init__(
         self,
@@ -82,14 +82,13 @@ class Fleet:
         job_seconds: float | None = None,
         drivers: Sequence[Driver] = (),
     ) -> None:
-        """Make the agents; ``run`` lets them play.
+        """Create the agents; ``run`` starts them.
 
         ``job_seconds``: after these seconds Jobs' pods end if their command would run for ever.
-        ``drivers``: whose devices the nodes have; each node publishes its slices.
-
-        ``events``: they write an Event for each pod that starts, as kubelets do.
-        ``leaving``: optional dict that receives, for each of the fleet's pods, uid -> time at which
-        a watch first showed it terminating (seconds since the epoch). It is never trimmed.
+        ``drivers``: drivers whose devices the nodes have; each node publishes its slices.
+        ``events``: write an Event for each pod that starts, as kubelets do. ``leaving``: optional
+        dict that receives, for each of the fleet's pods, uid -> time at which a watch first showed
+        it terminating (seconds since the epoch). It is never trimmed.
         """
         self._connect = connect
         self.names = [f"{prefix}{number:05}" for number in range(count)]
@@ -157,7 +156,7 @@ class Fleet:
     # --- nodes -----------------------------------------------------------------------------------
 
     async def register(self) -> None:
-        """Register every node that is not there, and say that all are ready."""
+        """Create every missing node, and report all as ready."""
         queue = deque(enumerate(self.names))
 
         async def work() -> None:
@@ -196,9 +195,9 @@ class Fleet:
         await self._report(name)
 
     async def _publish(self, number: int, name: str) -> None:
-        """Publish the slices of a node's drivers, or bring those that are there up to date.
+        """Create or update the ResourceSlices of a node's drivers.
 
-        Slices of a node go with it, as those of a driver's helper do.
+        Like a driver's helper, it makes the node their owner, so they are deleted with it.
         """
         owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uids.get(name, "")}
         for driver in self._drivers:
@@ -218,7 +217,7 @@ class Fleet:
                     raise RuntimeError(f"slice {meta['name']}: {answer.status} {answer.body}")
 
     async def _take_lease(self, name: str) -> None:
-        """Create the lease of a node that exists; it is deleted with the node, as a kubelet's."""
+        """Create the lease of a node, which owns it as with a kubelet's."""
         if name not in self._uids:
             return
         owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uids[name]}
@@ -261,7 +260,7 @@ class Fleet:
         await self._ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, patch=True)
 
     async def _heartbeats(self) -> None:
-        """Renew each lease once a period, spread evenly over it."""
+        """Renew each lease once a period, spread evenly over the period."""
         loop = asyncio.get_running_loop()
         slots = max(1, int(self._period * 20))
         turn = 0
@@ -281,7 +280,7 @@ class Fleet:
             await self._take_lease(name)
 
     async def _follow_nodes(self) -> None:
-        """Report again for a node of ours that was set not to be ready, as a kubelet does."""
+        """Report a node as ready again after a client set it to not ready, as a kubelet does."""
         connection = self._connect()
         while True:
             answer = await self._ask("GET", "/api/v1/nodes", pool=self._beat_pool)
@@ -304,7 +303,7 @@ class Fleet:
             await asyncio.sleep(0.2)
 
     def _let_node_go(self, name: str) -> None:
-        """Note that a node is gone, so that its lease is not created again."""
+        """Note that a node was deleted, so that its lease is not created again."""
         self._uids.pop(name, None)
 
     async def _look_at(self, node: dict[str, Any]) -> None:
@@ -328,7 +327,7 @@ class Fleet:
     # --- pods ------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """List, then watch; list again when the server says that the watch's revision is gone."""
+        """List pods, then watch; list again when the watch's revision has expired."""
         connection = self._connect()
         while True:
             answer = await self._ask("GET", "/api/v1/pods")
@@ -392,7 +391,7 @@ class Fleet:
         return asyncio.get_running_loop().time()
 
     def _forget(self, pod: dict[str, Any]) -> None:
-        """Forget a pod that is gone, and free its address."""
+        """Remove a pod that is gone, and free its address."""
         uid = pod["metadata"]["uid"]
         self._networks[pod["spec"]["nodeName"]].give_back(uid)
         self._began_to_stop.pop(uid, None)
@@ -401,7 +400,7 @@ class Fleet:
             wake[1].cancel()
 
     def _wake_at(self, pod: dict[str, Any], at: float) -> None:
-        """Schedule work on a pod at a time of the event loop; an earlier schedule stays."""
+        """Schedule work on a pod for a time of the event loop, unless an earlier time is set."""
         uid, key = pod["metadata"]["uid"], _key(pod)
         if (scheduled := self._wakes.get(uid)) is not None:
             if scheduled[0] <= at:
@@ -440,7 +439,7 @@ class Fleet:
             return pods.Report()
 
     def _room(self, pod: dict[str, Any]) -> Room:
-        """Return what the pod's node has, and what it has set aside for its other pods."""
+        """Return what is allocatable on the pod's node, and allocated to its other pods."""
         node, uid, others = pod["spec"]["nodeName"], pod["metadata"]["uid"], Counter[str]()
         for one in self._pods.values():
             if one["spec"].get("nodeName") != node or one["metadata"]["uid"] == uid:
@@ -458,7 +457,7 @@ class Fleet:
         return pod["metadata"]["uid"] not in self._wakes
 
     async def _attend(self) -> None:
-        """Report statuses of pods and finish deletions, one by one; several of these tasks run."""
+        """Report pods' statuses and finish deletions, one by one; several of these tasks run."""
         while True:
             key = await self._work.get()
             pod = self._pods.get(key)
@@ -498,13 +497,13 @@ class Fleet:
             self._wake_at(pod, self._time() + 1)
 
     async def _tell_started(self, pod: dict[str, Any]) -> None:
-        """Write the Event that the first container of a pod was started."""
+        """Write the Event that a pod's first container was started."""
         event = pods.started_event(pod, _now())
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/events"
         await self._ask("POST", path, event)
 
     async def _finish(self, pod: dict[str, Any]) -> None:
-        """End a deletion; if something keeps the pod, report first how it ended."""
+        """Delete a pod that has stopped; if it has finalizers, report first how it ended."""
         if pod["metadata"].get("finalizers"):
             if pod["status"].get("phase") not in pods.FINISHED:
                 status = pods.ended_status(pod, 143, _moment())
@@ -538,7 +537,7 @@ class Fleet:
                 await self._come_back(sorted(self.lost)[: step.count])
 
     def lose(self, count: int) -> list[str]:
-        """Let this many agents fall silent; return their nodes. Any thread may call it."""
+        """Make this many agents silent; return their nodes. Any thread may call it."""
         there = [name for name in self.names if name not in self.lost]
         chosen = self._random.sample(there, min(count, len(there)))
         self.lost.update(chosen)
@@ -546,7 +545,7 @@ class Fleet:
         return chosen
 
     def regain(self, names: Sequence[str]) -> None:
-        """Let agents of lost nodes come back. Any thread may call it while the fleet runs."""
+        """Start the agents of lost nodes again. Any thread may call it while the fleet runs."""
         assert self._loop is not None
         asyncio.run_coroutine_threadsafe(self._come_back(names), self._loop)
 
@@ -572,7 +571,7 @@ class Fleet:
             )
 
     async def run(self, script: list[Script], *, seconds: float | None, every: float) -> None:
-        """Register, then play agents until the time is over (``None``: until cancelled)."""
+        """Register, then run the agents for ``seconds`` (``None``: until cancelled)."""
         loop = self._loop = asyncio.get_running_loop()
         began = loop.time()
         registering = asyncio.create_task(self.register())
@@ -613,7 +612,7 @@ _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
 def _next_version(new_slice: dict[str, Any], published: dict[str, Any]) -> dict[str, Any]:
-    """Return a slice to write in place of one that is there, of the same generation of its pool."""
+    """Return a slice that replaces a published one, in the same generation of its pool."""
     pool = {**new_slice["spec"]["pool"], "generation": published["spec"]["pool"]["generation"]}
     meta = {**new_slice["metadata"], "resourceVersion": published["metadata"]["resourceVersion"]}
     return {**new_slice, "metadata": meta, "spec": {**new_slice["spec"], "pool": pool}}

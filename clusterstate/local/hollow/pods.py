@@ -1,9 +1,9 @@
 """Pod statuses that a hollow node's agent reports, and when they change by themselves.
 
-Pure. A container runs what its command says, as far as that can be played (`commands`), and is
-ready, and killed, as its probes say (`probes`). Annotations of the pod say the same of any image,
-and may be changed while it runs. An image that is called missing cannot be pulled. Init containers
-run one after the other, and whatever cannot be played among them ends well at once.
+Pure. A container's command (`commands`) and probes (`probes`) decide how long it runs, and when it
+is ready or killed. Annotations of the pod decide the same for any image, and may be changed while
+it runs. Some names of images stand for one that cannot be pulled (`is_missing`). Init containers
+run one after the other; those that cannot be simulated succeed at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,14 +35,14 @@ FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The status to report, ``None`` if it is reported; the seconds until the next look."""
+    """The status to report, ``None`` if it is unchanged; the seconds until the next report."""
 
     status: dict[str, Any] | None = None
     again: float | None = None
 
 
 def run_of(pod: Pod) -> Run:
-    """Return how long a pod's containers run, and how they end by themselves or are killed."""
+    """Return how long a pod's containers run, and with which exit code they end or are killed."""
     marks = _annotations(pod)
     if RUN in marks or EXIT in marks:
         after, code = (annotated_number(marks.get(one, "")) or 0.0 for one in (RUN, EXIT))
@@ -68,20 +68,20 @@ def _is_of_job(pod: Pod) -> bool:
 
 
 def _restarts(pod: Pod) -> int:
-    """Return how often a pod's containers were started again."""
+    """Return how often a pod's containers were restarted."""
     before = (pod.get("status") or {}).get("containerStatuses") or [{}]
     return before[0].get("restartCount") or 0
 
 
 def _rest(restarts: int) -> float:
-    """Return how long a container that ended waits for its next start; the first one is at once."""
+    """Return the seconds of back-off before a container's next start; 0 for the first one."""
     return min(_LONGEST, 10.0 * 2.0 ** min(restarts - 1, 10)) if restarts else 0.0
 
 
 def stopped_status(pod: Pod, now: datetime) -> dict[str, Any] | None:
     """Return the last status of a pod that is deleted while it runs: how its containers ended.
 
-    They end as their commands say, also on SIGTERM, or are killed before. ``None``: their commands
+    They end by themselves, or by their trap for SIGTERM, or are killed. ``None``: their commands
     never end, or the pod is not running.
     """
     status = pod.get("status") or {}
@@ -101,9 +101,9 @@ def stopped_status(pod: Pod, now: datetime) -> dict[str, Any] | None:
 
 
 def _trapped(pod: Pod) -> tuple[float, int] | None:
-    """Return in how many seconds, and how, a pod ends that is deleted, if a script traps SIGTERM.
+    """Return after how many seconds a deleted pod ends, and its exit code, by a trap for SIGTERM.
 
-    ``None``: no container does. The time begins with the deletion, and a ``preStop`` comes first.
+    ``None``: no container has a trap. The time is since the deletion, a ``preStop`` hook included.
     """
     text, grace = (
         pod["metadata"].get(name) for name in ("deletionTimestamp", "deletionGracePeriodSeconds")
@@ -133,12 +133,12 @@ def _hook_seconds(container: dict[str, Any]) -> float:
 
 
 def is_missing(image: str) -> bool:
-    """Return whether an image cannot be pulled, by its name."""
+    """Return whether an image cannot be pulled, as the prefix ``invalid.`` or its tag says."""
     return image.startswith("invalid.") or image.rpartition(":")[2] in _MISSING_TAGS
 
 
 def is_ready(pod: Pod, elapsed: float = 0.0) -> bool:
-    """Return whether a pod whose containers have run for this many seconds is to be ready."""
+    """Return whether a pod is ready after its containers have run for ``elapsed`` seconds."""
     if _annotations(pod).get(READY) == "false":
         return False
     if not probes.are_ready(pod, elapsed, _restarts(pod)):
@@ -149,7 +149,7 @@ def is_ready(pod: Pod, elapsed: float = 0.0) -> bool:
 
 
 def stop_seconds(pod: Pod, usual: float) -> float:
-    """Return how long a pod takes to stop once it is deleted, if its grace period lasts."""
+    """Return how long a pod takes to stop once it is deleted, within its grace period."""
     marked = annotated_number(_annotations(pod).get(STOP, ""))
     if marked is not None:
         return marked
@@ -161,10 +161,10 @@ def stop_seconds(pod: Pod, usual: float) -> float:
 def report(
     pod: Pod, address: str, host: str, now: datetime, room: Callable[[], Room] | None = None
 ) -> Report:
-    """Return what is to be reported of a pod that is not being deleted.
+    """Return the status to report of a pod that is not being deleted.
 
-    ``address`` and ``host`` are the pod's and its node's. ``room`` tells what the node has left,
-    if the pod is to be resized; ``None``: no pod is.
+    ``address`` and ``host`` are the addresses of the pod and its node. ``room`` returns the node's
+    free amounts, for a resize; ``None``: no pod is resized.
     """
     status = pod.get("status") or {}
     phase = status.get("phase")
@@ -221,9 +221,9 @@ def _report_of_waiting(pod: Pod, address: str, host: str, now: datetime) -> Repo
 
 
 class _Begun(msgspec.Struct, frozen=True):
-    """The progress of a pod's init containers: their statuses, and the names of those not done.
+    """The progress of a pod's init containers: their statuses, and the names of unfinished ones.
 
-    ``has_failed``: one failed for good. ``again``: after how long to look again.
+    ``has_failed``: one failed for good. ``again``: seconds until the next report.
     """
 
     statuses: list[dict[str, Any]]
@@ -233,7 +233,7 @@ class _Begun(msgspec.Struct, frozen=True):
 
 
 def _begun(pod: Pod, now: datetime) -> _Begun:
-    """Return the progress of the init containers by now; they run one after the other."""
+    """Return the progress of the init containers at ``now``; they run one after the other."""
     statuses_by_name = {one["name"]: one for one in _inits(pod)}
     statuses: list[dict[str, Any]] = []
     incomplete: list[str] = []
@@ -260,7 +260,7 @@ def _begun(pod: Pod, now: datetime) -> _Begun:
 def _init(
     pod: Pod, one: dict[str, Any], previous: dict[str, Any] | None, now: datetime
 ) -> tuple[dict[str, Any], float | None]:
-    """Return the status of the init container whose turn it is, and when to look again."""
+    """Return the status of the current init container, and the seconds until it changes."""
     before = previous or {}
     restarts, state = before.get("restartCount") or 0, before.get("state") or {}
     if "terminated" in state:
@@ -298,7 +298,7 @@ def _init(
 
 
 def _report_of_beginning(pod: Pod, begun: _Begun, address: str, host: str, now: datetime) -> Report:
-    """Report of a pod whose init containers are not done, if that is not reported yet."""
+    """Return the report of a pod with unfinished init containers, without a status if unchanged."""
     status, generation = pod.get("status") or {}, pod["metadata"].get("generation")
     is_seen = generation in (None, status.get("observedGeneration"))
     if is_seen and not begun.has_failed and begun.statuses == _inits(pod):
@@ -362,7 +362,7 @@ def _report_of_running(
 
 
 def started_event(pod: Pod, now: str) -> dict[str, Any]:
-    """Return the Event that the first container of a pod on a node was started, as kubelets do."""
+    """Return the Event that a pod's first container was started, as kubelets write it."""
     metadata, node = pod["metadata"], pod["spec"]["nodeName"]
     namespace, name = metadata["namespace"], pod["spec"]["containers"][0]["name"]
     return {
@@ -421,7 +421,7 @@ def _running(
 
 
 def _crashed(pod: Pod, exit_code: int, restarts: int, now: datetime) -> dict[str, Any]:
-    """Return the status of a pod whose containers ended and are to be started again."""
+    """Return the status of a pod whose containers ended and will be restarted."""
     text = "back-off restarting failed container"
     state = {"waiting": {"reason": _CRASH, "message": text}}
     last = {"terminated": _terminated(pod, exit_code, now, "Error" if exit_code else "Completed")}
@@ -492,7 +492,7 @@ def _with_conditions(
 ) -> list[dict[str, Any]]:
     """Return the pod's conditions with those that its agent sets.
 
-    ``incomplete`` are the init containers that are not done.
+    ``incomplete`` are the names of unfinished init containers.
     """
     values = {"PodReadyToStartContainers": True, "Initialized": not incomplete}
     values |= {"ContainersReady": ready, "Ready": ready}
@@ -543,5 +543,5 @@ def _moment(text: str | None, default: datetime) -> datetime:
 
 
 def text_of(moment: datetime) -> str:
-    """Return a moment as Kubernetes writes it, to the second."""
+    """Return a time as RFC 3339 text, to the second."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

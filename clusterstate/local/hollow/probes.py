@@ -1,11 +1,11 @@
 """Simulated probes of a container: when it is ready, and when it is killed.
 
-Pure. A probe of the kind ``exec`` finds what its command says, among the files that the container
-has at that moment; a container whose own command cannot be played has none, and is not killed by
-such a probe. Probes of other kinds succeed, but for those of agnhost's ``liveness``, which answers
-500 ten seconds after its start. A probe runs for the first time after its initial delay, then once
-in each period; readiness and liveness are not asked before the startup probe has succeeded. Rule:
-pkg/kubelet/prober/worker.go, v1.36.
+Pure. An ``exec`` probe has the outcome of its command, run with the files that the container has at
+that moment. If the container's own command cannot be simulated, these files are unknown, and such a
+probe does not kill it. Probes of other kinds succeed, except those of agnhost's ``liveness``, which
+answers 500 ten seconds after its start. A probe runs for the first time after its initial delay,
+then once in each period; readiness and liveness probes run after the startup probe has succeeded.
+Rule: pkg/kubelet/prober/worker.go, v1.36.
 """
 
 from collections.abc import Iterator
@@ -34,8 +34,8 @@ _PROBES: Final = ("startupProbe", "livenessProbe", "readinessProbe")
 class Health(msgspec.Struct, frozen=True):
     """Results of a container's probes, in seconds since its start.
 
-    ``killed``: when it is killed, ``None`` for never. ``turns``: from when on it is ready or not,
-    in order; it is not ready before the first of them.
+    ``killed``: when it is killed, ``None`` for never. ``turns``: the times at which it becomes
+    ready or not ready, in order; before the first it is not ready.
     """
 
     killed: float | None = None
@@ -46,7 +46,7 @@ _UNASKED: Final = Health()
 
 
 def killed_after(pod: Pod, earlier: int) -> float | None:
-    """Return after how many seconds a probe has the first container killed, ``None`` for never.
+    """Return after how many seconds a probe kills the first container, ``None`` for never.
 
     ``earlier``: how often the containers were started before.
     """
@@ -55,14 +55,14 @@ def killed_after(pod: Pod, earlier: int) -> float | None:
 
 
 def are_ready(pod: Pod, elapsed: float, earlier: int) -> bool:
-    """Return whether all containers are ready, this many seconds after their start."""
+    """Return whether all containers are ready ``elapsed`` seconds after their start."""
     return all(
         _at(health(pod, one, earlier).turns, elapsed) for one in pod["spec"].get("containers", ())
     )
 
 
 def next_turn(pod: Pod, elapsed: float, earlier: int) -> float | None:
-    """Return in how many seconds a container begins or ceases to be ready, ``None`` for never."""
+    """Return in how many seconds a container becomes ready or not ready, ``None`` for never."""
     turns = (
         moment - elapsed
         for one in pod["spec"].get("containers", ())
@@ -73,7 +73,7 @@ def next_turn(pod: Pod, elapsed: float, earlier: int) -> float | None:
 
 
 def health(pod: Pod, container: Container, earlier: int) -> Health:
-    """Return what a container's probes find in the run after ``earlier`` others."""
+    """Return the results of a container's probes in the run after ``earlier`` others."""
     if not any(container.get(name) for name in _PROBES):
         return _UNASKED
     found = commands.outcome(pod, container, earlier)
@@ -101,7 +101,7 @@ def _can_kill(probe: Probe, found: shell.Outcome | None) -> bool:
 def _results(
     probe: Probe, container: Container, found: shell.Outcome | None, begun: float
 ) -> Iterator[tuple[float, bool]]:
-    """Yield when a probe runs and whether it succeeds, until it finds the same for ever."""
+    """Yield (seconds, whether it succeeds) for each run of a probe, until its result is final."""
     delay = float(probe.get("initialDelaySeconds") or 0)
     period = float(probe.get("periodSeconds") or _PERIOD)
     first = ceil((begun - delay) / period) if begun > delay else 0
@@ -134,7 +134,7 @@ def _succeeds(
 def _started(
     probe: Probe, container: Container, found: shell.Outcome | None
 ) -> tuple[float | None, float | None]:
-    """Return when a startup probe first succeeds, and when it has the container killed before."""
+    """Return when a startup probe first succeeds, and when its failures kill the container."""
     most = int(probe.get("failureThreshold") or _FAILURES)
     if not _can_kill(probe, found):
         return 0.0, None
@@ -161,7 +161,7 @@ def _failed(
 def _turns(
     probe: Probe, container: Container, found: shell.Outcome | None, begun: float
 ) -> tuple[tuple[float, bool], ...]:
-    """Return when a readiness probe's result changes, and to what."""
+    """Return the times at which a readiness probe's result changes, with the new result."""
     changes: list[tuple[float, bool]] = []
     run, before, ready = 0, False, False
     most = {

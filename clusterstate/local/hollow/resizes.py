@@ -1,9 +1,8 @@
-"""How the agent of a hollow node resizes a pod that runs there, as a kubelet does.
+"""How the agent of a hollow node resizes a running pod, as a kubelet does.
 
-Pure. What the node has set aside stands in the statuses of the pod's containers. A resize that fits
-is done at once; a container whose policy wants that for a resource that changes is started again.
-One that does not fit waits, with the reason in the condition ``PodResizePending``, and is looked at
-again every second.
+Pure. The statuses of the pod's containers have the allocated amounts. A resize that fits is done at
+once; a container whose policy requires that for a changed resource is restarted. One that does not
+fit waits, with the reason in the condition ``PodResizePending``, and is tried again every second.
 """
 
 from collections.abc import Callable
@@ -27,10 +26,10 @@ class Room(msgspec.Struct, frozen=True):
 
 
 def reported_resources(container: dict[str, Any], previous: dict[str, Any]) -> dict[str, Any]:
-    """Return what the status of a running container tells of its resources.
+    """Return the resources in the status of a running container.
 
-    Until the container is resized, they are those that its status reported before (``previous``);
-    for a new container, those that it requests.
+    Until the container is resized, they are those of its last status (``previous``); for a new
+    container, those of its spec.
     """
     if previous.get("resources") is not None:
         fields = ("allocatedResources", "resources")
@@ -39,9 +38,9 @@ def reported_resources(container: dict[str, Any], previous: dict[str, Any]) -> d
 
 
 def decide(pod: Pod, room: Callable[[], Room], now: str) -> Pod | None:
-    """Return a running pod after the decision about its resize, ``None`` if that changes nothing.
+    """Return a running pod after the decision on its resize, ``None`` if nothing changes.
 
-    ``now`` is as statuses have it. ``room`` is asked only if there is a resize.
+    ``now`` is as statuses have it. ``room`` is called only if there is a resize.
     """
     had = resizing.allocated(pod)
     if not resizing.differs(pod["spec"], had["spec"]) and not resizing.waits(pod):
@@ -57,7 +56,7 @@ def decide(pod: Pod, room: Callable[[], Room], now: str) -> Pod | None:
 
 
 def _restarted(pod: Pod, had: Pod, now: str) -> Pod:
-    """Return a resized pod with the containers started again whose policies want that."""
+    """Return a resized pod; containers whose policies require it are restarted."""
     before = {one["name"]: one.get("resources") or {} for one in had["spec"]["containers"]}
     names = {
         one["name"]

@@ -1,9 +1,9 @@
 """Simulates small shell scripts: how long they run, how they exit, the files they leave.
 
-Enough of ``sh`` for the commands with which tests of workloads say how their containers end:
+Enough of ``sh`` for the commands with which tests of workloads decide how their containers end:
 lists, ``if``, loops, functions, ``test``, ``expr``, arithmetic, variables, files that are written,
-read and removed, ``sleep`` in the background, and what ``trap`` does on SIGTERM. Nothing is
-executed, and a script with anything else in it has no outcome: ``NotPlayed``.
+read and removed, ``sleep`` in the background, and ``trap`` for SIGTERM. Nothing is executed, and a
+script with anything else in it raises ``NotPlayed``.
 """
 
 import math
@@ -33,13 +33,13 @@ _SUFFIXES: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class NotPlayed(Exception):
-    """A script has something in it that cannot be played."""
+    """A script contains a command or syntax that cannot be simulated."""
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """A script waits from one second to another; ``is_deaf``: a signal is heeded after it.
+    """A script waits from one second to another; ``is_deaf``: it handles a signal only afterwards.
 
-    ``period``: it waits for this time again and again, without an end.
+    ``period``: it repeats a wait of this length for ever.
     """
 
     begin: float
@@ -51,10 +51,10 @@ class Pause(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """The outcome of a script.
 
-    ``seconds`` is infinite for one that never ends. ``files`` are those that there are at the end,
-    with what is in them, and ``output`` is what it wrote elsewhere. ``history`` tells from which
-    second on which files there were, and ``traps`` what SIGTERM does then: commands, ``None`` for
-    nothing special. ``functions`` are those that it defined, ``variables`` its environment.
+    ``seconds`` is infinite for one that never ends. ``files`` are the files at the end, with their
+    content, and ``output`` is its other output. ``history`` has the seconds at which files changed,
+    with all files, and ``traps`` the changes of the trap for SIGTERM: commands, ``None`` for no
+    trap. ``functions`` are those that it defined, ``variables`` its environment.
     """
 
     seconds: float
@@ -69,26 +69,26 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class _Exit(Exception):
-    """The script ends here."""
+    """The script exits."""
 
 
 class _Break(Exception):
-    """The innermost loop ends here."""
+    """The innermost loop ends."""
 
 
 class _ForEver(Exception):
-    """The script never comes behind this place."""
+    """The script never continues after this command."""
 
 
 def play(
     text: str, variables: Mapping[str, str], files: Mapping[str, str] | None = None
 ) -> Outcome:
-    """Return the result of a script that begins with these variables and these files.
+    """Return the outcome of a script that begins with these variables and these files.
 
-    ``files``: ``None`` where nobody knows what is in them.
+    ``files``: ``None`` if their content is unknown.
 
     Raises:
-        NotPlayed: there is something in it that cannot be told.
+        NotPlayed: it cannot be simulated.
     """
     if len(text) > _LONGEST_TEXT:
         raise NotPlayed
@@ -101,11 +101,11 @@ def play(
 
 
 def stopped(found: Outcome, at: float) -> tuple[float, int] | None:
-    """Return what a script does that gets SIGTERM at a second: when it ends after that, its code.
+    """Return after how many seconds a script ends that gets SIGTERM at ``at``, and its exit code.
 
-    Infinite and 137 for one that goes on until it is killed; ``None`` if nothing is trapped, or the
-    commands cannot be played. A shell heeds a signal when the command that it waits for has ended,
-    and at once in ``wait``.
+    Infinite and 137 for one that goes on until it is killed; ``None`` if it has no trap, or the
+    trap's commands cannot be simulated. A shell handles a signal when the command that it runs has
+    ended, and at once in ``wait``.
     """
     action = next((one for since, one in reversed(found.traps) if since <= at), None)
     if action is None:
@@ -131,10 +131,10 @@ def stopped(found: Outcome, at: float) -> tuple[float, int] | None:
 
 
 def run(words: list[str], variables: Mapping[str, str], files: Mapping[str, str] | None) -> Outcome:
-    """Return the result of one command, given as words without quotes and variables.
+    """Return the outcome of one command, given as words without quotes and variables.
 
     Raises:
-        NotPlayed: it is none that can be played.
+        NotPlayed: it cannot be simulated.
     """
     script = _Script([], variables, files)
     try:
@@ -146,7 +146,7 @@ def run(words: list[str], variables: Mapping[str, str], files: Mapping[str, str]
 
 
 def _tokens(text: str) -> list[str]:
-    """Return separators and words, as they are written, with quotes and ``$( )``."""
+    """Return the separators and words of a script, with their quotes and ``$( )``."""
     found, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -175,7 +175,7 @@ def _end_of_word(text: str, at: int) -> int:
 
 
 def _end_of_substitution(text: str, at: int) -> int:
-    """Return the place behind a ``$( ... )`` that begins here."""
+    """Return the position after the ``$( ... )`` that begins at ``at``."""
     depth = 0
     for place in range(at, len(text)):
         depth += {"(": 1, ")": -1}.get(text[place], 0)
@@ -185,7 +185,7 @@ def _end_of_substitution(text: str, at: int) -> int:
 
 
 class _Script:
-    """A script on its way. ``status`` is that of the last command."""
+    """A script in execution. ``status`` is the exit code of the last command."""
 
     def __init__(
         self,
@@ -226,10 +226,10 @@ class _Script:
         }
 
     def play(self) -> bool:
-        """Play the script to its end; return whether it came to an ``exit``.
+        """Simulate the script to its end; return whether it called ``exit``.
 
         Raises:
-            NotPlayed: there is something in it that cannot be told.
+            NotPlayed: it cannot be simulated.
         """
         has_ended = False
         try:
@@ -266,7 +266,7 @@ class _Script:
         )
 
     def lists(self, until: frozenset[str], *, live: bool = True) -> str:
-        """Go through lists of commands up to one of these words; return it, empty at the end."""
+        """Simulate lists of commands up to one of these words; return it, empty at the end."""
         join = ";"
         while self._at < len(self._tokens):
             token = self._tokens[self._at]
@@ -313,7 +313,7 @@ class _Script:
             self.command([self._expanded(one) for one in words])
 
     def _body(self) -> list[str]:
-        """Return the tokens of a function whose name is the present one, and go behind it."""
+        """Return the tokens of the body of the function defined here, and move behind it."""
         self._at += 1
         while self._tokens[self._at] == "\n":
             self._at += 1
@@ -376,7 +376,7 @@ class _Script:
                 return
 
     def command(self, words: list[str]) -> None:
-        """Play one command."""
+        """Simulate one command."""
         name = words[0].rpartition("/")[2] or words[0]
         if words[0] in self._functions:
             tokens, at = self._tokens, self._at
@@ -425,7 +425,7 @@ class _Script:
         return self._write(rest[len(args) :], text if is_open else f"{text}\n")
 
     def _write(self, redirection: list[str], text: str) -> int:
-        """Write a text to where a redirection says, or to the output if there is none."""
+        """Write a text to a redirection's file, or to the output if there is no redirection."""
         if not redirection:
             self._output = (self._output + text)[-_LONGEST_TEXT:]
             return 0
@@ -437,7 +437,7 @@ class _Script:
         return 0
 
     def _change(self, new: Mapping[str, str], gone: Collection[str] = ()) -> None:
-        """Note which files there are from this moment on."""
+        """Record new and removed files at the present second."""
         remaining = {path: text for path, text in self._files.items() if path not in gone}
         self._files = {**remaining, **new}
         if len(self._files) > _MOST_FILES:  # each moment keeps all of them
@@ -468,7 +468,7 @@ class _Script:
         return 0
 
     def _length(self, words: list[str]) -> float:
-        """Return for how long ``sleep`` waits."""
+        """Return how many seconds ``sleep`` waits."""
         seconds = 0.0
         for word in words[1:]:
             if word in ("inf", "infinity"):
@@ -519,7 +519,7 @@ class _Script:
     # Words ----------------------------------------------------------------------------------------
 
     def _expanded(self, word: str) -> str:
-        """Return a word without its quotes, with what variables and ``$( )`` stand for."""
+        """Return a word without quotes, with variables and ``$( )`` expanded."""
         result, at = "", 0
         while at < len(word):
             if word[at] == "'":

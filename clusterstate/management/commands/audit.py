@@ -1,4 +1,4 @@
-"""`manage.py audit`: compare facts that the database holds twice, while the service runs."""
+"""`manage.py audit`: compare redundant data in the database, while the service runs."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from clusterstate.management import copies
 
 
 class Command(BaseCommand):
-    """Prints one line for each difference and ends with 1 if there are some; writes nothing."""
+    """Prints one line for each difference and exits with 1 if there are any; writes nothing."""
 
     help = "Check that everything the database says twice says the same; read only."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the one option."""
+        """Declare the option."""
         parser.add_argument(
             "--list", action="store_true", help="list what is stored twice, and compare nothing"
         )

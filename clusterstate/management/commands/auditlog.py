@@ -14,13 +14,13 @@ from clusterstate.queries.people import audit_log
 
 
 class Command(BaseCommand):
-    """Follows both chains of digests from their old ends to the newest; writes nothing."""
+    """Verifies both chains of digests from their oldest entries to the newest; writes nothing."""
 
     help = "Verify the chains of digests of the audit log and of decisions; read only."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the one option."""
+        """Declare the option."""
         parser.add_argument(
             "--contains",
             metavar="DIGEST",
@@ -29,12 +29,12 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Follow the chains and print their newest digests.
+        """Verify the chains and print their newest digests.
 
         Raises:
             CommandError: a line or a seal does not follow from the one before it, one is missing,
-                decisions are not those that were sealed, or the digest that was given is not
-                there; or the database does not answer.
+                decisions differ from their seal, the given digest is not in a chain, or the
+                database does not answer.
         """
         preparation.require_server()
         digest_ = options["contains"].strip().lower()
@@ -65,7 +65,7 @@ class Command(BaseCommand):
 
 
 def _follow(expected: str) -> tuple[audit_log.Ends, bool]:
-    """Return the ends of the audit log's chain, and whether it has a digest.
+    """Return the ends of the audit log's chain, and whether it contains ``expected``.
 
     Raises:
         CommandError: a line does not follow from the one before it, or one is missing.

@@ -1,4 +1,4 @@
-"""`manage.py backup FILE`: save everything the database holds, while the service runs."""
+"""`manage.py backup FILE`: save the whole database, while the service runs."""
 
 import os
 from datetime import UTC, datetime
@@ -20,14 +20,14 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the file's name."""
+        """Declare the file's name."""
         parser.add_argument("file", type=Path, help="the file to write; it must not exist")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Save, and report progress.
 
         Raises:
-            CommandError: the file is there or cannot be written, or the database does not answer.
+            CommandError: the file exists or cannot be written, or the database does not answer.
         """
         path: Path = options["file"]
         if path.exists():

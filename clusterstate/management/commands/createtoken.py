@@ -14,10 +14,10 @@ _LONGEST = timedelta(days=36500)
 
 
 def lifetime(text: str) -> timedelta | None:
-    """Return how long a token works: `90d`, `12h`, `30m` or `45s`; `None` for `never`.
+    """Return the lifetime of a token: `90d`, `12h`, `30m` or `45s`; `None` for `never`.
 
     Raises:
-        ArgumentTypeError: it is neither.
+        ArgumentTypeError: the text has another form.
     """
     if text == "never":
         return None
@@ -33,7 +33,7 @@ def lifetime(text: str) -> timedelta | None:
 
 
 class Command(BaseCommand):
-    """Prints a new token. It cannot be shown again: the database keeps only its digest."""
+    """Prints a new token. It cannot be shown again: the database stores only its digest."""
 
     help = "Make an API token for a user and print it."
 

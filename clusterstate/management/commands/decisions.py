@@ -1,4 +1,4 @@
-"""`manage.py decisions`: write what the scheduler decided as JSON lines or as an Arrow stream."""
+"""`manage.py decisions`: write the scheduler's decisions as JSON lines or as an Arrow stream."""
 
 import sys
 from contextlib import ExitStack
@@ -34,7 +34,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the filters, the form and the file."""
+        """Declare the filters, the format and the file."""
         for name, text in _TEXTS.items():
             parser.add_argument(f"--{name}", default="", help=text)
         parser.add_argument("--since", help="not before this time, such as 2026-01-31T12:00:00Z")
@@ -46,7 +46,7 @@ class Command(BaseCommand):
         """Write the decisions.
 
         Raises:
-            CommandError: an argument is invalid, there is no library that writes Arrow, the file
+            CommandError: an argument is invalid, the Arrow library is not installed, the file
                 cannot be written, or the database does not answer.
         """
         filters = Search(

@@ -1,4 +1,4 @@
-"""`manage.py hollow-nodes`: play the agents of many nodes, so that there is a living cluster."""
+"""`manage.py hollow-nodes`: simulate the agents of many nodes, for a cluster that works."""
 # ruff: noqa: N999  # the command's name
 
 import argparse
@@ -18,13 +18,13 @@ from clusterstate.local.hollow.fleet import Fleet, parse_script
 
 
 class Command(BaseCommand):
-    """Registers nodes and plays their agents until Ctrl-C."""
+    """Registers nodes and simulates their agents until Ctrl-C."""
 
     help = "Play the agents of many nodes over the API; Ctrl-C stops them, and the nodes stay."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add how many nodes, of what size, where, and when some are lost."""
+        """Declare the number, size and zones of the nodes, and when some are lost."""
         parser.add_argument("--count", type=int, default=100, help="how many nodes (100)")
         parser.add_argument("--prefix", default="hollow-", help="what their names begin with")
         parser.add_argument("--cpu", default="32", help="allocatable CPUs of each (32)")

@@ -85,7 +85,7 @@ class Command(BaseCommand):
 
 
 def _server(state: Path) -> str:
-    """Return the address that the service was started with, which may be by other settings."""
+    """Return the service's URL as it was started, perhaps with other settings than these."""
     written = private_files.read(state / "kubeconfig")
     if written is not None:
         with suppress(yaml.YAMLError, LookupError, TypeError):
@@ -94,12 +94,12 @@ def _server(state: Path) -> str:
 
 
 def _prepared(team: str, role: str, lives: timedelta | None) -> str:
-    """Give a team its role in its namespace; return the secret of a new token.
+    """Give a team a role in its namespace; return the secret of a new token.
 
-    What is there already stays.
+    An existing namespace and binding stay.
 
     Raises:
-        CommandError: the name cannot be that of a namespace, or there is no such role.
+        CommandError: the name is not valid for a namespace, or the role does not exist.
     """
     now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
     group = "rbac.authorization.k8s.io"

@@ -18,7 +18,7 @@ from clusterstate.local import credentials, preparation
 
 
 class Command(BaseCommand):
-    """Migrates and creates what every cluster has. Safe to repeat, and by several at once."""
+    """Migrates and creates the objects of every cluster. Safe to repeat, and by several at once."""
 
     help = "Migrate the database and create system namespaces, priority classes and roles."
 
@@ -37,7 +37,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do both, saying what was created.
+        """Migrate and create, and print which objects were created.
 
         Raises:
             CommandError: the server or the database is of a version that does not fit.
@@ -66,14 +66,14 @@ class Command(BaseCommand):
                     say(f"a new history begins at revision {lineage.identity()['first_revision']}")
 
     def _migrate(self, verbosity: int) -> bool:
-        """Bring the tables up to date; return whether they were those of another version.
+        """Apply missing migrations; return whether there were any.
 
-        What quotas count may be another matter to the version before.
+        If there were, the caller counts quotas again, whose rules may differ between versions.
 
-        Without a migration to apply, ``migrate`` makes the models of all tables twice before it
-        does what follows each migration: a third of a second of every start, for nothing. What
-        follows is done all the same, since a process may have been killed before it came to that;
-        and that a squashed migration took the place of others that were applied is noted.
+        If there are none, Django's ``migrate`` would build the models of all tables twice, a third
+        of a second of every start, before its work after migrations. Only that work is done here:
+        it sends ``post_migrate``, since a process may have been killed before, and records squashed
+        migrations.
         """
         executor = MigrationExecutor(connection)
         preparation.require_known_migrations(executor.loader)

@@ -1,4 +1,4 @@
-"""`manage.py reload`: take upgraded plugins in, without a restart of the service.
+"""`manage.py reload`: use upgraded plugins, without a restart of the service.
 
 Asks the supervisor (`manage.py up`) of this state directory to replace the processes that run
 plugins, each by a successor that is warm before the old one ends.

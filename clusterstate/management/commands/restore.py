@@ -1,4 +1,4 @@
-"""`manage.py restore FILE`: replace everything the database holds by a backup."""
+"""`manage.py restore FILE`: replace the whole database by a backup."""
 
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from clusterstate.processes import memory
 
 
 class Command(BaseCommand):
-    """Checks all of the file first, then puts it back in one transaction."""
+    """Checks the whole file first, then restores it in one transaction."""
 
     help = "Replace everything the database holds by a backup; the service may run meanwhile."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the file's name."""
+        """Declare the file's name."""
         parser.add_argument("file", type=Path, help="a file that manage.py backup has written")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py revoketoken ID ...`: take API tokens back."""
+"""`manage.py revoketoken ID ...`: revoke API tokens."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -9,7 +9,7 @@ from clusterstate.actions.people import tokens
 
 
 class Command(BaseCommand):
-    """Deletes tokens; who uses one is turned away within five seconds."""
+    """Deletes tokens; their requests are refused within five seconds."""
 
     help = "Take API tokens back, by the ids that listtokens shows."
 

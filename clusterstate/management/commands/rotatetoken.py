@@ -11,7 +11,7 @@ from clusterstate.processes import private_files
 
 
 class Command(BaseCommand):
-    """Makes a new token, writes it and the kubeconfig, and takes the old one back."""
+    """Makes a new token, writes it and the kubeconfig, and revokes the old one."""
 
     help = "Replace the first token and its kubeconfig in the state directory."
 

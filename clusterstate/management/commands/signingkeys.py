@@ -11,7 +11,7 @@ from clusterstate.queries.people.tokens import signing_keys as everything
 
 
 class Command(BaseCommand):
-    """Lists the keys; makes a new one that signs from now on, or refuses the tokens of one."""
+    """Lists the keys, makes a new one that signs from now on, or withdraws one."""
 
     help = (
         "List the keys that sign tokens of service accounts. `rotate` makes a new one; tokens of"
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         parser.add_argument("id", nargs="?", metavar="ID", help="the key to withdraw")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make or withdraw a key, and print the keys that are there then."""
+        """Make or withdraw a key, and print the remaining keys."""
         action, identity = options["action"], options["id"]
         if (action == "withdraw") is (identity is None):
             raise CommandError("`withdraw` needs the id of a key, and nothing else takes one.")

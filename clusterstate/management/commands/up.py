@@ -1,8 +1,8 @@
-"""`manage.py up`, the whole service under one supervisor; what `make up` runs.
+"""`manage.py up`, the whole service under one supervisor; `make up` runs it.
 
 Starts PostgreSQL and a Redis-protocol server (unless DATABASE_URL and REDIS_URL name some), brings
-the tables up to date, makes the first secrets, and then runs the web servers, the workers and
-beat until Ctrl-C. The same processes run in containers with the same settings; this is one machine.
+the tables up to date, makes the first secrets, and then runs the web servers, the workers and beat
+until Ctrl-C. The same processes run in containers with the same settings; this is one machine.
 """
 
 import http.client
@@ -201,7 +201,7 @@ class _Start:
         call_command(prepare.Command(), verbosity=0)
 
     def _look_at_room_for_sessions(self, processes: list[parts.Part]) -> None:
-        """Say that the database takes fewer sessions than the processes may hold."""
+        """Warn if the database allows fewer sessions than the processes may open."""
         allowed = family.aside(preparation.sessions_allowed)
         needed = capacity.of_parts(processes)
         if allowed < needed:
@@ -212,7 +212,7 @@ class _Start:
             )
 
     def _access(self, now: datetime) -> None:
-        """Make the administrator and the token, or find that they are there."""
+        """Create the administrator and the token if they are missing."""
         password = private_files.read_or_create(
             self._state / "admin-password", tokens.new_secret()[:20]
         )
@@ -238,7 +238,7 @@ class _Start:
         )
 
     def _start_part(self, part: parts.Part) -> None:
-        """Start a Python process that is restarted when it ends."""
+        """Start a Python process, which is restarted when it ends."""
         environment = self._environment | {"STOWAGE_PROCESS": part.process}
         # A web server's main process must end its own workers; the others have none, so that when
         # the supervisor is killed they go at once. Nothing is lost by it: the rows are the truth.
@@ -274,7 +274,7 @@ class _Start:
         )
 
     def _look_after_certificate(self) -> None:
-        """Renew the certificate in good time; the server that shows it starts again with it."""
+        """Renew the certificate before it expires, and restart the server that uses it."""
         if time.monotonic() < self._certificate_at:
             return
         self._certificate_at = time.monotonic() + _CERTIFICATE_EVERY_SECONDS
@@ -286,7 +286,7 @@ class _Start:
             self._supervisor.restart("https")
 
     def _renew(self) -> None:
-        """Replace the processes that run plugins; schedulers last, the one that works at the end.
+        """Replace the processes that run plugins; schedulers last, the working one at the end.
 
         A scheduler's successor is warm when it stands by.
         """
@@ -309,9 +309,9 @@ class _Start:
         self._supervisor.say("all replaced" if done else "not all were replaced")
 
     def _wait_until_ready(self, path: str) -> None:
-        """Wait until ``path`` says that every part works, or give up and say which part does not.
+        """Wait until ``path`` reports that every part works, or give up and print which does not.
 
-        Says what it waits for, and says it again when that changes.
+        Prints which parts it waits for, again when these change.
         """
         began = time.monotonic()
         ask_at, say_at = 0.0, began + _PATIENCE_SECONDS
@@ -368,7 +368,7 @@ class _Start:
 
 
 def _shown(path: Path) -> str:
-    """Return the path as short as it can be typed from here."""
+    """Return the path relative to the working directory if it is below that."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
@@ -376,7 +376,7 @@ def _shown(path: Path) -> str:
 
 
 def _require_free_port(host: str, port: int, variable: str) -> None:
-    """Raise CommandError when another process listens there, with what to do about it."""
+    """Raise CommandError if another process listens there; the message says what to do."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -394,7 +394,7 @@ def _require_free_port(host: str, port: int, variable: str) -> None:
 
 
 def _require_redis(url: str) -> None:
-    """Raise CommandError when the configured Redis-protocol server does not answer."""
+    """Raise CommandError if the configured Redis-protocol server does not answer."""
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
             client.ping()
@@ -403,7 +403,7 @@ def _require_redis(url: str) -> None:
 
 
 def _ask_ready(port: int, path: str) -> tuple[int, str]:
-    """Return the status and the text of /readyz at its path, or (0, why not)."""
+    """Return the status and text of /readyz at its path, or (0, the reason of the failure)."""
     http_connection = http.client.HTTPConnection("127.0.0.1", port, timeout=3)
     try:
         http_connection.request("GET", path)
