@@ -1,35 +1,35 @@
-"""Simulations: a document in, results out. The live cycle's own core, and no state is touched.
+"""Simulations: a document in, results out, by the live scheduler's core, without stored state.
 
 A ``Simulation`` states a world (empty, or the live one with changes) and pods to place in it::
 
     document.read    document -> Simulation, or Invalid with every wrong field
-    world            the base with the document's objects; what admission looks up
-    preparing        a pod of the document, checked, admitted, filed under its class
+    world            the base with the document's objects; lookups for admission
+    preparing        checks and admits a pod of the document, and finds its class
     claims           what controllers and bindings do about claims of volumes and devices
-    leaving          what follows from a pod's leaving for another one
+    leaving          effects of an eviction on the node and on budgets
     running.run      Simulation and Base -> the answer, with ``status.results``: one result per pod
-    headroom, room   how many more of a pod fit, and what stops the next one; all at once
+    headroom, room   how many more pods like one fit, and why the next one does not; counted at once
     verdicts         every filter on every node, also behind the first that rejects it
-    explanation      the funnel, the scores, why one node won; ``causes``: the RuntimeClass's part
+    explanation      rejections, scores, the choice; ``causes``: the RuntimeClass's part
     remedies         what would let a pod in: ``needs`` of the nodes -> ``edits``, each proved
-    shortages        what the claims of a pod lack, and who holds it
-    makings          volumes and slices of devices to make for such a pod
-    groups           waiting pods by what stands in their way
+    shortages        what the claims of a pod lack, and which pods use it
+    makings          volumes and ResourceSlices to create for such a pod
+    groups           waiting pods grouped by what rejects them
     gangs            what a PodGroup lacks; how many more gangs of a shape fit
     gang_remedies    what would let a PodGroup in
     node_advice      which nodes to add for the pods that wait
     node_exchange    which nodes to remove, and which to add in their place: several choices
     node_advice_document  the question about both, read, and the answer
-    packing          all pods looked at together, with what the best possible is at most
+    packing          places all pods together, and bounds the best possible result
     making_room      which pods must go elsewhere so that a waiting one finds room
-    checks           whether what a plugin says about itself is true, for tests of plugins
+    checks           checks what a plugin declares about itself, for tests of plugins
     plan_document    a ``Plan``: changes that are asked about; plan_undo: what takes them back
     cluster          a cluster in virtual time: the live queue, hints and batches
     foresight        the future of a snapshot, from moment to moment
 
-Nothing here queries, reads a clock or keeps anything: a ``Base`` gives the snapshot to start from,
-which then belongs to the run, and the lookups of admission. ``Base`` itself is the empty world; the
-live one is made by ``scheduling.answers.questions``.
+Nothing here queries, reads a clock or keeps state: a ``Base`` provides the snapshot to start from,
+which the run then changes, and the lookups for admission. ``Base`` itself is the empty world;
+``scheduling.answers.questions`` makes the live one.
 """
 
 from scheduling.simulation.document import Given, Simulation, read

@@ -1,8 +1,8 @@
-"""Naming the RuntimeClass where it is the reason: what came from it, and which nodes it rules out.
+"""Explains which of a pod's requirements come from its RuntimeClass, and which nodes these exclude.
 
-Admission merges the class into the pod, so that to the plugins its nodeSelector and its overhead
-are the pod's own (C7); conditions and events therefore speak as Kubernetes does. An explanation
-knows better: the pod's annotation says what was merged (R53, C9).
+Admission merges the class into the pod, so plugins see its nodeSelector and overhead as the pod's
+own (C7), and conditions and events are as in Kubernetes. An explanation reads from the pod's
+annotation what was merged (R53, C9).
 """
 
 from collections import Counter
@@ -30,9 +30,9 @@ def with_runtime_class(
 
     Args:
         found: the explanation, with ``feasible`` and ``infeasible``.
-        pod: the pod as it was admitted.
-        snapshot: what was decided on.
-        info: the pod's requirements.
+        pod: the admitted pod.
+        snapshot: the one of the decision.
+        info: the pod's class.
     """
     came = _came(pod)
     if came is None:
@@ -49,7 +49,7 @@ def with_runtime_class(
 
 
 def _came(pod: Manifest) -> Manifest | None:
-    """Return what the pod has from its RuntimeClass, ``None`` if it has nothing from one."""
+    """Return the fields that the pod has from its RuntimeClass, ``None`` if there are none."""
     spec = pod.get("spec") or {}
     name = spec.get("runtimeClassName")
     if not name:
@@ -67,7 +67,7 @@ def _came(pod: Manifest) -> Manifest | None:
 def _cause(
     verdict: Manifest, name: str, came: Manifest, snapshot: Snapshot, info: PodInfo
 ) -> Manifest:
-    """Return what of the class a node does not satisfy, empty if the class is not the reason."""
+    """Return the RuntimeClass's fields that a node does not satisfy, empty if it does."""
     row = snapshot.row_of(name)
     if row is None:
         return {}
@@ -86,7 +86,7 @@ def _cause(
 
 
 def _tips(resource: str, amount: str, row: int, snapshot: Snapshot, info: PodInfo) -> bool:
-    """Return whether the pod would have fitted but for this much overhead."""
+    """Return whether the node lacks a resource only because of this much overhead."""
     extra = milli_value(amount) if resource == "cpu" else value(amount)
     column = snapshot.resources.find(resource)
     if column is None:

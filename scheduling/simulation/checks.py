@@ -1,7 +1,7 @@
-"""Whether what a plugin says about itself is true; for the tests of packages with plugins.
+"""Checks what a plugin declares about itself; for the tests of packages with plugins.
 
-The fast lane keeps the answers of a plugin whose locality is NODE (``framework.interface``). Kept
-answers are wrong ones if the plugin looks at more than it says, and the error would not show.
+The fast path caches the answers of a plugin whose locality is NODE (``framework.interface``). If
+the plugin reads more than it declares, cached answers are wrong, and nothing would show it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,12 +32,12 @@ def check_plugin(plugin: Any, nodes: Iterable[Manifest], pods: Sequence[Manifest
     """Call a plugin of locality NODE in several ways that must give equal answers.
 
     Args:
-        plugin: it has ``filter``, ``score`` or both, over rows.
+        plugin: has ``filter``, ``score`` or both, over rows.
         nodes: manifests, two of them or more.
         pods: manifests; they are also placed on the nodes, one after the other.
 
     Raises:
-        UntruePlugin: the plugin does not say that its locality is NODE, its answers change when
+        UntruePlugin: the plugin does not declare the locality NODE, its answers change when
             pods are placed, rows get other answers together than alone, rows with equal keys get
             different answers, or scores declared as scaled are not.
     """
@@ -64,7 +64,7 @@ def check_plugin(plugin: Any, nodes: Iterable[Manifest], pods: Sequence[Manifest
 
 
 def _ask(plugin: Any, info: PodInfo, snapshot: Snapshot, rows: Rows) -> _Columns:
-    """Return what a plugin says of rows: codes of its filter, and scores before Normalize."""
+    """Return a plugin's answers about rows: codes of Filter, and scores before NormalizeScore."""
     state = CycleState()
     found: _Columns = {}
     if hasattr(plugin, "pre_filter"):

@@ -1,16 +1,16 @@
-"""What controllers and bindings do about claims, done at once in the snapshot of a made-up world.
+"""Does in a simulation's snapshot what controllers and bindings do about claims, at once.
 
 ::
 
     make       the claims of templates and ephemeral volumes that controllers make for a pod
-    another    the class of one more pod of a kind, which has claims of its own
-    bind       what a pod was given is stored: devices allocated, volumes bound
-    give_back  a pod is gone: its devices are free, and claims that were made for it are gone
+    another    the class of one more pod like another, with claims of its own
+    bind       stores a pod's allocated devices and bound volumes
+    give_back  frees the devices of a pod that is gone, and deletes claims made for it
 
-Which devices and volumes a pod gets is decided by the plugins and taken by ``Snapshot.assume``, as
-in the live scheduler. A volume that is yet to be made is not: its claim stays with the node for
-which it is to be made. Rules: pkg/controller/resourceclaim/controller.go (``claimcontroller``),
-volume/ephemeral/controller.go and dynamicresources.go ``bindClaim``, v1.36.
+Plugins choose a pod's devices and volumes and ``Snapshot.assume`` marks them as taken, as in the
+live scheduler. A volume to be provisioned is not created: its claim keeps the selected node. Rules:
+pkg/controller/resourceclaim/controller.go (``claimcontroller``), volume/ephemeral/controller.go and
+dynamicresources.go ``bindClaim``, v1.36.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator
@@ -46,10 +46,10 @@ def make(
     *,
     suffix: str = "new",
 ) -> Manifest:
-    """Make the claims that a pod to place lacks; return the pod with their names in its status.
+    """Create the claims that a pod lacks; return the pod with their names in its status.
 
-    ``template`` looks up a ResourceClaimTemplate of the pod's namespace. Where it is missing, so is
-    the claim, and the pod waits for it. ``suffix`` ends the names of claims of devices.
+    ``template`` looks up a ResourceClaimTemplate of the pod's namespace. If it is missing, no claim
+    is created, and the pod waits. ``suffix`` ends the names of ResourceClaims.
     """
     spec, meta = pod["spec"], pod["metadata"]
     templates = [
@@ -106,7 +106,7 @@ def _full_name(meta: Manifest) -> str:
 def another(snapshot: Snapshot, info: PodInfo, suffix: str) -> PodInfo:
     """Return the class for one more pod like ``info``'s, with claims like that pod's.
 
-    Only a pod with claims of its own has a class of its own; of others the class is the same.
+    A pod without claims of its own has the same class.
     """
     meta = info.pod.metadata
     ephemeral = [one for one in info.volumes if one.ephemeral is not None]
@@ -137,7 +137,7 @@ def another(snapshot: Snapshot, info: PodInfo, suffix: str) -> PodInfo:
 
 
 def bind(snapshot: Snapshot, key: Hashable) -> None:
-    """Store the devices and volumes that a pod's decision assumed, as binding does."""
+    """Store the devices and volumes that were assumed for a pod, as a binding does."""
     devices, volumes = snapshot.devices, snapshot.volumes
     user = {"resource": "pods", "name": str(key), "uid": str(key)}
     for claim in devices.assumed(key) or ():
@@ -169,14 +169,14 @@ def bind(snapshot: Snapshot, key: Hashable) -> None:
 
 
 def settle(snapshot: Snapshot, decision: Decision) -> bool:
-    """Bind a decision's claims, so that the next pod may share them. Returns False: go on."""
+    """Bind a decision's claims, so that the next pod may share them; return False: continue."""
     if decision.scheduled:
         bind(snapshot, decision.key)
     return False
 
 
 def give_back(snapshot: Snapshot, info: PodInfo, key: Hashable, name: str = "") -> list[Change]:
-    """Free the claims of a pod that is gone; return what changed. ``name``: the pod's, if known."""
+    """Free the claims of a pod that is gone; return the changes. ``name``: the pod's, if known."""
     changes: list[Change] = []
     devices, volumes = snapshot.devices, snapshot.volumes
     names = {str(key), name, info.pod.metadata.name} - {""}

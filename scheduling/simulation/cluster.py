@@ -1,8 +1,8 @@
 """A cluster in virtual time, scheduled as the live one is: the same queue, core, seeds and events.
 
-``worker.scheduler`` with the database, the binder and the clock taken away: what is decided is
-bound at once, and the caller says what time it is. Reserve, Permit and what follows them do not
-run. Scenarios are played on it, and what plans foretell.
+It is ``worker.scheduler`` without database, binder and clock: pods are bound as soon as they are
+decided, and the caller sets the time. Reserve, Permit and later extension points do not run.
+Scenarios and the predictions of plans use it.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -39,22 +39,22 @@ BATCH = 1000
 
 
 class Observer(Protocol):
-    """Receives what the scheduler does."""
+    """Receives the scheduler's decisions."""
 
     def decided(self, decisions: Sequence[Decision]) -> None:
-        """Note what a cycle decided; nothing of it is carried out yet."""
+        """Called with the decisions of a cycle, before they are carried out."""
         ...
 
     def placed(self, pod_ids: Sequence[int], node_names: Sequence[str]) -> None:
-        """Note that pods were bound."""
+        """Called when pods were bound."""
         ...
 
     def refused(self, pod_id: int, decision: Decision) -> None:
-        """Note that a pod fits nowhere, or that its attempt failed."""
+        """Called when a pod fits nowhere, or its attempt failed."""
         ...
 
     def preempts(self, pod_id: int, node_name: str, victims: Sequence[PodRecord]) -> None:
-        """Let the victims leave, now or later (``VirtualCluster.leave``)."""
+        """Called with a preemption: must let the victims leave (``VirtualCluster.leave``)."""
         ...
 
 
@@ -62,15 +62,15 @@ class VirtualCluster(Waking):
     """Snapshot, queue and profiles, with the time in ``now`` (seconds since the epoch).
 
     Args:
-        snapshot: the world; it follows.
+        snapshot: the world; each step changes it.
         configuration: the profiles.
         seeds: gives the seed of each batch.
-        observer: is told.
-        now: the time at which it begins.
-        meter: told how long each call of a plugin takes.
+        observer: receives decisions, bindings, refusals and preemptions.
+        now: the start, seconds since the epoch.
+        meter: receives the time of each call of a plugin.
 
     Raises:
-        ConfigurationError: a profile names a plugin that does not exist, or where it cannot act.
+        ConfigurationError: a profile's plugin does not exist or lacks the extension point.
     """
 
     def __init__(
@@ -122,13 +122,13 @@ class VirtualCluster(Waking):
         self.node_changed(old, node, self.now)
 
     def node_came(self, name: str) -> None:
-        """Wake the pods that waited for a node that was added to the snapshot."""
+        """Wake the pods that a node added to the snapshot may help."""
         row = self.snapshot.row_of(name)
         if row is not None:
             self.node_changed(None, self.snapshot.node(row), self.now)
 
     def remove_node(self, name: str) -> list[PodRecord]:
-        """Remove a node; return its pods, which are there until they ``leave``."""
+        """Remove a node; return its pods, which stay known until ``leave``."""
         row = self.snapshot.row_of(name)
         if row is None:
             return []
@@ -138,11 +138,11 @@ class VirtualCluster(Waking):
         return lost
 
     def pod_came(self, key: Hashable, before: PodState | None = None) -> None:
-        """Wake the pods that waited for a pod which was put on a node, or replaced there."""
+        """Wake the pods that a pod may help which was put on a node, or replaced there."""
         self.pod_changed(before, self.standing(key), self.now)
 
     def add(self, pod_id: int, info: PodInfo, *, nominated: str = "") -> bool:
-        """Take in a pod to place; False where no profile has its scheduler name."""
+        """Add a pod to the queue; return False if no profile has its scheduler name."""
         if info.scheduler_name not in self.frameworks:
             return False
         if nominated:
@@ -151,7 +151,7 @@ class VirtualCluster(Waking):
         return True
 
     def take_in(self, info: PodInfo, place: QueuePlace) -> bool:
-        """Take in a pod at its place in another queue; False where no profile has its name."""
+        """Add a pod at its place in another queue; return False if no profile has its name."""
         if info.scheduler_name not in self.frameworks:
             return False
         pod = PendingPod(place.pod_id, info.index, info.pod, info.priority)
@@ -162,9 +162,9 @@ class VirtualCluster(Waking):
         return True
 
     def leave(self, key: Hashable, name: str = "") -> None:
-        """Take a pod away, wherever it is; an unknown one is fine.
+        """Remove a pod from node and queue; do nothing if it is unknown.
 
-        ``name``: by which claims know who uses them, of a pod that is not of this cluster's making.
+        ``name``: the name by which claims refer to a pod that this cluster did not create.
         """
         before, record = self.standing(key), self.snapshot.pod(key)
         self.snapshot.remove_pod(key)
@@ -177,7 +177,7 @@ class VirtualCluster(Waking):
                 self.object_changed(*change, self.now)
 
     def terminate(self, record: PodRecord, *, preempted: bool) -> None:
-        """Note that a pod on a node is going to leave."""
+        """Mark a pod on a node as terminating."""
         before = self.standing(record.key)
         self.snapshot.add_pod(
             record.key, record.info, self.snapshot.node_of(record.key) or "",
@@ -186,11 +186,11 @@ class VirtualCluster(Waking):
         self.pod_changed(before, self.standing(record.key), self.now)
 
     def wake_all(self) -> None:
-        """Let every waiting pod be tried again: something that is looked up changed."""
+        """Wake every waiting pod, because an object that any plugin may look up changed."""
         self.something_changed(Resource.ANY, Action.ADD, self.now)
 
     def object_came(self, kind: str, manifest: Manifest) -> None:
-        """Let the pods be tried again that a new object, in the snapshot already, may help."""
+        """Wake the pods that a new object may help; the snapshot has the object already."""
         if kind in VOLUME_KINDS:
             volume = msgspec.convert(manifest, VOLUME_KINDS[kind])
             self.object_changed(kind, None, volume, self.now)
@@ -202,7 +202,7 @@ class VirtualCluster(Waking):
     # --- deciding --------------------------------------------------------------------------------
 
     def next_due(self) -> float | None:
-        """Return when ``cycle`` has something to decide if nothing else happens; None if never."""
+        """Return when ``cycle`` next has a pod to decide, epoch seconds; ``None`` if never."""
         return self.queue.next_due(self.now)
 
     def cycle(self) -> int:
@@ -270,10 +270,10 @@ class VirtualCluster(Waking):
         return decider
 
     def _settle(self, decisions: Decisions, before: Mapping[int, PodState | None]) -> None:
-        """Bind what was placed, put back what was refused, and let victims leave.
+        """Bind placed pods, put refused ones back, and let victims leave.
 
-        ``before``: where the pods stood when they were decided; who is not nominated any more for
-        the node of that time gives room away.
+        ``before``: the pods' states when they were decided; a pod that lost its nomination since
+        frees room, which wakes others.
         """
         snapshot, queue = self.snapshot, self.queue
         ids, names = [], []
@@ -319,7 +319,7 @@ class VirtualCluster(Waking):
                 self._release(decision.released)
 
     def _release(self, what: Release) -> None:
-        """Give a claim back, and wake the pods that it may help."""
+        """Release a claim, and wake the pods that it may help."""
         freed = what.becomes or with_status(what.claim, {})
         self._wake(self.set_device("ResourceClaim", freed), self.now)
         if what.becomes is None:
@@ -331,8 +331,8 @@ class VirtualCluster(Waking):
     ) -> None:
         """Wake the pods that lost their nomination for a node, and the pods that they kept off it.
 
-        Pods of this batch (the keys of ``before``) are left out: ``_settle`` compares where each of
-        them stood and stands, and wakes others by that.
+        Pods of this batch (the keys of ``before``) are left out: ``_settle`` compares their states
+        and wakes others.
         """
         for key in keys:
             if isinstance(key, int) and key in self.queue and key not in before:

@@ -1,4 +1,4 @@
-"""The ``Simulation`` document: what may stand in it, and everything that is wrong with one."""
+"""Reads the ``Simulation`` document, and collects all errors in one."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
@@ -34,7 +34,7 @@ _LARGEST_SEED: Final = 2**63 - 1
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """An object to delete from the world; ``path`` is where the document says so."""
+    """An object to delete from the world; ``path``: its field in the document."""
 
     kind: str
     namespace: str
@@ -43,17 +43,17 @@ class Gone(msgspec.Struct, frozen=True):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """An object of the document and where it stands there."""
+    """An object of the document, with its path there."""
 
     manifest: Manifest
     path: str
 
 
 class Simulation(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that was read: what to change, what to place, and how.
+    """A parsed document: the changes of the world, the pods to place, and options.
 
-    ``percentage_of_nodes_to_score`` ``None``: as the configuration says. ``performs_preemption``:
-    victims leave and the pod takes their place, instead of a description of what would happen.
+    ``percentage_of_nodes_to_score``: ``None`` for the configuration's. ``performs_preemption``:
+    victims leave and the pod takes their place; else they are only listed.
     """
 
     metadata: Manifest
@@ -73,14 +73,14 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(document: object, *, default_base: str = "live") -> Simulation:
-    """Return what a ``Simulation`` document asks for.
+    """Return a parsed ``Simulation`` document.
 
     Args:
         document: the JSON object.
-        default_base: what ``spec.base`` means when it is absent.
+        default_base: the default of ``spec.base``.
 
     Raises:
-        Invalid: with every wrong field; unknown fields are named too.
+        Invalid: with every wrong field; also every unknown one.
         BadRequest: the document is nested too deeply.
     """
     errors: Errors = []
@@ -158,9 +158,9 @@ def _configuration(spec: Field, warnings: list[str]) -> KubeSchedulerConfigurati
 def without(
     spec: Manifest, own: Iterable[str], refused: Iterable[str], errors: list[FieldError]
 ) -> Manifest:
-    """Return a spec without its ``own`` and its ``refused`` members: what describes the cluster.
+    """Return ``spec`` without the members in ``own`` and ``refused``: the part about the cluster.
 
-    The latter are noted among the errors.
+    Each refused member that is there is added to the errors.
     """
     inner = {key: value for key, value in spec.items() if key not in own}
     for member in refused:
@@ -171,10 +171,10 @@ def without(
 
 
 def read_world(kind: str, world: Manifest, errors: Sequence[FieldError]) -> Simulation:
-    """Return the cluster that another kind of question describes as a ``Simulation`` does.
+    """Return the cluster that a document of another kind describes in fields of a ``Simulation``.
 
     Raises:
-        Invalid: of this kind, with the question's own errors and those of the world.
+        Invalid: of this kind, with ``errors`` and those of the world.
     """
     try:
         found = read({**world, "spec": world.get("spec", {})})
@@ -186,7 +186,7 @@ def read_world(kind: str, world: Manifest, errors: Sequence[FieldError]) -> Simu
 
 
 def below(path: str, error: FieldError) -> FieldError:
-    """Return the error with the path of the object that it was found in before its own."""
+    """Return the error with ``path``, the path of its object, before its own."""
     field = error.field
     joined = f"{path}{field}" if field.startswith("[") else f"{path}.{field}" if field else path
     return FieldError(error.type, joined, error.bad_value, error.detail)
@@ -218,7 +218,7 @@ def _objects(spec: Field, warnings: list[str]) -> Iterable[Given]:
 
 
 def _flattened(items: list[Any], path: str, errors: Errors) -> Iterable[Given]:
-    """Return objects, those of lists (``kubectl get -o yaml``) one by one."""
+    """Yield the objects; those of a list (``kubectl get -o yaml``) one by one."""
     for number, item in enumerate(items):
         where = f"{path}[{number}]"
         if not isinstance(item, dict):

@@ -1,7 +1,7 @@
-"""Changes of a pod or of a node that may open nodes: what each changes, and how it reads.
+"""Changes of a pod or of a node that may let the pod fit nodes: the new object, and the text.
 
-An edit is a guess. Whether it helps is found out by running the filters on what it makes
-(``remedies``), never from here.
+An edit is a guess. Whether it helps is found by running the filters on the changed object
+(``remedies``), never here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +43,7 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 class PodEdit(Edit, frozen=True):
-    """A change of the pod; ``change`` returns ``None`` where the pod has nothing of the sort."""
+    """A change of the pod; ``change`` returns ``None`` if it does not apply to the pod."""
 
     change: Callable[[Pod], Pod | None]
 
@@ -55,7 +55,7 @@ class NodeEdit(Edit, frozen=True):
 
 
 def patch(before: Thing, after: Thing) -> Manifest:
-    """Return what changed as a merge patch: members of spec, labels, amounts of status."""
+    """Return the difference as a merge patch: members of spec, labels, amounts of status."""
     old: Manifest = msgspec.to_builtins(before)
     new: Manifest = msgspec.to_builtins(after)
     found: Manifest = {}
@@ -73,10 +73,10 @@ def patch(before: Thing, after: Thing) -> Manifest:
 
 
 def patch_of(stored: Manifest, way: Sequence[PodEdit]) -> Manifest | None:
-    """Return the merge patch for these edits of a stored pod; ``None`` if one cannot be made.
+    """Return the merge patch for edits of a stored pod; ``None`` if one does not apply.
 
-    A merge patch replaces lists as a whole. So containers, ports and terms are in it with all
-    fields of the manifest, not only with those that a ``Pod`` knows.
+    A merge patch replaces lists as a whole, so containers, ports and terms have all fields of the
+    manifest in it, not only those of ``Pod``.
     """
     before = msgspec.convert(stored, Pod)
     after: Pod | None = before
@@ -96,7 +96,7 @@ def patch_of(stored: Manifest, way: Sequence[PodEdit]) -> Manifest | None:
 
 
 def _carried_over(stored: Any, old: Any, new: Any) -> Any:
-    """Return a stored value changed as ``old`` was to ``new``, the parts of it that are known."""
+    """Return ``stored`` with the change from ``old`` to ``new``; its other members stay."""
     if old == new:
         return stored
     if isinstance(new, dict) and isinstance(old, dict) and isinstance(stored, dict):
@@ -146,7 +146,7 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Manifest:
 
 
 def _pruned(value: Any) -> Any:
-    """Return a value without members that say nothing, as people write it."""
+    """Return a value without empty members, as people write it."""
     if isinstance(value, dict):
         members = {key: _pruned(one) for key, one in value.items()}
         return {key: one for key, one in members.items() if one not in _NOTHING}
@@ -162,7 +162,7 @@ def _with_spec(pod: Pod, **members: Any) -> Pod:
 
 
 def tolerate(taint: Taint) -> PodEdit:
-    """Return the edit that gives the pod a toleration of just this taint."""
+    """Return the edit that adds a toleration of exactly this taint to the pod."""
     if taint.value:
         toleration = Toleration(
             key=taint.key, operator="Equal", value=taint.value, effect=taint.effect
@@ -182,7 +182,7 @@ def tolerate(taint: Taint) -> PodEdit:
 
 
 def untaint(taint: Taint) -> NodeEdit:
-    """Return the edit that takes a taint off nodes."""
+    """Return the edit that removes a taint from nodes."""
 
     def change(node: Node) -> Node:
         remaining = tuple(
@@ -200,7 +200,7 @@ def untaint(taint: Taint) -> NodeEdit:
 
 
 def uncordon() -> NodeEdit:
-    """Return the edit that lets nodes take pods again; the taint that says so goes with it."""
+    """Return the edit that uncordons nodes, and removes the unschedulable taint."""
 
     def change(node: Node) -> Node:
         remaining = tuple(one for one in node.spec.taints if one.key != _UNSCHEDULABLE_TAINT)
@@ -211,7 +211,7 @@ def uncordon() -> NodeEdit:
 
 
 def is_cordon(taint: Taint) -> bool:
-    """Return whether a taint says no more than that its node is cordoned."""
+    """Return whether a taint is the one that a cordon adds."""
     return taint.key == _UNSCHEDULABLE_TAINT
 
 
@@ -228,7 +228,7 @@ def taint_text(taint: Taint) -> str:
 
 
 def label(requirements: tuple[Requirement, ...]) -> NodeEdit | None:
-    """Return the edit that gives nodes labels that satisfy requirements, ``None`` if none can."""
+    """Return the edit that adds labels which satisfy requirements, ``None`` if none can."""
     values: dict[str, str | None] = {}
     for one in requirements:
         if one.operator in (IN, EQUALS, DOUBLE_EQUALS):
@@ -255,7 +255,7 @@ def label(requirements: tuple[Requirement, ...]) -> NodeEdit | None:
 
 
 def drop_selector(keys: frozenset[str]) -> PodEdit:
-    """Return the edit that takes keys out of the pod's nodeSelector."""
+    """Return the edit that removes keys from the pod's nodeSelector."""
 
     def change(pod: Pod) -> Pod | None:
         before = pod.spec.node_selector
@@ -272,9 +272,9 @@ def drop_selector(keys: frozenset[str]) -> PodEdit:
 def drop_node_requirements(
     requirements: frozenset[Requirement], keys: frozenset[str] = frozenset()
 ) -> PodEdit:
-    """Return the edit that takes requirements out of the pod's required node affinity.
+    """Return the edit that removes requirements from the pod's required node affinity.
 
-    ``keys``: of the nodeSelector, taken out along with them.
+    ``keys``: keys of the nodeSelector that are removed as well.
     """
     unwanted = {one.key for one in requirements}
 
@@ -320,7 +320,7 @@ def drop_node_requirements(
 
 
 def amount_text(resource: str, amount: int, *, up: bool) -> str:
-    """Return an amount as manifests have it; bytes in whole MiB, rounded ``up`` or down."""
+    """Return an amount as a quantity; bytes in whole MiB, rounded ``up`` or down."""
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
@@ -332,7 +332,7 @@ def amount_text(resource: str, amount: int, *, up: bool) -> str:
 
 
 def _in_words(amounts: Mapping[str, str], between: str) -> str:
-    """Return amounts by resource in a sentence; one CPU and more as a number, 63.5 for 63500m."""
+    """Return amounts by resource as words of a sentence; CPU in cores, 63.5 for 63500m."""
     found = []
     for name, amount in sorted(amounts.items()):
         cores, rest = divmod(milli_value(amount), 1000) if name == "cpu" else (0, 0)
@@ -342,7 +342,7 @@ def _in_words(amounts: Mapping[str, str], between: str) -> str:
 
 
 def add_capacity(lacking: Mapping[str, int]) -> NodeEdit:
-    """Return the edit that makes nodes larger by these amounts, as if so much were free."""
+    """Return the edit that adds these amounts to nodes' allocatable."""
     texts = {name: amount_text(name, amount, up=True) for name, amount in lacking.items()}
 
     def change(node: Node) -> Node:
@@ -360,13 +360,13 @@ def add_capacity(lacking: Mapping[str, int]) -> NodeEdit:
 
 
 def ask_less(lacking: Mapping[str, int], pod_requests: Mapping[str, int]) -> PodEdit | None:
-    """Return the edit that lowers the pod's requests by what is lacking, ``None`` if it cannot.
+    """Return the edit that lowers the pod's requests by ``lacking``, ``None`` if impossible.
 
-    In the container that asks for most of it, which must keep some.
+    It lowers the container with the largest request, whose request must stay above 0.
 
     Args:
-        lacking: by how much, by resource.
-        pod_requests: what the pod requests, by resource.
+        lacking: amounts to lower, by resource.
+        pod_requests: the pod's requests, by resource.
     """
     lowered = {name: pod_requests.get(name, 0) - amount for name, amount in lacking.items()}
     if any(amount <= 0 for amount in lowered.values()):
@@ -401,7 +401,7 @@ def _amount(text: str | float, resource: str) -> int:
 
 
 def drop_host_ports() -> PodEdit:
-    """Return the edit that takes the host ports off the pod."""
+    """Return the edit that removes the pod's host ports."""
 
     def change(pod: Pod) -> Pod:
         def without(containers: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -422,7 +422,7 @@ def drop_host_ports() -> PodEdit:
 
 
 def drop_affinity_term(number: int | None, *, anti: bool) -> PodEdit:
-    """Return the edit that drops a required term of pod affinity, or all of them."""
+    """Return the edit that drops one required term of pod affinity, or all (``None``)."""
     member = "pod_anti_affinity" if anti else "pod_affinity"
 
     def change(pod: Pod) -> Pod | None:
@@ -447,7 +447,7 @@ def drop_affinity_term(number: int | None, *, anti: bool) -> PodEdit:
 
 
 def relax_spread(number: int | None) -> PodEdit:
-    """Return the edit that makes a DoNotSchedule spread constraint a wish, or all of them."""
+    """Return the edit that makes one spread constraint, or all (``None``), ScheduleAnyway."""
 
     def change(pod: Pod) -> Pod | None:
         found = list(pod.spec.topology_spread_constraints)
@@ -467,7 +467,7 @@ def relax_spread(number: int | None) -> PodEdit:
 
 
 def raise_priority(to: int, name: str) -> PodEdit:
-    """Return the edit that gives the pod the priority of a class, with preemption."""
+    """Return the edit that sets the pod's priority class and lets it preempt."""
 
     def change(pod: Pod) -> Pod | None:
         if (pod.spec.priority or 0) >= to:

@@ -1,8 +1,8 @@
-"""A pod and all nodes in columns: the funnel, who rejects what, the scores, and why one node won.
+"""Explains a pod's decision over all nodes, as columns: rejections per filter, scores, the choice.
 
-``explain`` puts verdicts and scores together once; ``head`` and ``page`` write parts of it as JSON.
-Nodes stand in the order in which people look for them: the chosen one, then feasible ones from the
-highest total down, then others from the fewest rejections up, of equals by name.
+``explain`` combines verdicts and scores once; ``head`` and ``page`` write parts of it as JSON.
+Nodes are sorted: the chosen one, then feasible ones from the highest total down, then others from
+the fewest rejections up, equal ones by name.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ _UNSCORED: Final = -(2**62)
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Verdicts and scores of one pod, with the names as they were.
+    """Verdicts and scores of one pod, with the nodes' names at that time.
 
-    ``names``: of ``verdicts.rows``. ``order``: positions in it, as the module says. ``scored``
+    ``names``: names of ``verdicts.rows``. ``order``: sorted positions in ``names``. ``scored``
     int64 (nodes,): position in ``scores``, -1 where a node was not scored. ``chosen``: position of
-    the node that the pod has or gets, -1 without one. ``weights``: of the score plugins.
+    the pod's node, -1 without one. ``weights``: by score plugin.
     """
 
     verdicts: Verdicts
@@ -46,7 +46,7 @@ def explain(
     chosen: str = "",
     weights: dict[str, int],
 ) -> Explanation:
-    """Return verdicts and scores, ordered; ``chosen`` is the name of a node, or empty."""
+    """Return verdicts and scores, with nodes sorted; ``chosen``: a node's name, or ""."""
     rows = verdicts.rows
     names = [snapshot.names[row] for row in rows.tolist()]
     scored = np.full(len(rows), -1, np.int64)
@@ -64,7 +64,10 @@ def explain(
 
 
 def head(explained: Explanation) -> Manifest:
-    """Return everything but the nodes: the funnel, the blockers and, with scores, the choice."""
+    """Return the answer without the nodes: counts per filter, ``blockers`` and the choice.
+
+    ``funnel`` lists, filter by filter, how many nodes remain. The choice needs scores.
+    """
     verdicts = explained.verdicts
     found: Manifest = {
         "nodes": {"known": len(verdicts.rows), "feasible": len(verdicts.feasible)},
@@ -78,9 +81,9 @@ def head(explained: Explanation) -> Manifest:
 
 
 def blockers(verdicts: Verdicts) -> list[Manifest]:
-    """Return what rejects how many nodes, and how many it alone; the most frequent first.
+    """Return each rejecting status, how many nodes it rejects and how many it alone rejects.
 
-    A node counts for each filter that rejects it.
+    The most frequent comes first. A node counts for each filter that rejects it.
     """
     found = [
         {
@@ -100,9 +103,9 @@ def page(
 ) -> Manifest:
     """Return some of the nodes in columns, all of the same length.
 
-    ``name``; ``rejections``: how many filters reject it; ``verdicts``: by filter, an index into
-    ``statuses``; ``total`` and ``scores`` (raw, normalized and weighted by plugin), where any node
-    was scored, with ``null`` for nodes that were not.
+    ``name``; ``rejections``: how many filters reject the node; ``verdicts``: by filter, an index
+    into ``statuses``; ``total`` and ``scores`` (raw, normalized and weighted by plugin), if any
+    node was scored, with ``null`` for the others.
 
     Args:
         explained: from ``explain``.
@@ -160,7 +163,7 @@ def _column(values: Int64, at: Int64) -> list[int | None]:
 
 
 def _choice(explained: Explanation) -> Manifest | None:
-    """Return the chosen or best node, by how much it leads, and what the next one lacks."""
+    """Return the chosen or best node, its lead in score, and why the next node has less."""
     scores, verdicts = explained.scores, explained.verdicts
     if scores is None:
         if not len(verdicts.feasible):

@@ -1,18 +1,18 @@
-"""Predicts a cluster that is left alone: evictions, replacements and where these land.
+"""Predicts a cluster without further writes: evictions, replacement pods and their nodes.
 
-``Foresight`` plays the future on a snapshot, from moment to moment. A pod that leaves keeps its
-room until its grace period ends; the controller that owns it makes another one, at once or when it
-is gone. Pods that wait stand in the scheduler's own queue, in virtual time
-(``simulation.cluster``): what happens wakes those that it may help, backoffs and the flush are
-kept, and batches are decided by the live cycle's own core. A pod that fits nowhere may make room:
-its victims leave as in the live system, and it is decided again when they are gone.
+``Foresight`` simulates the future on a snapshot, event by event. A pod that leaves keeps its room
+until its grace period ends; its controller creates another one, at once or when the pod is gone.
+Waiting pods are in the scheduler's own queue, in virtual time (``simulation.cluster``): events wake
+them, backoffs and the periodic flush work, and the live scheduler's core decides batches. A pod
+that fits nowhere may preempt: its victims leave as in the live system, and it is decided again when
+they are gone.
 
-Pure: no clock, no database. Times are seconds since the moment at which the future begins, but for
-those of places in the queue, which are seconds since the epoch.
+Pure: no clock, no database. Times are seconds since the start of the simulation, except those of
+queue places, which are seconds since the epoch.
 
-It does not foresee programs that end by themselves, pods that clients create meanwhile, or agents
-that are slow. Where nothing changes, refused pods are tried again some thousand times and no more,
-because the answer would be the same.
+It does not predict pods that finish, pods that clients create meanwhile, or slow kubelets. If
+nothing changes, refused pods are tried some thousand times and no more, because the answer would be
+the same.
 """
 
 import heapq
@@ -40,11 +40,11 @@ _FIRST_ID = 2**60
 
 
 class Leaver(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that leaves: when, for how long it still holds its room, and whether it comes again.
+    """A pod that leaves: when, how long it keeps its room, and whether it is created again.
 
-    ``key``: of the snapshot. ``due``: seconds from now; ``grace``: until it is gone after that.
-    ``held_by_budgets``: it leaves only if its disruption budgets allow (the eviction API).
-    ``grace_given``: the grace period is not the pod's own.
+    ``key``: its key in the snapshot. ``due``: seconds from now; ``grace``: seconds from then until
+    it is gone. ``held_by_budgets``: it leaves only if its disruption budgets allow (the eviction
+    API). ``grace_given``: the grace period is not the pod's own.
     """
 
     key: Hashable
@@ -59,11 +59,11 @@ class Leaver(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiter(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that waits for a node, at ``place`` in the live queue; ``None``: it comes now.
+    """A pod that waits for a node, at ``place`` in the live queue; ``None``: it is new.
 
-    ``replaces``: the title of the pod that it comes instead of, empty if it is none of these.
-    ``comes_again`` and ``grace_seconds``: of the pod itself, should it leave. ``generation``: it is
-    the successor of a successor, this many times.
+    ``replaces``: the title of the pod that it replaces, or empty. ``comes_again`` and
+    ``grace_seconds``: those of the pod itself, if it leaves. ``generation``: how many pods it
+    replaces in succession.
     """
 
     title: str
@@ -76,7 +76,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeavingPod(msgspec.Struct, kw_only=True):
-    """A pod that leaves: ``at`` seconds, ``None`` if it is held back by ``blocked_by``."""
+    """A pod that leaves after ``at`` seconds; ``None`` if ``blocked_by`` prevents it."""
 
     leaver: Leaver
     node_name: str
@@ -87,7 +87,7 @@ class LeavingPod(msgspec.Struct, kw_only=True):
 
 
 class LandedPod(msgspec.Struct, kw_only=True):
-    """Where a pod that waited went; ``node_name`` is empty and ``message`` says why for nowhere."""
+    """The node of a pod that waited; empty if it found none, with the reason in ``message``."""
 
     waiter: Waiter
     node_name: str = ""
@@ -120,20 +120,20 @@ _LONGEST_SECONDS = 600.0
 
 
 class Foresight:
-    """The future of a snapshot, which it changes.
+    """Simulates the future of a snapshot, and changes the snapshot.
 
     Args:
-        snapshot: the cluster at the beginning; ``key`` of pods are its keys.
-        configuration: the profiles that decide.
+        snapshot: the cluster at the beginning; pods' ``key`` is a key of it.
+        configuration: the scheduler's profiles.
         now: when the future begins, seconds since the epoch.
-        details: what is to be known of pods that are preempted.
-        deadline: for how long a pod may stay on a node that evicts.
+        details: returns title, grace period and successor of a preempted pod.
+        deadline: returns how long a pod may stay on a node with NoExecute taints.
         unready: keys of pods that are not ready, which budgets do not count.
-        seed: the chance by which equal nodes are chosen among.
-        go_on: raises where it takes too long.
+        seed: for the random choice among equal nodes.
+        go_on: raises if the run takes too long.
 
     Raises:
-        ConfigurationError: a profile names a plugin that does not exist, or where it cannot act.
+        ConfigurationError: a profile's plugin does not exist or lacks the extension point.
     """
 
     def __init__(
@@ -172,34 +172,34 @@ class Foresight:
         self.landed: dict[int, LandedPod] = {}
 
     def leave(self, leavers: Iterable[Leaver]) -> None:
-        """Let pods leave when they are due; of one moment in this order."""
+        """Schedule pods to leave when they are due; those of one moment in this order."""
         for one in leavers:
             self._add(one.due, _LEAVE, one)
 
     def without_room(self, key: Hashable, info: PodInfo | None, node_name: str = "") -> None:
-        """State of a pod that will leave that it holds no room: it waits, or ended on a node.
+        """State that a pod which will leave takes no room: it waits, or has ended on a node.
 
-        ``info``: its class, ``None`` if that is unknown: then nothing is told of its successor.
+        ``info``: its class; ``None`` if unknown, and then no successor is predicted.
         """
         self._without_room[key] = info, node_name
 
     def gone(self, leavers: Iterable[Leaver]) -> None:
-        """Let pods be gone that are leaving already: ``due`` is when."""
+        """Schedule when terminating pods are gone: after ``due`` seconds."""
         for one in leavers:
             self._leaving.add(one.key)
             self._add(max(one.due, 0.0), _GONE, one)
 
     def wait(self, waiters: Iterable[Waiter]) -> None:
-        """Let pods wait for a node from the beginning on."""
+        """Add pods that wait for a node from the beginning."""
         for one in waiters:
             self._take_in(one)
 
     def at(self, seconds: float, change: Callable[[VirtualCluster], object]) -> None:
-        """Change the cluster at a moment, before whatever else happens then."""
+        """Schedule a change of the cluster after ``seconds``, before other events of then."""
         self._add(seconds, _EDIT, change)
 
     def run(self, *, horizon: float) -> None:
-        """Play the future up to ``horizon`` seconds."""
+        """Simulate the next ``horizon`` seconds."""
         pods = len(self._waiting) + sum(isinstance(one, Leaver) for _, _, one in self._events)
         if pods >= _WORTH_A_CACHE:
             deciding.warm_for(pods, self._snapshot.node_count)
@@ -234,7 +234,7 @@ class Foresight:
         return max(round(self.cluster.now - self._began, 6), 0.0)
 
     def _changed(self) -> None:
-        """Note that the cluster is not as it was: who was refused may be tried again."""
+        """Note that the cluster changed, so that refused pods may be tried again."""
         self._version += 1
         self._repeated = 0
 
@@ -256,7 +256,7 @@ class Foresight:
     # --- leaving ---------------------------------------------------------------------------------
 
     def _leave(self, now: float, leaver: Leaver, by: str = "") -> bool:
-        """Let a pod leave, unless it is gone, leaves already, or a budget holds it back."""
+        """Let a pod leave, unless it is gone, terminating, or protected by a budget."""
         self._go_on()
         if leaver.key in self._without_room:
             self._withdraw(now, leaver)
@@ -287,7 +287,7 @@ class Foresight:
         return True
 
     def _withdraw(self, now: float, leaver: Leaver) -> None:
-        """Let a pod go that holds no room, but what it was nominated for."""
+        """Remove a pod that takes no room, except what it was nominated for."""
         info, node_name = self._without_room.pop(leaver.key)
         self.departures.append(LeavingPod(leaver=leaver, node_name=node_name, at=now, gone_at=now))
         self.cluster.leave(leaver.key)
@@ -296,11 +296,11 @@ class Foresight:
             self._come_again(leaver, self._another(info))
 
     def _another(self, info: PodInfo) -> PodInfo:
-        """Return the class of the pod that is made instead of one of a class."""
+        """Return the class of a pod's successor."""
         return claims.another(self._snapshot, info, f"again-{self._new + 1}")
 
     def _leave_again(self, pod_id: int, waiter: Waiter, node_name: str) -> None:
-        """Let a pod that landed leave when its time on a node that evicts is over."""
+        """Let a placed pod leave when its node's taints evict it."""
         self._landed_as[pod_id] = waiter
         limit = self._deadline(waiter.info, node_name)
         if limit is None or waiter.generation >= _MOST_GENERATIONS:
@@ -328,7 +328,7 @@ class Foresight:
             self._come_again(leaver, instead)
 
     def _come_again(self, leaver: Leaver, info: PodInfo) -> None:
-        """Let the pod that is made instead wait; it has a name that nobody knows yet."""
+        """Add the successor of a pod to the waiting ones; its name is not known yet."""
         before = self._landed_as.get(leaver.key)
         self._take_in(
             Waiter(
@@ -344,7 +344,7 @@ class Foresight:
     # --- waiting and landing ---------------------------------------------------------------------
 
     def _take_in(self, waiter: Waiter) -> None:
-        """Put a pod into the queue."""
+        """Add a pod to the queue."""
         place = waiter.place
         if place is None:
             self._new += 1
@@ -373,7 +373,7 @@ class Foresight:
             )
 
     def _gate(self, info: PodInfo) -> str:
-        """Return why PreEnqueue does not let a pod be tried."""
+        """Return why PreEnqueue rejects a pod, empty if it does not."""
         try:
             return self.cluster.frameworks[info.scheduler_name].pre_enqueue(info).message
         except PluginFailed as failure:
@@ -382,7 +382,7 @@ class Foresight:
     # What the scheduler does (``cluster.Observer``).
 
     def decided(self, decisions: Sequence[Decision]) -> None:
-        """Note what was decided, and how often in vain."""
+        """Note the decisions, and count those in vain."""
         now = self._now
         for decision in decisions:
             key = decision.key
@@ -406,7 +406,7 @@ class Foresight:
             self._tried[key] = self._version
 
     def placed(self, pod_ids: Sequence[int], node_names: Sequence[str]) -> None:
-        """Note that pods were bound; where they land on a node that evicts, they leave again."""
+        """Note that pods were bound; schedule their eviction from nodes with NoExecute taints."""
         if pod_ids:
             self._changed()
         for pod_id, node_name in zip(pod_ids, node_names, strict=True):

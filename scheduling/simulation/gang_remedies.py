@@ -1,8 +1,8 @@
-"""What would let a group in that fits nowhere, each way tried on a copy of the cluster.
+"""Finds what would let a waiting group fit, and tries each remedy on a copy of the cluster.
 
-A node alone lets no gang in, so that the ways are those of whole sets of nodes: those of one domain
-that are closed are opened, or nodes like those of the domain are added, no more of them than the
-group needs. Or the gang is smaller.
+One node alone rarely helps a gang, so a remedy is about a set of nodes of one topology domain:
+closed nodes are opened, or nodes like those of the domain are added, no more than the group needs.
+Or ``minCount`` is lowered.
 """
 
 import itertools
@@ -47,15 +47,15 @@ def gang_remedies(
     lacks: Shortfall,
     go_on: Callable[[], None] = lambda: None,
 ) -> list[Remedy]:
-    """Return what would let a group in, the best first.
+    """Return the remedies that let a group fit, the best first.
 
     Args:
-        snapshot: a copy of one's own; it is changed and put back.
-        framework: the profile that the pods ask for.
+        snapshot: a private copy; it is changed and restored.
+        framework: the profile of the pods.
         key: the group.
         pods: its waiting pods.
-        lacks: what it lacks.
-        go_on: raises when it takes too long.
+        lacks: what the group lacks.
+        go_on: raises if the search takes too long.
     """
     group = snapshot.groups.find(key)
     if group is None or not pods:
@@ -68,7 +68,7 @@ def gang_remedies(
 
 
 class _Trial:
-    """Changes a snapshot, looks whether the group is placed, and undoes it."""
+    """Changes a snapshot, checks whether the group is placed, and restores the snapshot."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class _Trial:
             yield self._remedy("PodGroup", text, edits, (), placed, patch=changes)
 
     def opened(self) -> Iterator[Remedy]:
-        """Yield closed nodes of one domain to open, as few as the group needs."""
+        """Yield a remedy that opens closed nodes of one domain, as few as the group needs."""
         snapshot = self._snapshot
         verdicts = judge(snapshot, self._framework, self._pods[0])
         for alike in groups(snapshot, self._framework, self._pods[0].info, verdicts)[:MOST_GROUPS]:
@@ -163,7 +163,7 @@ class _Trial:
         return self._remedy("Plan", text, edits, names, placed, plan=plan_document.of(changes))
 
     def added(self, lacks: Shortfall) -> Iterator[Remedy]:
-        """Yield nodes to add to one domain, as few as the group needs, like the best one there."""
+        """Yield a remedy that adds nodes to a domain, copies of its best one, as few as needed."""
         snapshot, keys = self._snapshot, self._group.topology_keys
         rows = snapshot.rows()
         best = next(iter(lacks.domains), "")
@@ -208,7 +208,7 @@ class _Trial:
             self._snapshot.set_node(node)
 
     def _placed(self) -> int:
-        """Return how many pods the group can place now, 0 where it is refused; none stays."""
+        """Return how many pods the group can place now, 0 if refused; restore the snapshot."""
         self._go_on()
         snapshot, key = self._snapshot, self._group.key
         found = schedule_group(

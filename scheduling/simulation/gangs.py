@@ -1,4 +1,4 @@
-"""What a group of waiting pods lacks, and how many more gangs of a shape fit."""
+"""Finds what a group of waiting pods lacks, and how many more gangs of one size fit."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -30,12 +30,12 @@ _MOST_DOMAINS: Final = 20
 
 
 class Shortfall(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a group lacks; ``message`` says it in a sentence.
+    """What a group lacks; ``message``: the same as a sentence.
 
-    ``placed`` pods are on nodes, ``waiting`` are not, ``missing`` are not there yet and have to
-    come. ``domains``: how many of the waiting pods have a place in each domain of the topology, the
-    fullest answer first; without a constraint one without a name. ``nodes``: how many free nodes,
-    of the kind that takes the most of these pods, would make up for the rest; 0: not known.
+    ``placed`` pods are on nodes, ``waiting`` ones are not, ``missing`` ones do not exist yet.
+    ``domains``: how many of the waiting pods fit in each topology domain, the most first; without a
+    constraint there is one domain without a name. ``nodes``: how many empty nodes, like the one
+    with room for most of these pods, would suffice for the rest; 0: unknown.
     """
 
     name: str
@@ -51,10 +51,10 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def shortfall(
     snapshot: Snapshot, framework: Framework, key: GroupKey, pods: Sequence[PodToPlace]
 ) -> Shortfall | None:
-    """Return what a group lacks whose ``pods`` wait; ``None``: it could be placed as it is.
+    """Return what the group of waiting ``pods`` lacks; ``None`` if it can be placed.
 
-    The pods are decided in order, as at first: a search may place more of unlike ones. ``snapshot``
-    has the same state afterwards.
+    The pods are decided in order; a search might place more of them if they differ. ``snapshot`` is
+    restored.
     """
     group = snapshot.groups.find(key)
     if group is None:
@@ -89,9 +89,9 @@ def shortfall(
 
 
 def _nodes_for(snapshot: Snapshot, pods: Sequence[PodToPlace], lacking: int) -> int:
-    """Return how many empty nodes would take this many more pods, by amounts; 0: no node takes one.
+    """Return how many empty nodes would take ``lacking`` more pods; 0 if no node takes one.
 
-    On the nodes of the cluster that take the most.
+    Counted for the cluster's node that takes the most pods, by amounts alone.
     """
     each = int(room_on_empty(snapshot, snapshot.rows(), pods, most=lacking).max(initial=0))
     return -(-lacking // each) if each > 0 else 0
@@ -100,9 +100,9 @@ def _nodes_for(snapshot: Snapshot, pods: Sequence[PodToPlace], lacking: int) -> 
 def room_on_empty(
     snapshot: Snapshot, rows: Rows, pods: Sequence[PodToPlace], *, most: int
 ) -> Int64:
-    """Return how many of the pods nodes would take if they were empty, int64 (rows,).
+    """Return how many of the pods each node would take if it were empty, int64 (rows,).
 
-    By the largest amounts that a pod asks for; ``most`` at most.
+    Each pod counts with the largest request among them; at most ``most``.
     """
     largest: dict[int, int] = {}
     for pod in pods:
@@ -116,7 +116,7 @@ def room_on_empty(
 
 
 def gang_of(key: GroupKey, size: int, topology_key: str) -> PodGroup:
-    """Return a PodGroup that needs this many pods, in one domain of the label if one is named."""
+    """Return a PodGroup with ``minCount`` ``size``, in one domain of ``topology_key`` if given."""
     constraint = (TopologyConstraint(key=topology_key),) if topology_key else ()
     spec = PodGroupSpec(
         scheduling_policy=PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=size)),
@@ -136,10 +136,10 @@ def gangs_that_fit(
     seed: int,
     go_on: Callable[[], None],
 ) -> Manifest:
-    """Return how many gangs of like pods fit, one after the other; they stay in the snapshot.
+    """Return how many gangs of equal pods fit, placed one by one; they stay in the snapshot.
 
-    ``fits``, whether counting was ``limited``, the pods on each of the ``nodes``, and why the next
-    gang does not fit.
+    The answer has ``fits``, ``limited`` (whether the limit was reached), ``nodes`` (pods by node),
+    and why the next gang does not fit.
     """
     decider = Decider(snapshot, framework)
     options = Options(seed=seed, tie_break="first", preempt=False)

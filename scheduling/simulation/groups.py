@@ -1,9 +1,9 @@
-"""Waiting pods by what stands in their way: thousands of pods are few groups.
+"""Groups waiting pods by what rejects them: thousands of pods make a few groups.
 
 Pods whose filters reject nodes for the same reasons are one group, whatever the numbers of nodes
-are; so are pods that the same gates keep out. Where a reason is about what the pod states, such as
-its node selector, or about taints, those are part of it: what helps one pod helps the whole group.
-Every class of pods is judged once; classes that are alike in what a filter looks at share its
+are; so are pods with the same scheduling gates. If a reason is about a pod's fields, such as its
+node selector, or about taints, these are part of it: a change that helps one pod helps the whole
+group. Every class of pods is filtered once; classes with equal aspects for a filter share its
 answer (``verdicts.judge``).
 """
 
@@ -41,11 +41,10 @@ _Counted = tuple[Status, int, int]
 
 
 class Blocker(msgspec.Struct, frozen=True):
-    """A reason and its nodes: for the class that it closes the fewest and the most for.
+    """A reason, and the fewest and the most nodes that it closes for a class of the group.
 
-    ``taints``: where taints are the reason, those that no pod of the group tolerates, each with its
-    number of nodes. ``terms``: the part of the pods' specification that the reason is about, such
-    as ``disktype=ssd``.
+    ``taints``: the untolerated taints, if they are the reason, each with its number of nodes.
+    ``terms``: the part of the pods' spec that the reason is about, such as ``disktype=ssd``.
     """
 
     plugin: str
@@ -59,7 +58,7 @@ class Blocker(msgspec.Struct, frozen=True):
 
 
 class Members(msgspec.Struct):
-    """The pods of one class in a group; ``pods`` are positions in what was given."""
+    """The pods of one class in a group; ``pods``: indexes in the given sequence."""
 
     info: PodInfo
     pods: list[int]
@@ -67,7 +66,7 @@ class Members(msgspec.Struct):
 
 
 class Group(msgspec.Struct):
-    """Pods that the same things stand in the way of.
+    """Pods that are rejected for the same reasons.
 
     ``state``: Blocked, Gated, Fits (there is room: they are about to be tried), Failed (a plugin
     failed) or NoProfile (no profile has the name of their scheduler). ``members``: by class, the
@@ -95,14 +94,14 @@ def grouped(
     lacking: Mapping[int, str] = MappingProxyType({}),
     go_on: Callable[[], None] = lambda: None,
 ) -> tuple[list[Group], int]:
-    """Return the groups, the largest first, and how many pods were not looked at.
+    """Return the groups, the largest first, and how many pods were left out.
 
     Args:
         snapshot: the cluster.
-        framework_of: gives the profile of a name.
-        pods: those that wait, also behind gates.
-        lacking: what the PodGroups of classes lack, by ``PodInfo.index``.
-        go_on: raises when it takes too long.
+        framework_of: returns the profile with a name.
+        pods: the waiting ones, also those with gates.
+        lacking: what the PodGroup of a class lacks, by ``PodInfo.index``.
+        go_on: raises if the run takes too long.
     """
     classes: dict[int, Members] = {}
     for number, pod in enumerate(pods):
@@ -143,7 +142,7 @@ def grouped(
 def _judged(
     snapshot: Snapshot, framework: Framework, members: Members, pod: PodToPlace, shared: Shared
 ) -> tuple[str, list[_Counted]]:
-    """Return the state of a class, and what rejects how many nodes, how many of them alone."""
+    """Return a class's state, and per status how many nodes it rejects, and how many alone."""
     try:
         gate = framework.pre_enqueue(members.info)
         if not gate.ok:
@@ -158,7 +157,7 @@ def _judged(
 
 
 def _taints(snapshot: Snapshot, members: Members) -> dict[str, int]:
-    """Return the taints that keep a class from nodes, with their numbers of nodes."""
+    """Return the untolerated taints that close nodes for a class, with their numbers of nodes."""
     verdicts = members.verdicts
     return {} if verdicts is None else taints_in_the_way(snapshot, members.info, verdicts)
 

@@ -1,8 +1,8 @@
-"""How many more of a pod fit, and what stops the next one, by reason and number of nodes.
+"""How many more pods like one fit, and why the next one does not, by reason and number of nodes.
 
-Where pods of the kind matter to their own nodes alone, they are counted at once (``room``). Else
-the pod is placed again and again in the world of a simulation until it fits nowhere, so that
-affinity, spreading and whatever else the profile judges count as they would.
+If pods of the class affect only their own node, they are counted at once (``room``). Otherwise the
+pod is placed again and again in the simulation's world until it fits nowhere, with affinity,
+spreading and every other rule of the profile.
 """
 
 from collections.abc import Callable
@@ -59,10 +59,10 @@ _LARGEST_BATCH: Final = 256
 
 
 class Headroom(msgspec.Struct, frozen=True):
-    """A question: the world and how to decide, the pod, and when to stop counting.
+    """A question: the world and the scheduler's options, the pod, and when to stop counting.
 
-    ``limit`` ``None``: at ``DEFAULT_LIMIT`` where pods have to be placed one by one, else never.
-    ``gang``: gangs of such pods are counted.
+    ``limit`` ``None``: ``DEFAULT_LIMIT`` if pods must be placed one by one, else no limit.
+    ``gang``: count gangs of such pods.
     """
 
     simulation: Simulation
@@ -72,17 +72,17 @@ class Headroom(msgspec.Struct, frozen=True):
 
 
 class Gang(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A shape: this many pods at once, in one domain of the node label ``topology_key``, if any."""
+    """A number of pods that must be placed together, in one domain of ``topology_key``, if any."""
 
     min_count: Annotated[int, msgspec.Meta(ge=1, le=MOST_OF_A_GANG)]
     topology_key: str = ""
 
 
 def read_headroom(document: object) -> Headroom:
-    """Return what a ``Headroom`` document asks: ``spec.pod``, ``gang``, ``limit`` and a world.
+    """Return a parsed ``Headroom`` document: ``spec.pod``, ``gang``, ``limit`` and a world.
 
-    A Pod stands for a document with nothing else. The world is stated as in a ``Simulation``:
-    base, objects, delete, configuration, percentageOfNodesToScore, admission.
+    A Pod may be given instead of a document. The world is stated as in a ``Simulation``: base,
+    objects, delete, configuration, percentageOfNodesToScore, admission.
 
     Raises:
         Invalid: with every wrong field.
@@ -135,8 +135,7 @@ def _is_limit(value: object) -> bool:
 def run_headroom(question: Headroom, base: Base) -> Manifest:
     """Return the answer: ``status`` with ``fits``, ``nodes`` (how many on each) and ``blockers``.
 
-    ``limited`` says that counting stopped at the limit; then nothing blocks the next one. Without a
-    limit pods that can be counted at once are all counted.
+    ``limited``: counting stopped at the limit, and ``blockers`` is empty.
 
     Raises:
         Invalid: the pod or the world is wrong, with every wrong field.
@@ -190,11 +189,11 @@ def headroom_of(
 ) -> Manifest:
     """Return ``fits``, ``limited``, ``nodes``, ``message`` and ``blockers`` of a class of pods.
 
-    The snapshot may have the pods placed in it afterwards: it must be a copy of one's own.
+    The counted pods may stay in the snapshot, so it must be a private copy.
 
     Raises:
         PluginFailed: a plugin failed.
-        StatusError: a plugin failed while it was asked about the pod after the last.
+        StatusError: a plugin failed for the first pod that did not fit.
     """
     gate = framework.pre_enqueue(info)
     if not gate.ok:
@@ -226,7 +225,7 @@ def _placed(
     seed: int,
     go_on: Callable[[], None],
 ) -> Manifest:
-    """Return the same by placing one pod after the other, in the snapshot."""
+    """Return the same by placing one pod after the other in the snapshot."""
     decider = Decider(snapshot, framework)
     options = Options(seed=seed, tie_break="first", preempt=False)
     counts: dict[str, int] = {}
@@ -271,7 +270,7 @@ def _placed(
 
 
 def _template(pod: Manifest) -> Manifest:
-    """Return the pod as one more of its kind: with a name, on no node, without a status."""
+    """Return the pod as a new one: with a name, on no node, without a status."""
     meta = {**(pod.get("metadata") or {})}
     meta["namespace"] = meta.get("namespace") or "default"
     meta["name"] = meta.get("name") or f"{meta.get('generateName', 'pod-')}x"

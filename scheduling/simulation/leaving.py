@@ -1,7 +1,7 @@
 """Applies evictions to a snapshot: the node's free amounts, and disruption budgets.
 
-In the live system the pod's row goes, and the controller of budgets works out anew how many pods
-may still leave. Here both happen at once.
+In the live system the pod's row is deleted, and the budgets' controller then updates
+``disruptionsAllowed``. Here both happen at once.
 """
 
 from collections.abc import Collection, Hashable
@@ -16,9 +16,9 @@ from scheduling.simulation import claims
 
 
 class BudgetCharges:
-    """Which budgets keep a pod of a snapshot from leaving, and what they lose when it leaves.
+    """Which budgets forbid a pod's eviction, and how an eviction changes them.
 
-    By the rules of ``actions.pods.evict``. ``unready``: keys of pods that are not ready.
+    The rules are those of ``actions.pods.evict``. ``unready``: keys of pods that are not ready.
     """
 
     def __init__(self, snapshot: Snapshot, unready: Collection[Hashable] = ()) -> None:
@@ -28,7 +28,7 @@ class BudgetCharges:
         self._charged: dict[tuple[str, GroupKey], frozenset[Hashable]] = {}
 
     def refusal(self, record: PodRecord) -> str:
-        """Return which budget keeps the pod from leaving, empty if none does."""
+        """Return which budget forbids the pod's eviction, empty if none does."""
         budgets = self._covering(record)
         if len(budgets) > 1:
             return "more than one PodDisruptionBudget covers it"
@@ -39,7 +39,7 @@ class BudgetCharges:
         return ""
 
     def charge(self, record: PodRecord) -> None:
-        """Let fewer pods, or groups, leave under each budget; the pod is still on its node."""
+        """Lower the allowed disruptions of the pod's budgets; the pod stays on its node."""
         for one in self._covering(record):
             group = self._group(one, record)
             lost = group is None and record.key in self._unready  # nothing that was healthy
@@ -52,7 +52,7 @@ class BudgetCharges:
             self._snapshot.keep_budget(msgspec.structs.replace(one, disruptions_allowed=left))
 
     def leave(self, victim: PodRecord, name: str) -> None:
-        """Take a preempted pod off its node, and count it against the budgets that cover it."""
+        """Remove a preempted pod from its node, and charge its budgets."""
         self.charge(victim)
         self._snapshot.remove_pod(victim.key)
         claims.give_back(self._snapshot, victim.info, victim.key, name)
@@ -71,7 +71,7 @@ class BudgetCharges:
         return self._snapshot.groups.find(key)
 
     def _breaks(self, budget: DisruptionBudget, record: PodRecord) -> bool:
-        """Return whether the pod takes from a budget: of a group, the one that breaks it."""
+        """Return whether the eviction uses up a disruption: of a group, only the first one does."""
         group = self._group(budget, record)
         if group is None:
             return True

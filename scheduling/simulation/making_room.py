@@ -1,9 +1,8 @@
-"""Which pods would have to go elsewhere so that a pod that waits finds room.
+"""Finds pods to move to other nodes so that a waiting pod fits.
 
-Node by node, as preemption does it: all pods that may move are taken off the node; if it takes the
-waiting pod then, they come back one after the other, those of the highest priority and the largest
-first, as long as it still does. Those that are left must each find a node with the waiting pod in
-place.
+Each node is tried as in preemption: all pods that may move are removed; if the waiting pod then
+fits, they are put back one by one, the highest priority and the largest first, while it still fits.
+Each of the others must find another node, with the waiting pod in place.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -30,18 +29,18 @@ def ways(
     most: int = _MOST_NODES,
     ahead: Sequence[PodToPlace] = (),
 ) -> list[list[Hashable]]:
-    """Return sets of pods whose moving lets the pod in, the smallest first.
+    """Return sets of pods to move so that the pod fits, the smallest set first.
 
-    Each set is of one node; nodes with too little room even without those that may move are out.
+    Each set is of one node.
 
     Args:
-        snapshot: a copy of one's own; it is changed and put back.
+        snapshot: a private copy; it is changed and restored.
         frameworks: the profiles by scheduler name.
-        pod: that waits.
-        go_on: raises when it takes too long.
-        most: nodes that are tried, those with the fewest pods that may move.
+        pod: the waiting pod.
+        go_on: raises if the search takes too long.
+        most: how many nodes are tried, those with the fewest movable pods first.
         ahead: pods of the same profile that are tried before this one and fit nowhere now; a set
-            that lets one of them in is none. The first of each of a few classes is asked about.
+            with which one of them would fit is left out. Of a few classes the first pod is tried.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -72,7 +71,7 @@ def ways(
 def _has_amounts(
     snapshot: Snapshot, requests: Mapping[int, int], node: str, pods: list[Seeker]
 ) -> bool:
-    """Return whether a node without these pods has the amounts that are asked, by column."""
+    """Return whether a node without these pods has the requested amounts free, by column."""
     row = snapshot.row_of(node)
     assert row is not None
     free = {
@@ -93,9 +92,9 @@ def _movers(
     pods: list[Seeker],
     ahead: Mapping[int, PodToPlace],
 ) -> list[Seeker]:
-    """Return which of a node's pods must go, none where that does not help or one fits nowhere.
+    """Return which of a node's pods must move; none if that does not help or one fits nowhere.
 
-    None either where one of ``ahead``, by class, would take the room.
+    Also none if a pod of ``ahead`` (by class) would take the room.
     """
     node = pods[0].node_name
     records = {one.key: snapshot.pod(one.key) for one in pods}

@@ -1,7 +1,7 @@
-"""Objects to make so that a waiting pod finds room: volumes for its claims, slices of devices.
+"""Objects to create so that a waiting pod fits: volumes for its claims, ResourceSlices.
 
-Guesses, as edits are: ``remedies`` tries them on a copy of the cluster. A device is like one that
-there is already, so that the selectors of class and request match it. Nothing queries.
+They are guesses; ``remedies`` tries them on a copy of the cluster. A new device is a copy of an
+existing one, so that the selectors of class and request match it. Nothing queries.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ _LONGEST_OF_POD: Final = 160
 
 
 class ObjectsToMake(msgspec.Struct, frozen=True):
-    """What to make: as the rest of a sentence, and the manifests."""
+    """Objects to create: ``text`` as the rest of a sentence, and the manifests."""
 
     text: str
     objects: tuple[Manifest, ...]
@@ -44,7 +44,7 @@ Maker = Callable[[Snapshot, PodInfo, Node | None], ObjectsToMake | None]
 
 
 def volumes(snapshot: Snapshot, info: PodInfo, node: Node | None) -> ObjectsToMake | None:
-    """Return the volumes of claims for which nobody makes any, or has no room to make them."""
+    """Return volumes for the claims that no provisioner serves, or has no capacity for."""
     table = snapshot.volumes
     new_volumes: list[Manifest] = []
     where: dict[str, None] = {}
@@ -98,9 +98,9 @@ def _volume(
     driver: str,
     is_taken: Callable[[str], bool],
 ) -> Manifest:
-    """Return a volume that suits a claim, local without a driver, under a name that is free.
+    """Return a volume that suits a claim, with an unused name; local without a driver.
 
-    It is reached from nodes with the labels ``place``.
+    Nodes with the labels ``place`` can reach it.
     """
     spec: Manifest = {
         "accessModes": list(claim.spec.access_modes),
@@ -138,10 +138,10 @@ def _free_name(whose: str, is_taken: Callable[[str], bool]) -> str:
 
 
 def slices(snapshot: Snapshot, info: PodInfo, node: Node | None) -> ObjectsToMake | None:
-    """Return slices with the devices that a pod's claims lack, one for each driver.
+    """Return ResourceSlices with the devices that a pod's claims lack, one for each driver.
 
-    A single request gets as many as it lacks beside those that are free on the node. Devices of
-    which some go to several claims, get ready later or count on shared counters are not made up.
+    A single request gets as many as it lacks beyond the free ones on the node. Shareable devices
+    and those with binding conditions or shared counters are not created.
     """
     devices = snapshot.devices
     requests = wanted_devices(devices, info)

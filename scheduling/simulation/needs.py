@@ -1,9 +1,9 @@
-"""The changes by which each node could take a pod, and nodes that need the same ones.
+"""Finds the changes with which each node could take a pod, and groups nodes by them.
 
-Every node that filters reject is given its *needs*: for each filter that rejects it the edits that
-might change that. Nodes with equal needs are one group, so that thousands of nodes are a few
-groups. The needs are read from the columns that the filters read; they are guesses, which
-``remedies`` tries out on a copy of the cluster.
+Each rejected node gets *needs*: for each filter that rejects it, the edits that might change that.
+Nodes with equal needs form a group, so thousands of nodes make a few groups. The needs are derived
+from the columns that the filters read; they are guesses, which ``remedies`` tries on a copy of the
+cluster.
 """
 
 from collections import Counter
@@ -45,9 +45,9 @@ _PODS: Final = "pods"
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The alternatives for one need, each with its edits.
+    """The alternatives for one need, each a sequence of edits.
 
-    ``pod``: ways on the pod's side; ``node``: on the nodes'. The first way helps the most nodes.
+    ``pod``: edits of the pod; ``node``: edits of nodes. The first one helps the most nodes.
     """
 
     plugin: str
@@ -56,7 +56,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Nodes that need the same, with one ``Choice`` for each need."""
+    """Nodes with equal needs, and one ``Choice`` for each need."""
 
     rows: Rows
     needs: tuple[Choice, ...]
@@ -67,7 +67,7 @@ Explain = Callable[[int, Rows], Choice]
 
 
 class _Aspect(msgspec.Struct, frozen=True):
-    """``codes`` int64 (nodes,): 0 no need, -1 unknown, else the number of a need."""
+    """The needs of nodes about one subject; ``codes`` int64 (nodes,): 0 none, -1 unknown."""
 
     codes: Int64
     explain: Explain
@@ -116,7 +116,7 @@ def _host_ports(verdicts: Verdicts) -> _Aspect:
 def _by_status(
     verdicts: Verdicts, plugin: str, choose: Callable[[Status], Choice | None]
 ) -> _Aspect:
-    """Return an aspect that goes by what a plugin says."""
+    """Return an aspect whose needs follow from a plugin's statuses."""
     codes = np.zeros(len(verdicts.rows), np.int64)
     choices: dict[int, Choice] = {}
     if plugin in verdicts.plugins:
@@ -143,7 +143,7 @@ _KNOWN: Final = frozenset(
 
 
 def _others(verdicts: Verdicts) -> _Aspect:
-    """Return what filters reject that nothing is known about here."""
+    """Return the aspect of rejections by filters for which no edit is known."""
     rejected = np.zeros(len(verdicts.rows), np.bool_)
     for plugin, line in zip(verdicts.plugins, verdicts.verdict, strict=True):
         if plugin not in _KNOWN:
@@ -155,7 +155,7 @@ def _others(verdicts: Verdicts) -> _Aspect:
 
 
 def _cordons_and_taints(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -> _Aspect:
-    """Return by which taints, and whether by a cordon, nodes keep the pod away."""
+    """Return the aspect of cordons and untolerated taints of nodes."""
     rows = verdicts.rows
     cordoned = verdicts.by(node_unschedulable.NAME)
     concerned = cordoned | verdicts.by(taint_toleration.NAME)
@@ -176,10 +176,10 @@ def _cordons_and_taints(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -
 
 
 def taints_in_the_way(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -> dict[str, int]:
-    """Return the taints that keep a pod from nodes, as kubectl writes them, and on how many nodes.
+    """Return the untolerated taints as kubectl writes them, with their numbers of nodes.
 
-    The most frequent comes first. The scheduler's own reason names no taint. A cordon's is left
-    out: another reason tells of it.
+    The most frequent comes first. The scheduler's own reason names no taint. The taint of a cordon
+    is left out, since another reason covers it.
     """
     found: Counter[str] = Counter()
     rows = verdicts.rows[verdicts.by(taint_toleration.NAME)]
@@ -191,7 +191,7 @@ def taints_in_the_way(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -> 
 
 
 def _untolerated(taints: Sequence[Taint], tolerations: tuple[Toleration, ...]) -> tuple[Taint, ...]:
-    """Return all hard taints that nothing tolerates, without the time at which they came."""
+    """Return all hard taints that no toleration matches, without ``timeAdded``."""
     found = [one for one in taints if find_untolerated((one,), tolerations, HARD_EFFECTS)]
     return tuple(msgspec.structs.replace(one, time_added=None) for one in found)
 
@@ -207,7 +207,7 @@ def _taint_choice(*, cordoned: bool, taints: tuple[Taint, ...]) -> Choice:
 
 
 def _node_labels(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -> _Aspect:
-    """Return which requirements on labels nodes do not meet; of ORed terms the nearest one's."""
+    """Return the aspect of unmet label requirements; of ORed terms, the one with the fewest."""
     rows = verdicts.rows
     name = node_affinity.NAME
     concerned = verdicts.by(name)
@@ -277,7 +277,7 @@ def _node_labels(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -> _Aspe
 def _resources(
     snapshot: Snapshot, framework: Framework, info: PodInfo, verdicts: Verdicts
 ) -> _Aspect:
-    """Return of which resources nodes have too little free."""
+    """Return the aspect of resources of which nodes have too little free."""
     rows = verdicts.rows
     name = node_resources_fit.NAME
     concerned = verdicts.by(name)

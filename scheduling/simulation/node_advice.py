@@ -1,19 +1,17 @@
-"""Which nodes to add for pods that wait: the cheapest found, proved by placing the pods.
+"""Finds the cheapest nodes to add for waiting pods, and proves them by placing the pods.
 
-Pods that find room already are placed by the scheduler's own loop. For the others the packer's
-solver looks for the cheapest set (``scheduling.packing.purchase``) and says what no set goes below.
-It is proved by giving each pod its node by the scheduler's own cycle, as a nomination does; pods
-that are not nominated may be spread otherwise by the live scheduler, so how many of them it would
-place by itself is told, too. Where numbers do not state all that the pods' filters say, without
-the solver, where its set has too many nodes, and where pods are not to be nominated, the set is
-found by growing it with the scheduler's own loop:
+The scheduler's core places pods that already fit. For the others the packer's solver searches for
+the cheapest set (``scheduling.packing.purchase``) and a lower bound of the price. The set is
+proved: the scheduler's core, with each pod nominated for its new node, must place it there. The
+live scheduler may spread pods without a nomination differently, so the answer also says how many it
+would place by itself. A greedy search replaces the solver if it is not installed, if numbers cannot
+state the pods' filters, if its set has too many nodes, or if pods are not to be nominated:
 
-A catalogue has shapes of nodes with prices. One node of each shape is put into the snapshot, the
-waiting pods are placed by the scheduler's own loop, and the shape of the lowest price for each pod
-that this frees is taken, as often as it goes on freeing as many; then the next is sought for the
-pods that are left. The same is done with each shape alone, and the cheapest outcome that frees the
-most pods is kept; nodes without which as many pods find room are left out again. That is greedy: a
-cheaper set may exist. What is told is proved: with just these nodes just so many pods were placed.
+The catalogue lists node types with prices. The search adds one node of each type to the snapshot,
+places the waiting pods, and takes the type with the lowest price per placed pod, repeatedly while
+each further node places as many; then it continues with the remaining pods. It does the same with
+each type alone, keeps the cheapest result that places the most pods, and removes nodes that are not
+needed. A cheaper set may exist, but the number of placed pods is proved.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,9 +41,9 @@ _WORK: Final = 0.4
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A shape of nodes with the price of one; ``node`` is what one would be, but for its name.
+    """A node type with its price; ``node``: such a node, except for its name.
 
-    ``most``: this many of them can be had.
+    ``most``: how many of them can be bought.
     """
 
     name: str
@@ -55,13 +53,13 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """Nodes to add: how many of each offer, what they cost, and who finds room with them.
+    """Nodes to add: how many of each offer, their price, and the pods that fit with them.
 
-    ``counts``: by position of the offer. ``placed``: keys of pods with the names of their nodes, of
-    ``waiting`` that were tried. ``before``: that find room without any new node. ``least``: no set
-    that places as many costs less; ``None`` where that is not known. ``alone``: how many the
-    scheduler places with these nodes if no pod is nominated. ``names``: of the new nodes, by the
-    position of their offers.
+    ``counts``: by index of the offer. ``placed``: keys of pods with their nodes' names, of
+    ``waiting`` pods tried. ``before``: how many fit without a new node. ``least``: a lower bound of
+    the price for as many pods; ``None`` if unknown. ``alone``: how many the scheduler places with
+    these nodes without nominations. ``names``: names of the new nodes with the index of their
+    offer.
     """
 
     counts: tuple[int, ...]
@@ -75,7 +73,7 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 class _Set(msgspec.Struct, frozen=True):
-    """Nodes to buy, as the numbers of their offers, and how many pods find room with them."""
+    """Indexes of the offers to buy, and how many pods fit with these nodes."""
 
     numbers: tuple[int, ...]
     placed: int
@@ -91,17 +89,17 @@ def advise(
     nominate: bool = True,
     go_on: Callable[[], None] = lambda: None,
 ) -> Advice:
-    """Return which nodes to add; none where none of them helps.
+    """Return which nodes to add; none if no offer helps.
 
     Args:
-        snapshot: a copy of one's own; nodes come and go in it.
-        framework: the profile of all of the pods.
-        pods: those that wait, in the order of the queue.
+        snapshot: a private copy; nodes are added and removed in it.
+        framework: the profile of all pods.
+        pods: the waiting pods, in queue order.
         offers: the catalogue.
-        most: nodes to add at most.
-        nominate: whether pods may be held to the nodes that are told; else the scheduler must place
-            as many by itself.
-        go_on: raises when it takes too long.
+        most: the most nodes to add.
+        nominate: whether pods may be nominated for the nodes in the answer; else the scheduler must
+            place as many by itself.
+        go_on: raises if the search takes too long.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -132,7 +130,7 @@ def _classes(pods: Sequence[Seeker]) -> list[int]:
 
 
 class _Trial:
-    """Places the pods with nodes added, and takes all of it back."""
+    """Places the pods with added nodes, and restores the snapshot."""
 
     def __init__(
         self,
@@ -152,18 +150,18 @@ class _Trial:
         self._decider = Decider(snapshot, framework)
 
     def price(self, numbers: Sequence[int]) -> float:
-        """Return what this many nodes cost."""
+        """Return the price of these offers, by index."""
         return round(sum(self._offers[number].price for number in numbers), 6)
 
     def placed(self, numbers: tuple[int, ...]) -> int:
-        """Return how many of the pods find room with these nodes added."""
+        """Return how many of the pods fit with these nodes added."""
         key = tuple(sorted(numbers))
         if key not in self._placed:
             self._placed[key] = len(self.placements(key))
         return self._placed[key]
 
     def placements(self, numbers: Sequence[int]) -> list[tuple[object, str]]:
-        """Return the pods that find room with these nodes added, and where."""
+        """Return the pods that fit with these nodes added, with their nodes."""
         self._go_on()
         names = self._add(numbers)
         try:
@@ -199,9 +197,9 @@ class _Trial:
         return names
 
     def bought(self, most: int) -> Advice | None:
-        """Return the cheapest set that the solver finds, proved by giving each pod its node.
+        """Return the cheapest set that the solver finds, proved by placing each pod on its node.
 
-        ``None`` where numbers do not state the pods' filters, or the set has too many nodes.
+        ``None`` if numbers cannot state the pods' filters, or the set has too many nodes.
         """
         snapshot = self._snapshot
         options = Options(preempt=False, tie_break="first")
@@ -255,7 +253,7 @@ class _Trial:
         )
 
     def _solved(self, rest: Sequence[Seeker], most: int) -> Bought | None:
-        """Return the solver's set for pods that find no room, in terms of offers and classes."""
+        """Return the solver's set for pods that do not fit, as indexes of offers and classes."""
         snapshot, offers = self._snapshot, self._offers
         names = self._add(range(len(offers)))
         try:
@@ -284,7 +282,7 @@ class _Trial:
         return found if len(found.shapes) <= most else None
 
     def grown(self, allowed: Sequence[int], before: int, most: int) -> _Set:
-        """Return a set that grew by the offer of the lowest price for each pod that it frees."""
+        """Return a set, grown by the offer with the lowest price per pod that it places."""
         numbers: tuple[int, ...] = ()
         now = before
         while len(numbers) < most and now < len(self._pods):
@@ -306,7 +304,7 @@ class _Trial:
     def _repeated(
         self, numbers: tuple[int, ...], number: int, now: int, gained: int, most: int
     ) -> tuple[tuple[int, ...], int]:
-        """Add the same offer again as often as each adds as many pods, in growing steps."""
+        """Add the same offer again while each node places as many more pods, in growing steps."""
         step = 1
         of_these = self._offers[number].most - numbers.count(number) + len(numbers)
         while step and len(numbers) + step <= min(most, of_these):
@@ -319,7 +317,7 @@ class _Trial:
         return numbers, now
 
     def trimmed(self, found: _Set) -> tuple[int, ...]:
-        """Return the set without nodes that it does as well without, the dearest first."""
+        """Return the set without unneeded nodes; the most expensive are tried first."""
         numbers = list(found.numbers)
         for number in sorted(set(numbers), key=lambda one: (-self._offers[one].price, one)):
             while number in numbers:
@@ -335,7 +333,7 @@ class _Trial:
 
 
 def new_node(snapshot: Snapshot, offer: Offer, at: int) -> Node:
-    """Return a new node of an offer, by a name that no node of the snapshot has."""
+    """Return a new node of an offer, with a name that no node of the snapshot has."""
     name = f"new-{offer.name}-{at + 1}"
     while snapshot.row_of(name) is not None:
         name += "-new"

@@ -1,4 +1,4 @@
-"""A ``NodeAdvice`` document: a catalogue with prices, what may be removed, and the answer."""
+"""A ``NodeAdvice`` document: a catalogue with prices, options, and the answer."""
 
 import sys
 from collections import Counter
@@ -28,11 +28,11 @@ _DEFAULT_PROFILE: Final = "default-scheduler"
 class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The question: the waiting pods, the catalogue of node types, and the most nodes to add.
 
-    ``namespace``: only its pods; empty for all. ``catalogue``: ``{name, price, node}`` each, and
-    ``limit`` where only this many of a shape can be had. ``nominate``: whether pods will be held to
-    the nodes that the answer tells; else the scheduler must find them by itself. ``prices`` (of the
-    nodes there are), ``movePrice``, ``movePrices``: with these, nodes may be removed as well
-    (``packing.read_prices``); ``mostMoves``: pods that move at most.
+    ``namespace``: only its pods; empty for all. ``catalogue``: entries ``{name, price, node}``,
+    with ``limit`` if only this many can be bought. ``nominate``: whether pods will be nominated for
+    the nodes in the answer; else the scheduler must place them by itself. ``prices`` (of existing
+    nodes), ``movePrice``, ``movePrices``: with these, nodes may be removed as well
+    (``packing.read_prices``); ``mostMoves``: the most pods to move.
     """
 
     catalogue: list[Any] = []
@@ -47,7 +47,7 @@ class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
 
 
 def read(document: object) -> tuple[Spec, list[Offer], Prices | None]:
-    """Return what is asked, the catalogue, and prices where nodes may be removed, checked.
+    """Return the checked question, its catalogue, and its prices if nodes may be removed.
 
     Raises:
         Invalid: with every wrong field.
@@ -95,7 +95,7 @@ def read(document: object) -> tuple[Spec, list[Offer], Prices | None]:
 
 
 def _offer(path: str, entry: Any, errors: list[FieldError]) -> Offer | None:
-    """Return an entry of the catalogue, ``None`` where it is wrong."""
+    """Return an entry of the catalogue; ``None`` if it is wrong, with its errors added."""
     before = len(errors)
     if not isinstance(entry, dict):
         errors.append(FieldError(INVALID, path, None, "must be an object"))
@@ -142,12 +142,12 @@ def _is_price(price: float) -> bool:
 def nodes_answer(
     on_new: Iterable[tuple[str, str]], offers: Sequence[Offer], names: Iterable[tuple[str, int]]
 ) -> Manifest:
-    """Return which nodes are bought, and the waiting pods that are placed on them.
+    """Return the nodes to buy, and the waiting pods that are placed on them.
 
     Args:
         on_new: pods as ``namespace/name`` with their new nodes.
         offers: the catalogue.
-        names: of the new nodes, with the position of their offer.
+        names: names of the new nodes, with the index of their offer.
     """
     named, pods = list(names), list(on_new)
     counts = Counter(number for _, number in named)
@@ -170,13 +170,13 @@ def nodes_answer(
 def frontier_answer(
     found: Frontier, offers: Sequence[Offer], waiting: int, title: Callable[[Hashable], str]
 ) -> Manifest:
-    """Return the ``status`` where nodes may be removed as well.
+    """Return the ``status`` of an answer in which nodes may be removed as well.
 
     Args:
-        found: the choices.
+        found: the sets of nodes to choose from.
         offers: the catalogue.
-        waiting: how many pods wanted a node.
-        title: gives ``namespace/name`` of a pod.
+        waiting: how many pods waited.
+        title: returns ``namespace/name`` of a pod.
     """
     best = found.exchanges[found.chosen]
     names = [(node.metadata.name, number) for node, number in best.buy]
@@ -215,12 +215,12 @@ def frontier_answer(
 
 
 def _share(shares: Mapping[str, float], name: str) -> float | None:
-    """Return how full a node is, ``None`` where it is not there."""
+    """Return a node's share by its name, to 3 places; ``None`` if there is none."""
     return round(shares[name], 3) if name in shares else None
 
 
 def bound_answer(price: float, least: float | None) -> Manifest:
-    """Return what no set of nodes goes below, and how far the price is above that at most."""
+    """Return the lower bound of the price, and how far the price may be above it, in percent."""
     if least is None:
         return {"verdict": "Unknown"}
     is_best = price <= least * (1 + 1e-6)
@@ -235,14 +235,14 @@ def bound_answer(price: float, least: float | None) -> Manifest:
 
 
 def run_node_advice(document: object, world: Question, base: Base) -> Manifest:
-    """Return the answer of a ``NodeAdvice`` document about a world of files.
+    """Return the answer of a ``NodeAdvice`` document about a world read from files.
 
-    All pods without a node wait; without prices no pod moves and no node is removed.
+    All pods without a node count as waiting; without prices no pod moves and no node is removed.
 
     Raises:
-        Invalid: document or world are wrong, with every wrong field; or the document asks about
-            some of the pods, or what the scheduler would do by itself.
-        ServiceUnavailable: there is no solver.
+        Invalid: with every wrong field of document and world, and fields that only the live service
+            supports.
+        ServiceUnavailable: the solver is not installed.
     """
     spec, offers, prices = read(document)
     for_live = (

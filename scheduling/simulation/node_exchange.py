@@ -1,8 +1,8 @@
-"""Which nodes to remove and which to buy in their place, for pods that wait and those that run.
+"""Finds which nodes to remove and which to buy instead, for waiting and running pods.
 
-The packer's solver proposes several sets of nodes, from the one for which no pod moves to the
-cheapest (``scheduling.packing.exchange``). Each is proved: with its nodes in the snapshot, the
-scheduler's own cycle gives every pod that moves or waits the node that is told.
+The packer's solver proposes several sets of nodes, from the one without moves to the cheapest
+(``scheduling.packing.exchange``). Each is proved: with its nodes in the snapshot, the scheduler's
+core places every moving or waiting pod on its node.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,12 +38,11 @@ _PACKING: Final = 0.1
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """A set of nodes that is proved.
+    """A proved set of nodes.
 
-    ``remove``: names of nodes that go. ``buy``: those that come, with the position of their offer.
-    ``after``: the price of all nodes then. ``moves_cost``: of the pods that move.
-    ``shares``: by node what part of its fullest resource pods ask for, of nodes with a price and
-    those that come.
+    ``remove``: names of nodes to remove. ``buy``: nodes to add, with the index of their offer.
+    ``after``: the price of all nodes then. ``moves_cost``: the price of all moves. ``shares``: the
+    requested part of each node's fullest resource, for nodes with a price and new ones.
     """
 
     remove: tuple[str, ...]
@@ -55,10 +54,10 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 class Frontier(msgspec.Struct, frozen=True):
-    """What there is to choose from: each costs less than those before it, and moves more.
+    """The sets to choose from: each costs less than those before it, and moves more pods.
 
-    ``chosen``: its position. ``today``: the price of all nodes now. ``shares``: as of an
-    ``Exchange``, now. ``least``: no set of nodes for as many pods costs less.
+    ``chosen``: index of the recommended set. ``today``: the present price of all nodes. ``shares``:
+    as in ``Exchange``, at present. ``least``: a lower bound of the price for as many pods.
     """
 
     exchanges: list[Exchange]
@@ -80,23 +79,23 @@ def frontier(
     may_move: bool = True,
     go_on: Callable[[], None] = lambda: None,
 ) -> Frontier:
-    """Return the sets of nodes to choose from; the chosen one costs least with its moves.
+    """Return the sets of nodes to choose from; the chosen one is the cheapest with its moves.
 
     Args:
-        snapshot: a copy of one's own; it is changed.
-        pods: those that wait, in the order of the queue.
-        offers: what can be bought.
-        frameworks: the profiles by scheduler name, also of the pods that run.
-        prices: of the nodes there are, and of moves. Nodes without a price stay.
-        most: nodes to buy at most.
-        most_moves: the chosen one moves no more pods. Where those that place the most pods all
-            move more, nobody moves.
-        may_move: whether pods that run may move at all.
-        go_on: raises when it takes too long.
+        snapshot: a private copy; it is changed.
+        pods: the waiting pods, in queue order.
+        offers: the node types that can be bought.
+        frameworks: the profiles by scheduler name, also of running pods.
+        prices: prices of existing nodes and of moves. Nodes without a price stay.
+        most: the most nodes to buy.
+        most_moves: the most pods that the chosen set moves. If the sets that place the most pods
+            all move more, the answer moves none.
+        may_move: whether running pods may move at all.
+        go_on: raises if the search takes too long.
 
     Raises:
         PluginFailed: a plugin failed.
-        ServiceUnavailable: there is no solver.
+        ServiceUnavailable: the solver is not installed.
     """
     before = copy_snapshot(snapshot)
     found = _Exchanging(snapshot, pods, offers, frameworks, prices, go_on).run(
@@ -126,7 +125,7 @@ def frontier(
 
 
 class _Exchanging:
-    """One question: what is asked, and the packer whose snapshot follows each proposal."""
+    """One question with its packer, whose snapshot is changed for each proposal."""
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class _Exchanging:
         self._shares = self._shares_of(self._today)
 
     def run(self, most: int, move: str) -> Frontier:
-        """Return what there is to choose from; the first is chosen."""
+        """Return the sets to choose from; the first one is marked as chosen."""
         offers, today = self._offers, sum(self._today.values())
         shapes = [(new_node(self._snapshot, one, 0), one.price) for one in offers]
         facts = self._packer.read(move=move, shapes=shapes)
@@ -181,7 +180,7 @@ class _Exchanging:
     def _nodes(
         self, found: Exchanges, names: Sequence[str], here: int
     ) -> list[tuple[str, Node | None, int]]:
-        """Return name, node and offer of each column; of a node that is there the name alone."""
+        """Return (name, node, offer) of each column; (name, ``None``, -1) of an existing node."""
         nodes: list[tuple[str, Node | None, int]] = []
         counts = [0] * len(self._offers)
         for column in found.columns:
@@ -197,10 +196,10 @@ class _Exchanging:
     def _proved(
         self, facts: Facts | None, x: Int64 | None, nodes: Sequence[tuple[str, Node | None, int]]
     ) -> Exchange:
-        """Return a proposal that the scheduler's cycle confirms.
+        """Return a proposal after the scheduler's core has placed its pods as proposed.
 
         Raises:
-            MoverRefused: it does not.
+            MoverRefused: a running pod does not fit its new node.
         """
         used = set() if x is None else set(np.flatnonzero(x.any(0)).tolist())
         bought = [
@@ -245,7 +244,7 @@ class _Exchanging:
 
 
 def _cheaper(proved: Sequence[Exchange]) -> list[Exchange]:
-    """Return those that place the most pods, the cheapest moves first, each cheaper than before."""
+    """Return the sets that place the most pods, by price of moves, each cheaper than the last."""
     most = max(len(one.packing.placed) for one in proved)
     able = [one for one in proved if len(one.packing.placed) == most]
     cheaper: list[Exchange] = []

@@ -1,10 +1,10 @@
-"""Where pods go if all of them are looked at together: a ``Packing`` document in, the answer out.
+"""Places many pods together, better than one by one: a ``Packing`` document in, the answer out.
 
-The scheduler places the pods first, one by one, in the order of its queue: that is what the packer
-is compared with and begins from. Then ``scheduling.packing`` looks for a better placement of those
-pods whose filters can be stated in numbers. What it finds is proved before it is told: every pod is
-given its node by the scheduler's own cycle, all filters of the profile, with all pods before it in
-place. A pod that this refuses is placed by the scheduler instead, or told as left.
+The scheduler's core places the pods first, one by one, in queue order: the packer starts from that
+placement. Then ``scheduling.packing`` searches for a better placement of the pods whose filters can
+be stated in numbers. The result is proved: the scheduler's core, with all filters of the profile,
+must place each pod on its node after the pods before it. A pod that it refuses is placed by the
+scheduler instead, or listed as left.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -64,7 +64,7 @@ Solve = Callable[[Problem], PackingAnswer]
 class Prices(msgspec.Struct, frozen=True):
     """Prices of nodes and of moves of pods, by labels: the first selector that matches counts.
 
-    ``move``: of a pod that none of ``moves`` matches.
+    ``move``: the price of moving a pod that no selector of ``moves`` matches.
     """
 
     nodes: tuple[tuple[Selector, float], ...]
@@ -72,7 +72,7 @@ class Prices(msgspec.Struct, frozen=True):
     moves: tuple[tuple[Selector, float], ...] = ()
 
     def of(self, labels: Mapping[str, str]) -> float:
-        """Return the price of a node with these labels, 0 where no selector matches."""
+        """Return the price of a node with these labels, 0 if no selector matches."""
         return next((price for selector, price in self.nodes if selector.matches(labels)), 0.0)
 
     def of_move(self, labels: Mapping[str, str]) -> float:
@@ -92,11 +92,11 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A pod that runs and would run elsewhere.
+    """A running pod that moves to another node.
 
-    ``wave``: moves of a wave can be made beside each other when those of earlier waves are done:
-    the new place is free before the pod leaves the old one. 0: the place is free only when other
-    pods have left, none of which can go first.
+    ``wave``: moves of one wave can run in parallel after those of earlier waves: the room on the
+    new node is free before the pod leaves the old one. 0: the move is part of a cycle of pods that
+    wait for each other's room.
     """
 
     key: Hashable
@@ -106,7 +106,7 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class UnplacedPod(msgspec.Struct, frozen=True):
-    """A pod that finds no node; ``impossible``: however the others are placed."""
+    """A pod that finds no node; ``impossible``: no placement of the other pods would help."""
 
     key: Hashable
     message: str
@@ -114,10 +114,10 @@ class UnplacedPod(msgspec.Struct, frozen=True):
 
 
 class PackingResult(msgspec.Struct, frozen=True):
-    """The answer in keys of pods and names of nodes.
+    """The result, with keys of pods and names of nodes.
 
-    ``alone``: how many of the pods the scheduler places by itself. ``held``: how many are
-    not in the numbers, and go where the scheduler puts them, if anywhere.
+    ``alone``: how many pods the scheduler places by itself. ``held``: how many are not in the
+    solver's problem, and are placed by the scheduler, if at all.
     """
 
     placed: dict[Hashable, str]
@@ -133,10 +133,10 @@ class PackingResult(msgspec.Struct, frozen=True):
 
 
 def read_packing(document: object) -> Question:
-    """Return what a ``Packing`` document asks: a world and pods as in a ``Simulation``.
+    """Return a parsed ``Packing`` document, with a world and pods as in a ``Simulation``.
 
-    Beside these ``spec.move`` (``Never``, ``ToFit`` or ``ToEmptyNodes``), ``spec.seconds``, and for
-    nodes to empty the fields of ``read_prices``.
+    In addition it has ``spec.move`` (``Never``, ``ToFit`` or ``ToEmptyNodes``), ``spec.seconds``,
+    and for nodes to empty the fields of ``read_prices``.
 
     Raises:
         Invalid: with every wrong field.
@@ -174,7 +174,7 @@ def read_packing(document: object) -> Question:
 
 
 def read_prices(spec: Manifest, errors: list[FieldError]) -> Prices | None:
-    """Return what nodes and moves cost, ``None`` where a ``spec`` does not say it.
+    """Return the prices of nodes and moves, ``None`` if ``spec`` has none.
 
     Its fields are ``prices`` and ``movePrices`` (``selector`` and ``price`` each) and
     ``movePrice``.
@@ -225,7 +225,7 @@ def gathered(
     waiting: Sequence[PodToPlace] = (),
     title: Callable[[Hashable], str | None] = lambda key: None,
 ) -> tuple[World, Mapping[str, Framework], list[Seeker], list[Manifest]]:
-    """Return the world with the pods that run, profiles by name, pods to place, those left out.
+    """Return the world with running pods, profiles by name, pods to place, pods refused.
 
     Raises:
         Invalid: the world is wrong, with every wrong field.
@@ -266,17 +266,17 @@ def run_packing(
     waiting: Sequence[PodToPlace] = (),
     title: Callable[[Hashable], str | None] = lambda key: None,
 ) -> Manifest:
-    """Return the answer: ``status`` with where each pod goes, what is left, and the bound.
+    """Return the answer: ``status`` with each pod's node, the pods left, and the bound.
 
     Args:
         question: the pods to pack and the nodes to pack them onto.
         base: the world before the document's changes.
         waiting: pods of the base that wait for a node.
-        title: gives ``namespace/name`` of these.
+        title: returns ``namespace/name`` of these.
 
     Raises:
         Invalid: the world is wrong, with every wrong field.
-        ServiceUnavailable: there is no solver.
+        ServiceUnavailable: the solver is not installed.
     """
     simulation = question.simulation
     world, frameworks, pods, refused = gathered(simulation, base, waiting, title)
@@ -309,7 +309,7 @@ def run_packing(
 
 
 def described(found: PackingResult, title: Callable[[Hashable], str], pods: int) -> Manifest:
-    """Return an answer as ``status``."""
+    """Return a result as ``status``."""
     status: Manifest = {
         "of": pods,
         "placed": len(found.placed),
@@ -342,11 +342,11 @@ def moves_answer(moves: Sequence[Move], title: Callable[[Hashable], str]) -> lis
 
 
 def bound(found: PackingResult) -> Manifest:
-    """Return what the answer is worth beside the best possible one.
+    """Return how close the answer is to the best possible one.
 
-    ``verdict`` is ``ProvedBest``, ``ProvedImpossible`` (no pod that is left fits, however the
-    others are placed), ``Within``, of ``gapPercent``, or ``Unknown``; ``atMost``: no placement
-    places more pods.
+    ``verdict``: ``ProvedBest``, ``ProvedImpossible`` (no remaining pod fits, however the others are
+    placed), ``Within`` (``gapPercent`` of the best) or ``Unknown``; ``atMost``: an upper bound of
+    the number of placed pods.
     """
     if found.packed is None:
         message = "every pod fits"
@@ -392,24 +392,23 @@ def pack(
     go_on: Callable[[], None] = lambda: None,
     solve: Solve | None = None,
 ) -> PackingResult:
-    """Return where the pods go; the snapshot may be changed by that.
+    """Return the pods' placement; the snapshot may be changed.
 
     Args:
-        snapshot: the world, a copy of one's own.
-        pods: those that want a node, in the order of the queue.
-        frameworks: the profiles by scheduler name, also of the pods that run.
-        move: whether pods that run may move, and what for: so that more pods fit, or also to empty
-            nodes. Those that a controller would make again may, unless they belong to their node or
-            a disruption budget keeps them.
-        prices: of nodes that can be emptied and of moves; else each node is worth 1,000 moves.
+        snapshot: the world, a private copy.
+        pods: the waiting pods, in queue order.
+        frameworks: the profiles by scheduler name, also of running pods.
+        move: whether running pods may move, and why: so that more pods fit, or also to empty
+            nodes. Only pods of ``may_move`` move.
+        prices: prices of nodes and of moves; by default a node is worth 1,000 moves.
         seconds: how long the solver may search.
-        seed: of its search.
-        go_on: raises when it takes too long.
-        solve: asks the solver; in its own process where it is not given.
+        seed: for the solver's search.
+        go_on: raises if the search takes too long.
+        solve: calls the solver; by default in a process of its own.
 
     Raises:
         PluginFailed: a plugin failed.
-        ServiceUnavailable: there is no solver.
+        ServiceUnavailable: the solver is not installed.
     """
     if solve is None:
 
@@ -436,7 +435,7 @@ def pack(
 
 
 def may_move(snapshot: Snapshot, frameworks: Mapping[str, Framework]) -> list[Seeker]:
-    """Return the pods on nodes that a controller would make again and that budgets let go."""
+    """Return running pods that may move: a controller recreates them, and budgets allow it."""
     closed = [one for one in snapshot.disruption_budgets() if one.disruptions_allowed <= 0]
     found = []
     for record in snapshot.pods():
@@ -458,18 +457,18 @@ def may_move(snapshot: Snapshot, frameworks: Mapping[str, Framework]) -> list[Se
 
 
 def _leaves_with_others(snapshot: Snapshot, info: PodInfo) -> bool:
-    """Return whether the pods of its PodGroup are disrupted together."""
+    """Return whether the pod's PodGroup is disrupted as a whole."""
     key = group_key(info.pod)
     group = None if key is None else snapshot.groups.find(key)
     return group is not None and group.leaves_together
 
 
 class MoverRefused(Exception):
-    """A pod that runs could not be put where it was to move to."""
+    """A running pod did not fit the node to which it was to move."""
 
 
 class Packer:
-    """One packing: the snapshot follows what is decided."""
+    """One packing; its snapshot is changed with each step."""
 
     def __init__(
         self,
@@ -490,16 +489,16 @@ class Packer:
         self._records: dict[Hashable, PodRecord | None] = {}
 
     def run(self, solve: Solve, *, move: str) -> PackingResult:
-        """Return the answer with the placement that the solver finds."""
+        """Return the result with the placement that the solver finds."""
         found = self.read(move=move)
         packed = None if found is None else solve(found.problem)
         return self.settled(found, None if packed is None else packed.x, packed)
 
     def read(self, *, move: str, shapes: Sequence[tuple[Node, float]] = ()) -> Facts | None:
-        """Take the pods that are packed off their nodes and return the problem of them.
+        """Remove the pods to pack from their nodes, and return the solver's problem.
 
-        ``None`` where there are none. The others stay where they are, or where the scheduler puts
-        them. ``shapes``: more nodes of the problem, with their prices; they are gone again then.
+        ``None`` if there are none. Other pods stay on their nodes, or the scheduler places them.
+        ``shapes``: further nodes of the problem, with prices; the snapshot has them only meanwhile.
         """
         snapshot = self._snapshot
         alone = self._alone = self._schedule(self._pods)
@@ -541,10 +540,10 @@ class Packer:
     def settled(
         self, found: Facts | None, x: Int64 | None, packed: PackingAnswer | None = None
     ) -> PackingResult:
-        """Put the pods where a placement has them, prove each, and return the answer.
+        """Put the pods on the nodes of a placement, prove each, and return the result.
 
         Raises:
-            MoverRefused: a pod that runs finds its new node closed.
+            MoverRefused: a running pod does not fit its new node.
         """
         targets: list[tuple[Seeker, str]] = []
         hopeless: set[Hashable] = set()
@@ -597,7 +596,7 @@ class Packer:
                 snapshot.assume(pod.key, pod.info, row)
 
     def _schedule(self, pods: Sequence[Seeker]) -> dict[Hashable, str]:
-        """Place pods as the scheduler does, in their order; return their nodes."""
+        """Place pods as the scheduler does, in order; return the node of each placed pod."""
         found: dict[Hashable, str] = {}
         for framework in {id(pod.framework): pod.framework for pod in pods}.values():
             self._go_on()
@@ -616,7 +615,7 @@ class Packer:
         return found
 
     def _priced(self, found: Facts, shapes: Mapping[str, float]) -> Facts:
-        """Return the problem with a price on every node that could be emptied or bought."""
+        """Return the problem with a price for every node that can be emptied or bought."""
         can_be_empty = np.array([not self.has_others(name) for name in found.nodes], np.bool_)
         costs = found.problem.move_costs
         prices = np.full(len(can_be_empty), _PRICE_OF_NODE, np.int64)
@@ -640,14 +639,14 @@ class Packer:
         return self._prices.of(self._snapshot.node(row).metadata.labels)
 
     def price_of_move(self, key: Hashable) -> float:
-        """Return the price of moving a pod that runs."""
+        """Return the price of moving a running pod."""
         record = self._records.get(key)
         if record is None or self._prices is None:
             return 0.0
         return self._prices.of_move(record.info.labels)
 
     def take_back(self, found: Facts | None) -> None:
-        """Take the pods off the nodes where ``settled`` put them, for another placement."""
+        """Remove the pods from the nodes that ``settled`` gave them, before another placement."""
         packed = (pod for pods in (found.classes if found else ()) for pod in pods)
         for pod in (*packed, *self._pods):
             if pod.key not in self._held:
@@ -655,7 +654,7 @@ class Packer:
                 self._snapshot.remove_pod(pod.key)
 
     def has_others(self, name: str) -> bool:
-        """Return whether a node has pods that do not belong to it."""
+        """Return whether a node has pods other than DaemonSet and static pods."""
         row = self._snapshot.row_of(name)
         return row is not None and any(
             record.info.owner is None or record.info.owner[1] not in _STAYING_OWNERS
@@ -665,12 +664,12 @@ class Packer:
     def _prove(
         self, targets: Sequence[tuple[Seeker, str]], records: Mapping[Hashable, PodRecord | None]
     ) -> tuple[dict[Hashable, str], list[Move]]:
-        """Put pods on their nodes by the scheduler's own cycle; return where and which moved.
+        """Let the scheduler's core place pods on their nodes; return nodes by pod, and the moves.
 
-        A pod that is refused is tried again when the others are placed.
+        A refused pod is tried again after the others.
 
         Raises:
-            MoverRefused: a pod that runs finds its new node closed.
+            MoverRefused: a running pod does not fit its new node.
         """
         snapshot = self._snapshot
         waiting: list[tuple[Seeker, str]] = []
@@ -703,7 +702,7 @@ class Packer:
         return placed, moves
 
     def _takes(self, pod: Seeker, node: str) -> bool:
-        """Put a pod on a node if the scheduler's cycle puts it there when it is nominated."""
+        """Put a pod on a node if the scheduler's core accepts it there; return whether it did."""
         snapshot = self._snapshot
         options = Options(preempt=False, tie_break="first")
         place = PodToPlace(pod.key, pod.info, node)
@@ -720,13 +719,13 @@ def in_waves(
     frameworks: Mapping[str, Framework],
     go_on: Callable[[], None],
 ) -> list[Move]:
-    """Return moves with their waves: in each, pods whose new place is free while they still run.
+    """Return moves with their waves: the new room of each is free while the pods still run.
 
     Args:
-        snapshot: the world before any move; it follows them.
-        moves: what is to be done in the end.
+        snapshot: the world before any move; each move changes it.
+        moves: all moves to make.
         frameworks: the profiles by scheduler name.
-        go_on: raises when it takes too long.
+        go_on: raises if the run takes too long.
     """
     options = Options(preempt=False, tie_break="first")
     found: list[Move] = []
@@ -757,7 +756,7 @@ def in_waves(
 
 
 def assigned(found: Facts, x: Int64) -> list[tuple[Seeker, str]]:
-    """Return each pod that a placement places, with its node: the present one if possible."""
+    """Return (pod, node) of each pod in a placement; a pod keeps its node if possible."""
     targets: list[tuple[Seeker, str]] = []
     for pods, counts in zip(found.classes, x, strict=True):
         left = {found.nodes[at]: int(counts[at]) for at in np.flatnonzero(counts).tolist()}
@@ -774,7 +773,7 @@ def assigned(found: Facts, x: Int64) -> list[tuple[Seeker, str]]:
 
 
 def _hopeless(found: Facts) -> set[Hashable]:
-    """Return the pods that no node takes, whichever of the others are there."""
+    """Return the keys of pods that fit no node, whatever other pods are there."""
     takes = found.problem.most_of_each().sum(1)
     return {
         pod.key
@@ -785,6 +784,6 @@ def _hopeless(found: Facts) -> set[Hashable]:
 
 
 def _emptied(found: Facts, x: Int64) -> list[str]:
-    """Return the nodes that had pods of the problem and have none any more."""
+    """Return the nodes that had pods of the problem before, and have none in the placement."""
     gone = found.problem.stays.any(0) & ~x.any(0)
     return [found.nodes[at] for at in np.flatnonzero(gone).tolist()]

@@ -1,6 +1,6 @@
-"""The ``Plan`` document: which changes are asked about, and everything that is wrong with one.
+"""Reads the ``Plan`` document with its changes, and collects all errors in one.
 
-``spec.changes`` is a list; each entry has one member that says what to do::
+``spec.changes`` is a list; each entry has one member, the kind of change::
 
     {cordon: {nodes: [n1, n2]}}                       {uncordon: {selector: "zone=a"}}
     {taint: {nodes: [n1], taints: [{key: k, value: v, effect: NoExecute}]}}   {untaint: ...}
@@ -15,9 +15,9 @@
     {rebalance: {selector: "pool=spot", mostNodes: 10}}
     {rebalance: {roomFor: NAMESPACE/NAME}}
 
-An import is read as what it comes to: other objects, then added nodes, then pods. A rebalance is
-the only change of its plan, and comes to a drain, or to an eviction of the pods that must move so
-that one that waits finds room (``answers.plan_rebalancing``).
+An import is read as several changes: other objects, then added nodes, then pods. A rebalance is the
+only change of its plan; it becomes a drain, or an eviction of the pods that must move so that a
+waiting pod fits (``answers.plan_rebalancing``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -92,10 +92,10 @@ _LONGEST_HORIZON: Final = 10 * 365 * 86400
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of ``spec.changes``.
 
-    ``nodes`` are names, ``selector`` chooses more; ``objects`` are manifests, ``places`` their
-    paths. ``pods``: namespaces and names. ``ignores_budgets``: they are deleted and not evicted.
-    ``workload``: kind, namespace and name of what gets this many ``replicas``. ``most``: the most
-    nodes to empty.
+    ``nodes`` are names, ``selector`` adds more; ``objects`` are manifests, ``places`` their paths.
+    ``pods``: namespaces and names. ``ignores_budgets``: delete pods instead of evicting them.
+    ``workload``: kind, namespace and name of the object to scale to ``replicas``. ``most``: the
+    most nodes to empty.
     """
 
     what: str
@@ -120,10 +120,10 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that was read; ``horizon``: this many seconds are foreseen.
+    """A parsed document; ``horizon``: how many seconds are predicted.
 
-    ``seed``: ``None`` for that of the live scheduler. ``holds_places``: no pod is asked to leave
-    before the place of its replacement is held. ``pods_per_hour``: that leave, 0 without a bound.
+    ``seed``: ``None`` for that of the live scheduler. ``holds_places``: evict a pod only after the
+    room of its replacement is reserved. ``pods_per_hour``: the most evictions, 0 for no limit.
     """
 
     metadata: Manifest
@@ -137,10 +137,10 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(document: object) -> PlanDocument:
-    """Return what a ``Plan`` document asks about.
+    """Return a parsed ``Plan`` document.
 
     Raises:
-        Invalid: with every wrong field; unknown fields are named too.
+        Invalid: with every wrong field; also every unknown one.
         BadRequest: the document is nested too deeply.
     """
     errors: Errors = []
@@ -198,7 +198,7 @@ def change_of(entry: Manifest) -> PlanChange:
 
 
 def edited(change: PlanChange, node: Manifest) -> Manifest:
-    """Return what a change makes of a node."""
+    """Return a node after a change."""
     if change.what in (CORDON, UNCORDON, DRAIN):
         return node_edits.cordon(node, closed=change.what != UNCORDON)
     if change.what == TAINT:
@@ -219,7 +219,7 @@ def _configuration(document: Manifest) -> KubeSchedulerConfiguration | None:
 
 
 def _changes(entry: Field) -> Sequence[PlanChange]:
-    """Return what one entry asks for: one change, or the parts of an import."""
+    """Return the changes of one entry: one, or the parts of an import."""
     named = [name for name in KNOWN if entry.has(name)]
     if len(named) != 1:
         entry.rest()
@@ -351,7 +351,7 @@ def _rebalanced(body: Field) -> PlanChange:
 
 
 def _grace(body: Field) -> int | None:
-    """Return the grace period that is asked for, ``None`` for the pods' own."""
+    """Return the requested grace period in seconds, ``None`` for the pods' own."""
     grace = body.integer("gracePeriodSeconds", -1)
     if grace > _LONGEST_HORIZON:
         body.error("gracePeriodSeconds", None, "must be at most ten years")
@@ -389,7 +389,7 @@ def _selector(body: Field, text: str) -> Selector | None:
 
 
 def _check_amount(body: Field, name: str, amount: str) -> None:
-    """Note what is wrong with an amount of a node: its name, its size, parts of a whole."""
+    """Add errors of a node's amount: its name, its size, fractions of whole units."""
     path = f"amounts[{name}]"
     for problem in is_qualified_name(name):
         body.error(path, amount, problem)
@@ -405,7 +405,7 @@ def _check_amount(body: Field, name: str, amount: str) -> None:
 
 
 def _once(body: Field, name: str) -> Iterable[str]:
-    """Yield the names of a list; one that is there twice is noted."""
+    """Yield the names of a list; add an error for each duplicate."""
     seen: set[str] = set()
     for number, one in enumerate(body.texts(name)):
         if one in seen:
@@ -446,7 +446,7 @@ def _texts(body: Field, name: str) -> dict[str, str]:
 
 
 def _objects(body: Field, kinds: Sequence[str]) -> Iterable[tuple[str, Manifest]]:
-    """Yield objects of some kinds with their paths; one without a kind is of the first."""
+    """Yield objects of the given kinds with their paths; an object without a kind has the first."""
     entries = body.items("objects")
     if not entries:
         body.errors.append(FieldError(REQUIRED, body.child("objects")))
@@ -474,7 +474,7 @@ def _objects(body: Field, kinds: Sequence[str]) -> Iterable[tuple[str, Manifest]
 
 
 def _problem(one: Any, kinds: Sequence[str]) -> FieldError | None:
-    """Return the errors in an object on its face, ``None`` for nothing."""
+    """Return the first error of an object's kind or field types, ``None`` if there is none."""
     kind = one.get("kind", kinds[0]) if isinstance(one, dict) else None
     if not isinstance(kind, str) or kind not in kinds:
         if len(kinds) == 1:

@@ -1,8 +1,8 @@
-"""How a change of nodes is taken back: the changes that make of each node what it was before.
+"""Undoes changes of nodes: returns the changes that restore each node.
 
-What a change would not alter is not taken back. A plan tells what would take it back as the nodes
-are now; the operation works it out once more for each node, as it is when the step is done
-(``controllers.operations``), and that is what ``undo`` does.
+A field that a change does not alter is not restored. A plan lists its undo for the nodes' present
+state; the operation computes it again for each node when the step is done
+(``controllers.operations``), and its ``undo`` uses that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ def undo(
     chosen: Mapping[str, Sequence[str]],
     before: Mapping[str, Manifest],
 ) -> list[Manifest]:
-    """Return the changes that take the plan's changes of nodes back, the last one first.
+    """Return the changes that undo the plan's changes of nodes, the last one first.
 
-    Pods that left, deleted nodes and a configuration that was replaced have no way back here.
+    Evicted pods, deleted nodes and a replaced configuration are not restored.
     """
     nodes = dict(before)
     found: list[Manifest] = []
@@ -46,7 +46,7 @@ _EDITS = (
 
 
 def back(change: PlanChange, name: str, node: Manifest) -> Iterator[Manifest]:
-    """Yield what makes of the changed node the one that it was."""
+    """Yield the changes that restore ``node`` after ``change``."""
     spec = node.get("spec") or {}
     closed = bool(spec.get("unschedulable"))
     on = {"nodes": [name]}

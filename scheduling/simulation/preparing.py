@@ -1,7 +1,7 @@
-"""Making pods of a document ready to be placed: checked, admitted, and filed under their class.
+"""Prepares the pods of a document for placement: checks and admits them, finds their class.
 
-The pods of a workload differ in their names alone. The first one is checked and admitted; of the
-others, whose JSON is the same apart from a simple name, the same is known (``Ready``).
+The pods of a workload differ only in their names. The first one is checked and admitted; the result
+is reused for others whose JSON differs only in a simple name (``Ready``).
 """
 
 import re
@@ -31,9 +31,9 @@ _DEPENDS_ON_NAME: Final = re.compile(rb'"ephemeral"|"resourceClaimTemplateName"'
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A pod that may be placed.
+    """A pod that can be placed.
 
-    ``manifest``: as admitted, ``None`` where a pod of the same shape was admitted before.
+    ``manifest``: the admitted one, ``None`` if an equal pod with another name was admitted before.
     """
 
     namespace: str
@@ -47,7 +47,7 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Set(msgspec.Struct, frozen=True):
-    """A pod that has a node already: it takes up room there and is not scheduled."""
+    """A pod that already has a node: it takes room there and is not scheduled."""
 
     namespace: str
     name: str
@@ -59,9 +59,9 @@ class Set(msgspec.Struct, frozen=True):
 
 
 class UnplacedStatus(msgspec.Struct, frozen=True):
-    """A pod that is not placed: ``status`` as results have it.
+    """A pod that is not placed; ``status``: its entry in the results.
 
-    ``place``: namespace and name of one that is valid.
+    ``place``: namespace and name of a valid pod.
     """
 
     title: str
@@ -73,13 +73,13 @@ class UnplacedStatus(msgspec.Struct, frozen=True):
 
 
 class Preparer:
-    """Makes pods ready in one world; remembers the shapes that it has seen.
+    """Prepares pods of one world; caches the results of equal pods with other names.
 
     Args:
-        world: what admission looks up, and where classes are interned. Classes, namespaces and
-            limits must stay as they are.
+        world: for admission and scheduling classes; its PriorityClasses, RuntimeClasses, namespaces
+            and limits must not change meanwhile.
         frameworks: the profiles by scheduler name.
-        remembers: False where each pod's own manifest is wanted.
+        remembers: False if each pod's own manifest is needed.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Preparer:
         self._cache: dict[bytes, Ready] = {}
 
     def prepare(self, manifest: Manifest, number: int) -> Ready | Set | UnplacedStatus:
-        """Return the fate of the pod at place ``number`` of the document."""
+        """Return the prepared pod at index ``number`` of the document, or its result."""
         key = self._shape(manifest) if self._remembers else b""
         if key:
             cached = self._cache.get(key)
@@ -111,7 +111,7 @@ class Preparer:
 
     @staticmethod
     def _shape(manifest: Manifest) -> bytes:
-        """Return the pod without its name as JSON; empty where the name may matter."""
+        """Return the pod without its name as JSON; empty if its name may matter."""
         meta = manifest.get("metadata")
         if not isinstance(meta, dict):
             return b""
@@ -169,11 +169,11 @@ class Preparer:
 def admitted(manifest: Manifest, world: World, warnings: list[str]) -> Manifest:
     """Return a pod to place as it would be stored; without admission it gets defaults only.
 
-    So does a pod that a server stored before, as ``kubectl get`` shows it: it was admitted there.
+    A pod that a server stored before, as from ``kubectl get``, also gets defaults only.
 
     Raises:
         Invalid: with every wrong field.
-        Forbidden, NotFound, Conflict, BadRequest: from the admission plugin that objects.
+        Forbidden, NotFound, Conflict, BadRequest: from the admission plugin that refused it.
     """
     if world.admission and not is_stored(manifest):
         found = admit("Pod", CREATE, manifest, None, None, world, NOBODY)
@@ -187,7 +187,7 @@ def admitted(manifest: Manifest, world: World, warnings: list[str]) -> Manifest:
 
 
 def with_claims(manifest: Manifest, world: World) -> Manifest:
-    """Return a pod with the claims that controllers make for it, which are in the world then."""
+    """Return a pod with the claims that controllers create for it; adds them to the world."""
     namespace = manifest["metadata"]["namespace"]
     return claims.make(
         world.snapshot,
@@ -197,7 +197,7 @@ def with_claims(manifest: Manifest, world: World) -> Manifest:
 
 
 def display(manifest: Manifest, number: int) -> str:
-    """Return ``namespace/name`` of the pod at place ``number``, whatever is wrong with it."""
+    """Return ``namespace/name`` of the pod at index ``number``, even if it is invalid."""
     meta = manifest.get("metadata")
     if not isinstance(meta, dict):
         meta = {}

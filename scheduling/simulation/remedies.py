@@ -1,9 +1,9 @@
 """Remedies for a waiting pod, each proved on a copy of the cluster, the best first.
 
-``needs`` says which edits might open which nodes. Here each is carried out: a changed pod is asked
-about every node, changed nodes are put into the snapshot, asked, and put back. What opens no node
-is dropped. How many waiting pods a remedy frees is found by placing them with the scheduler's own
-loop; without any change they found no room, which is checked, too.
+``needs`` returns edits that might open nodes. Here each is tried: a changed pod is filtered on
+every node; changed nodes are put into the snapshot, filtered, and restored. An edit that opens no
+node is dropped. How many waiting pods a remedy frees is counted by placing them with the
+scheduler's core, after a check that they do not fit without it.
 
 The order: remedies that free more pods, then that need fewer edits, then that change the pod
 rather than nodes, then that open more nodes, then by their text.
@@ -65,16 +65,15 @@ E = TypeVar("E", bound=Edit)
 
 
 class Remedy(msgspec.Struct, frozen=True):
-    """Edits that open nodes, as was tried.
+    """Edits that opened nodes in a trial.
 
     ``target``: Pod, Node, Plan, or the kind of an object to make: PersistentVolume or
-    ResourceSlice, of which ``patch`` is the first, and ``plan`` a Plan that makes all.
-    ``opens``: nodes that took the pod then, of ``tried``;
-    ``nodes``: that need the same, of which ``names`` are some. ``frees``: waiting pods that found
-    room with the first of ``names`` changed alone; ``of``: pods that were tried. ``patch``: the
-    change of the pod, or of the first of ``names``, as a merge patch. ``preempts``: pods that would
-    have to leave. ``moves``: pods that would have to go elsewhere, and ``plan`` a Plan that moves
-    them; then the target is Plan, without a patch.
+    ResourceSlice, ``patch`` is then the first object, and ``plan`` a Plan that creates all.
+    ``opens``: how many of ``tried`` nodes took the pod then; ``nodes``: how many need the same
+    edits; ``names``: some of them. ``frees``: how many waiting pods fit with only the first of
+    ``names`` changed; ``of``: how many were tried. ``patch``: the change of the pod, or of the
+    first of ``names``, as a merge patch. ``preempts``: pods to preempt. ``moves``: pods to move,
+    with a Plan that moves them in ``plan``; then the target is Plan, without a patch.
     """
 
     target: str
@@ -92,17 +91,16 @@ class Remedy(msgspec.Struct, frozen=True):
     plan: Manifest | None = None
 
     def order(self) -> tuple[object, ...]:
-        """Return the key by which remedies are ranked, as the module says."""
+        """Return the sort key of remedies; the module's docstring states the order."""
         return -self.frees, len(self.edits), self.target != _ON_POD, -self.opens, self.text
 
 
 class Question(msgspec.Struct, frozen=True):
     """A pod that fits nowhere, among those that wait with it.
 
-    ``waiting``: pods of the same profile in the order of the queue, ``pod`` among them.
-    ``priorities``: values and names of priority classes that the pod might be given, ascending.
-    ``stored``: the pod's manifest, of which ``pod`` has what matters to scheduling; for patches.
-    ``go_on`` raises when it takes too long.
+    ``waiting``: pods of the same profile in queue order, including ``pod``. ``priorities``: values
+    and names of priority classes that the pod might get, ascending. ``stored``: the pod's full
+    manifest, for patches. ``go_on`` raises if the search takes too long.
     """
 
     pod: PodToPlace
@@ -115,15 +113,15 @@ class Question(msgspec.Struct, frozen=True):
 def remedies(
     snapshot: Snapshot, framework: Framework, question: Question, verdicts: Verdicts
 ) -> list[Remedy]:
-    """Return what would let the pod in, the best first; empty where nothing is known to help.
+    """Return the remedies that let the pod fit, the best first; empty if none is found.
 
-    Edits of one sort first: two at once are tried only where no single need keeps a node closed.
+    Two needs are met at once only if no node has a single need.
 
     Args:
-        snapshot: a copy of one's own; it is changed and put back.
-        framework: the profile that the pod asks for.
-        question: the pod and those that wait with it.
-        verdicts: of the pod, from ``verdicts.judge``.
+        snapshot: a private copy; it is changed and restored.
+        framework: the pod's profile.
+        question: the pod and the other waiting pods.
+        verdicts: those of the pod, from ``verdicts.judge``.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -144,7 +142,7 @@ def remedies(
 
 
 class Trial:
-    """Applies edits to a snapshot, looks whether the pod finds a node, and undoes them."""
+    """Applies edits to a snapshot, checks whether the pod finds a node, and undoes them."""
 
     def __init__(self, snapshot: Snapshot, framework: Framework, question: Question) -> None:
         self._snapshot = snapshot
@@ -175,7 +173,7 @@ class Trial:
                 yield remedy
 
     def on_nodes(self, group: Group) -> Iterator[Remedy]:
-        """Yield edits of nodes of a group that open them."""
+        """Yield edits of a group's nodes that open them."""
         for pod in self._waiting:
             self._finds_room(pod)
         for steps in _ways([choice.node for choice in group.needs]):
@@ -185,7 +183,7 @@ class Trial:
                 yield found
 
     def by_objects(self) -> Iterator[Remedy]:
-        """Yield volumes and slices of devices to make, all together where none of them helps."""
+        """Yield volumes and ResourceSlices to create; all together only if none helps alone."""
         makers = [
             one
             for one in (makings.volumes, makings.slices)
@@ -223,7 +221,7 @@ class Trial:
         )
 
     def _feasible_with(self, makings: Sequence[ObjectsToMake]) -> Rows:
-        """Return the rows that take the pod once there are these objects, too."""
+        """Return the rows that the pod fits after these objects are created."""
         world = self._snapshot
         objects = [one for making in makings for one in making.objects]
         for one in objects:
@@ -240,7 +238,7 @@ class Trial:
                 of.remove(one["kind"], "", one["metadata"]["name"])
 
     def by_preemption(self) -> Iterator[Remedy]:
-        """Yield the lowest priority class with which room could be made at the cost of others."""
+        """Yield the lowest priority class with which the pod could preempt other pods."""
         own = self._question.pod
         now = schedule_pod(self._snapshot, self._framework, own, Options()).nomination
         if now is not None and now.node_name:
@@ -300,7 +298,7 @@ class Trial:
         )
 
     def _patch(self, way: Sequence[PodEdit], pod: Pod) -> Manifest:
-        """Return what a way changes as a merge patch: of the manifest, where that is known."""
+        """Return the edits as a merge patch, of the full manifest if it is known."""
         stored = self._question.stored
         found = None if stored is None else edits.patch_of(stored, way)
         return edits.patch(self._info.pod, pod) if found is None else found
@@ -340,9 +338,9 @@ class Trial:
         )
 
     def _helped(self, changed: Rows) -> list[PodToPlace]:
-        """Return the waiting pods that a changed node takes, or that go where other pods go.
+        """Return the waiting pods that fit a changed node, or that have pod affinity.
 
-        The others found no room on the nodes that are as they were.
+        The others do not fit: the unchanged nodes had no room for them.
         """
         takes: dict[int, bool] = {}
         for pod in self._waiting:
@@ -352,14 +350,14 @@ class Trial:
         return [pod for pod in self._waiting if takes[pod.info.index]]
 
     def _placed_anyway(self, pods: Sequence[PodToPlace]) -> int:
-        """Return how many of the pods find room without any change."""
+        """Return how many of the pods fit without any change."""
         open_now = [pod for pod in pods if self._finds_room(pod)]
         return self.placed(open_now) if open_now else 0
 
     def _finds_room(self, pod: PodToPlace) -> bool:
-        """Return whether a pod may find room without any change.
+        """Return whether a pod may fit without any change; cached by class.
 
-        Remembered; to be asked for the first time while no node is changed.
+        The first call for a class must happen while no node is changed.
         """
         finds_room = self._found_room.get(pod.info.index)
         if finds_room is None:
@@ -374,7 +372,7 @@ class Trial:
             return None
 
     def _feasible(self, pod: PodToPlace, among: Rows | None = None) -> Rows:
-        """Return the rows that take a pod, as the cycle's filters say."""
+        """Return the rows that pass the filters for a pod."""
         framework, snapshot = self._framework, self._snapshot
         state = new_state(pod, Options(), 0)
         begun = framework.pre_filter(state, pod.info, snapshot)
@@ -386,10 +384,10 @@ class Trial:
         return framework.filter(state, pod.info, snapshot, rows).feasible
 
     def placed(self, pods: Sequence[PodToPlace], changed: Rows | None = None) -> int:
-        """Return how many of the pods find room, placed one after the other and then taken back.
+        """Return how many of the pods fit, placed one after the other; restores the snapshot.
 
-        ``changed``: the rows that the trial changed. Pods that find no room without a change can
-        find some only there.
+        ``changed``: the rows that the trial changed. Pods that do not fit without a change can fit
+        only there.
         """
         keys: list[Hashable] = []
         try:
@@ -406,7 +404,7 @@ class Trial:
                 self._snapshot.forget(key)
 
     def _stays_refused(self, pod: PodToPlace) -> bool:
-        """Return whether a pod that fits nowhere cannot fit when more pods have been placed."""
+        """Return whether a pod that fits nowhere cannot fit after more pods are placed."""
         info = pod.info
         is_plain = not (info.affinity or info.pod.spec.topology_spread_constraints)
         return self._only_fills and is_plain and not pod.nominated_node
@@ -414,10 +412,10 @@ class Trial:
     def _place(
         self, pods: Sequence[PodToPlace], changed: Rows | None, keys: list[Hashable]
     ) -> None:
-        """Place pods as ``schedule_batch`` does, and add the keys of those that found room.
+        """Place pods as ``schedule_batch`` does, and add the keys of the placed ones to ``keys``.
 
-        A pod that finds none gets no reason, and the pods of its class after it are not tried: no
-        pod leaves, so they would be refused as well.
+        An unplaced pod gets no reason, and later pods of its class are not tried: no pod leaves, so
+        they would be refused as well.
         """
         remaining = list(pods)
         while remaining:
@@ -440,13 +438,13 @@ class Trial:
             remaining = [one for one in remaining if one.info is not pod.info]
 
     def _open_to(self, pod: PodToPlace, changed: Rows | None) -> Rows | None:
-        """Return the nodes on which a pod may find room, ``None`` for all; see ``placed``."""
+        """Return the nodes on which a pod may fit, ``None`` for all; see ``placed``."""
         return None if changed is None or self._finds_room(pod) else changed
 
     def _not_full(self, pods: Sequence[PodToPlace], changed: Rows | None) -> list[PodToPlace]:
-        """Return the pods but for those that ask for more than any node has left.
+        """Return the pods without those that request more than any node has left.
 
-        Much sooner found than by asking the filters, and after some were placed true of most.
+        This is much faster than the filters, and after some placements it excludes most pods.
         """
         fits: dict[int, bool] = {}
         for pod in pods:
@@ -471,7 +469,7 @@ class Trial:
 
 
 def _some(question: Question) -> list[PodToPlace]:
-    """Return the waiting pods that are tried, of few enough classes, in their order."""
+    """Return the waiting pods to try, in order, of at most ``MOST_CLASSES`` classes."""
     chosen = {question.pod.info.index}
     for pod in question.waiting:
         if len(chosen) < MOST_CLASSES:
@@ -482,13 +480,13 @@ def _some(question: Question) -> list[PodToPlace]:
 def _objects_to_make(
     makers: Sequence[Maker], snapshot: Snapshot, info: PodInfo, node: Node | None
 ) -> tuple[ObjectsToMake, ...]:
-    """Return the objects to create; none if one of ``makers`` cannot say."""
+    """Return the objects to create; none if one of ``makers`` returns ``None``."""
     found = [one(snapshot, info, node) for one in makers]
     return () if None in found else tuple(filter(None, found))
 
 
 def _ways(choices: Sequence[tuple[tuple[E, ...], ...]]) -> Iterator[tuple[E, ...]]:
-    """Yield ways to meet all needs; of several needs only the first way of each, joined."""
+    """Yield edits that meet all needs; of several needs only the first alternative of each."""
     if not all(choices):
         return
     if len(choices) == 1:
@@ -498,7 +496,7 @@ def _ways(choices: Sequence[tuple[tuple[E, ...], ...]]) -> Iterator[tuple[E, ...
 
 
 def changed(node: Node, steps: Sequence[NodeEdit]) -> Node:
-    """Return a node with some edits."""
+    """Return a node after some edits."""
     for step in steps:
         node = step.change(node)
     return node
@@ -510,7 +508,7 @@ def _set(snapshot: Snapshot, nodes: Sequence[Node]) -> None:
 
 
 def in_json(edit: Edit) -> Manifest:
-    """Return an edit as answers have it."""
+    """Return an edit as it appears in answers."""
     return {"action": edit.action, **edit.about}
 
 

@@ -1,12 +1,11 @@
-"""How many more pods of a class every node takes, worked out at once instead of one by one.
+"""Counts how many more pods of a class every node takes, at once instead of one by one.
 
-Where a pod of the class matters to its own node alone, as far as the filters count pods at all,
-each node takes as many as fit beside each other, in whatever order they come. The numbers are
-guessed from what is free and what the filters compare (``framework.terms.RequestFilter``) and then
-proved by the filters themselves: with so many copies counted on every node none takes another one,
-and with one fewer each of these nodes does. Filters that reject a node go on rejecting it as pods
-come, so that nothing else can be true. Where that is not so, or the proof fails, there is no answer
-here, and the pods have to be placed one by one.
+If a pod of the class affects only its own node, each node takes as many as fit together, in any
+order. The numbers are estimated from the free amounts that the filters compare
+(``framework.terms.RequestFilter``) and then proved by the filters: with that many copies counted on
+every node no node takes another one, and with one fewer each of these nodes does. A filter that
+rejects a node also rejects it with more pods, so the proof suffices. If the proof fails there is no
+answer, and the pods must be placed one by one.
 """
 
 from collections.abc import Iterator
@@ -44,9 +43,9 @@ class Room(msgspec.Struct, frozen=True):
 
 
 def room_for(snapshot: Snapshot, framework: Framework, pod: PodToPlace) -> Room | None:
-    """Return how many pods of a class find room, ``None`` where they must be placed to know.
+    """Return how many pods of a class fit, ``None`` if only placing them can tell.
 
-    The snapshot is changed for a moment and put back: no other thread may read it meanwhile.
+    The snapshot is changed and restored: no other thread may read it meanwhile.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -79,7 +78,7 @@ def room_for(snapshot: Snapshot, framework: Framework, pod: PodToPlace) -> Room 
 
 
 def _free(snapshot: Snapshot, framework: Framework, pod: PodToPlace, rows: Rows) -> Int64:
-    """Return how many pods fit into what is free on each row, with nominated pods counted."""
+    """Return how many pods fit the free amounts of each row, nominated pods counted."""
     with snapshot.counting_nominated(snapshot.nominated_pods(pod.info.priority, pod.key)):
         found: Int64 = snapshot.allowed_pods[rows] - snapshot.pod_count[rows]
         for plugin in framework.filter_plugins:
@@ -99,7 +98,7 @@ def _all_pass(snapshot: Snapshot, framework: Framework, pod: PodToPlace, rows: R
 
 @contextmanager
 def _copies(snapshot: Snapshot, info: PodInfo, rows: Rows, counts: Int64) -> Iterator[None]:
-    """Count this many pods of a class on rows for a while."""
+    """Context in which ``counts`` more pods of a class are counted on rows."""
     _count(snapshot, info, rows, counts, 1)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Placing the pods of a simulation, and saying of each what became of it and why."""
+"""Places the pods of a simulation, and reports each pod's result and its reason."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -29,7 +29,7 @@ def run(simulation: Simulation, base: Base) -> Manifest:
 
     Raises:
         Invalid: objects of the document are wrong, with every wrong field.
-        TooLarge: it takes longer than the base allows.
+        TooLarge: the run takes longer than the base allows.
     """
     world = world_of(simulation, base)
     frameworks = frameworks_of(simulation, base)
@@ -62,10 +62,10 @@ def world_of(simulation: Simulation, base: Base) -> World:
 
 
 def frameworks_of(simulation: Simulation, base: Base) -> Mapping[str, Framework]:
-    """Return the profiles of the document's configuration, else of the base's, ready to run.
+    """Return the profiles, by name, of the document's configuration, or else of the base's.
 
     Raises:
-        Invalid: a profile names a plugin that does not exist, or where it cannot act.
+        Invalid: a profile names a plugin that does not exist or lacks the extension point.
     """
     configuration = simulation.configuration or base.configuration()
     percentage = simulation.percentage_of_nodes_to_score
@@ -87,12 +87,12 @@ def frameworks_of(simulation: Simulation, base: Base) -> Mapping[str, Framework]
 def build_frameworks(
     configuration: KubeSchedulerConfiguration, percentage: int | None = None
 ) -> dict[str, Framework]:
-    """Return the profiles by scheduler name, ready to run.
+    """Return the profiles with their plugins by scheduler name.
 
-    ``percentage``: of nodes to score, in place of what each profile says.
+    ``percentage``: replaces each profile's ``percentageOfNodesToScore``.
 
     Raises:
-        ConfigurationError: a profile names a plugin that does not exist, or where it cannot act.
+        ConfigurationError: a profile's plugin does not exist or lacks the extension point.
     """
     found = {}
     for profile in configuration.profiles:
@@ -117,9 +117,9 @@ _AT_ONCE = 1024
 
 
 class _Run:
-    """Placing the pods of one simulation, one after the other.
+    """Places the pods of one simulation, one after the other.
 
-    Pods wait in ``_waiting`` until a different kind of step follows, and are decided together.
+    Successive pods that can be decided together are collected in ``_waiting``.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class _Run:
         return self._results
 
     def _in_turn(self, pods: Sequence[Manifest]) -> Sequence[int]:
-        """Return the pods' numbers in order, those of a group where the first of them stands."""
+        """Return the pods' numbers in order; those of a group follow the group's first pod."""
         groups = [_named_group(manifest) for manifest in pods]
         if not self._places_groups or not any(groups):
             return range(len(pods))
@@ -177,7 +177,7 @@ class _Run:
         return sorted(range(len(pods)), key=lambda number: (turns[number], number))
 
     def _take(self, number: int, manifest: Manifest) -> None:
-        """Queue a pod for its decision, or note its result."""
+        """Add a pod to the ones to decide, or note its result."""
         pod = self._preparer.prepare(manifest, number)
         if isinstance(pod, Ready):
             place: tuple[str, str] | None = (pod.namespace, pod.name)
@@ -218,12 +218,12 @@ class _Run:
             self._names.add((pod.namespace, pod.name))
 
     def _group_of(self, pod: Ready) -> GroupKey | None:
-        """Return the group that a pod is decided with; ``None``: it is decided by itself."""
+        """Return the group with which a pod is decided; ``None`` if it is decided alone."""
         together = self._simulation.sequential and pod.framework.schedules_groups
         return group_key(pod.info.pod) if together else None
 
     def _ends_run(self, number: int) -> bool:
-        """Return whether the pods that wait are decided before this one."""
+        """Return whether the collected pods are decided before this one."""
         return (
             self._explains
             or not self._simulation.sequential
@@ -237,7 +237,7 @@ class _Run:
         self._results[number] = result
 
     def _decide_waiting(self) -> None:
-        """Decide the pods that wait, in order; the world follows when the mode is sequential."""
+        """Decide the collected pods in order; in sequential mode they are placed in the world."""
         waiting, self._waiting = self._waiting, []
         group, self._group = self._group, None
         self._names.clear()
@@ -258,7 +258,7 @@ class _Run:
             waiting = self._decide_together(waiting)
 
     def _decide_together(self, waiting: list[tuple[int, Ready]]) -> list[tuple[int, Ready]]:
-        """Decide pods of one profile; return those that come after one that makes room."""
+        """Decide pods of one profile; return those after the first one that preempts."""
         performs = self._simulation.performs_preemption
         pods = [PodToPlace(ready.title, ready.info, ready.nominated) for _, ready in waiting]
         first, framework = waiting[0][0], waiting[0][1].framework
@@ -306,7 +306,7 @@ class _Run:
         return decider
 
     def _decide_group(self, key: GroupKey, waiting: list[tuple[int, Ready]]) -> None:
-        """Decide the pods of a group as one; where it makes room, once more without the victims."""
+        """Decide the pods of a group together; if it preempts, once more without the victims."""
         waiting = sorted(waiting, key=lambda one: -one[1].info.priority)
         nominated = [ready.nominated for _, ready in waiting]
         found = self._schedule_group(key, waiting, nominated)
@@ -346,7 +346,7 @@ class _Run:
         self._results[number]["preemption"] = described
 
     def _let_leave(self, ready: Ready, decision: Decision) -> Manifest:
-        """Remove the victims of a decision; return the preemption as the result shows it."""
+        """Remove the victims of a decision; return the preemption for the result."""
         nomination = decision.nomination
         assert nomination is not None
         described = self._preemption(decision)
@@ -361,7 +361,7 @@ class _Run:
         return described
 
     def _note_run(self, waiting: list[tuple[int, Ready]], run: Run) -> None:
-        """Note what compiled loops decided, from their columns: all of these pods are placed."""
+        """Note the results of pods that a compiled loop decided: all of them are placed."""
         names, evaluated = run.node_names(), run.evaluated.tolist()
         for (number, ready), node_name, figures, nodes in zip(
             waiting, names, run.figures.tolist(), evaluated, strict=True
@@ -462,7 +462,7 @@ class _Run:
 
 
 def _named_group(manifest: Manifest) -> tuple[object, object] | None:
-    """Return namespace and name of the group that a pod says it is of; nothing is checked yet."""
+    """Return namespace and name of the pod's group as stated, unchecked; ``None`` without one."""
     parts = [manifest.get("metadata"), manifest.get("spec")]
     meta, spec = (part if isinstance(part, dict) else {} for part in parts)
     group = spec.get("schedulingGroup")
@@ -471,12 +471,12 @@ def _named_group(manifest: Manifest) -> tuple[object, object] | None:
 
 
 def _makes_room(decision: Decision) -> bool:
-    """Return whether a pod would be placed if others left its node."""
+    """Return whether a decision preempts pods."""
     return bool(decision.victims)
 
 
 def explain_table(decision: Decision, *, scores: bool) -> Manifest:
-    """Return what a decision with its full table says of every node; ``scores``: by plugin too.
+    """Return each node's result from a decision with its full table; ``scores``: by plugin, too.
 
     Scores exist if at least two nodes are feasible; a single one is not scored.
     """

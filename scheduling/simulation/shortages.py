@@ -1,7 +1,8 @@
-"""What a pod's claims lack, in sentences: which devices suit, who holds them, which volume is free.
+"""Says in sentences what a pod's claims lack: suitable devices, the pods that use them, volumes.
 
-They say what filters look at, of all nodes together, beside the scheduler's own reason. The user
-may see only the pod's namespace: holders in others are counted and not named. Nothing queries.
+They summarize over all nodes what the filters check, in addition to the scheduler's own reason. The
+user may only have rights in the pod's namespace, so pods of others are counted and not named.
+Nothing queries.
 """
 
 from collections import Counter
@@ -33,7 +34,7 @@ _MOST_NAMED: Final = 5
 
 
 def shortages(snapshot: Snapshot, info: PodInfo) -> list[str]:
-    """Return a sentence for each request of devices and each claim of a volume that is not met."""
+    """Return a sentence for each unmet request of devices and each unbound volume claim."""
     found: list[str] = []
     if concerns(info, snapshot.devices):
         found += _of_devices(snapshot.devices, info)
@@ -60,10 +61,10 @@ def _of_devices(devices: DeviceTable, info: PodInfo) -> Iterator[str]:
 
 
 def wanted_devices(devices: DeviceTable, info: PodInfo) -> list[tuple[str, str, Manifest]]:
-    """Return what a pod's claims without devices, and its extended resources, ask for.
+    """Return the device requests of a pod's unallocated claims and extended resources.
 
-    That is whose request it is, its name (``request/subrequest``; none of an extended resource),
-    and the request.
+    Each is (claim or resource, name, request); the name is ``request/subrequest``, or empty for an
+    extended resource.
     """
     if not concerns(info, devices):
         return []
@@ -176,7 +177,7 @@ def _of_volumes(table: VolumeTable, claim: PersistentVolumeClaim) -> str:
 
 
 def cramped(table: VolumeTable, claim: PersistentVolumeClaim) -> list[CSIStorageCapacity]:
-    """Return where there is too little room to make a claim's volume, as its driver says."""
+    """Return the storage capacities, as the driver reports them, too small for a claim's volume."""
     size = wanted_size(claim)
     capacities = table.capacities(claim.class_name)
     return [one for one in capacities if quantity_of(one.limit or 0) < size]

@@ -1,9 +1,8 @@
-"""The verdicts of every filter on every node, also after the first rejection.
+"""Runs every filter on every node, also after the first rejection.
 
-The cycle stops at the first rejection of a node, which is enough to decide. To find what
-would help, all filters are asked: a node with a taint may lack memory as well. ``judge`` asks the
-filters of the profile one by one about all nodes, so that the rules stay where they are, and
-``Verdicts.first`` is what the cycle would have found.
+The scheduling cycle stops at the first rejection of a node. To find what would help, all filters
+must run: a node with a taint may lack memory as well. ``judge`` runs the profile's filters one by
+one on all nodes; ``Verdicts.first`` is the result that the cycle would have found.
 """
 
 import copy
@@ -30,10 +29,10 @@ Shared = MutableMapping[Hashable, Filtered]
 
 
 class FilterFunnel(msgspec.Struct, frozen=True):
-    """How many nodes a filter rejects, among the filters in their order.
+    """How many nodes a filter rejects; one entry per filter, in order.
 
-    ``rejected``: nodes that it is the first to reject; ``left``: nodes that passed up to here.
-    ``rejects``: nodes that it rejects at all; ``alone``: nodes that no other filter rejects.
+    ``rejected``: nodes that it is the first to reject; ``left``: nodes that passed all filters so
+    far. ``rejects``: all nodes that it rejects; ``alone``: nodes that no other filter rejects.
     """
 
     plugin: str
@@ -44,13 +43,12 @@ class FilterFunnel(msgspec.Struct, frozen=True):
 
 
 class Verdicts(msgspec.Struct, frozen=True):
-    """All nodes by all filters.
+    """The results of all filters for all nodes.
 
-    ``plugins``: in the order in which they are asked. ``rows``: the nodes, ascending.
-    ``statuses``: the distinct ones; the first is Success. ``verdict`` int32 (plugins, nodes): index
-    into ``statuses``. ``left_out`` int32 (nodes,): 1 more than the line of the plugin whose
-    PreFilter left the node out, 0 for nodes that Filter was asked about. ``state``: the notes of
-    the cycle, as PreFilter left them.
+    ``plugins``: in the order of their calls. ``rows``: the nodes, ascending. ``statuses``: the
+    distinct ones; the first is Success. ``verdict`` int32 (plugins, nodes): index into
+    ``statuses``. ``left_out`` int32 (nodes,): 1 + the index of the plugin whose PreFilter excluded
+    the node, 0 for nodes that Filter saw. ``state``: the cycle state after PreFilter.
     """
 
     plugins: tuple[str, ...]
@@ -62,7 +60,7 @@ class Verdicts(msgspec.Struct, frozen=True):
 
     @property
     def feasible(self) -> Rows:
-        """The rows that every filter passes, ascending."""
+        """The rows that pass every filter, ascending."""
         found: Rows = self.rows[self.rejections == 0]
         return found
 
@@ -74,7 +72,7 @@ class Verdicts(msgspec.Struct, frozen=True):
 
     @property
     def _first_line(self) -> Int64:
-        """The line of the first rejection of each node, int64 (nodes,); any for feasible nodes."""
+        """The index of the first plugin that rejects each node, int64 (nodes,); any if feasible."""
         found: Int64 = (self.verdict != 0).argmax(axis=0)
         return np.where(self.left_out, self.left_out - 1, found)
 
@@ -94,7 +92,7 @@ class Verdicts(msgspec.Struct, frozen=True):
         return found
 
     def funnel(self) -> list[FilterFunnel]:
-        """Return how many nodes each filter leaves, in the order in which they are asked."""
+        """Return for each filter, in order, how many nodes it rejects and how many remain."""
         if not len(self.plugins):
             return []
         rejects = self.verdict != 0
@@ -132,17 +130,17 @@ def judge(
     *,
     shared: Shared | None = None,
 ) -> Verdicts:
-    """Return what every filter of the profile says of every node. Changes nothing.
+    """Return the results of every filter of the profile for every node. Changes nothing.
 
-    A filter whose PreFilter rejects the pod has said so of every node; the others are asked all the
-    same. Pods that are nominated to a node count there, as in the cycle.
+    A filter whose PreFilter rejects the pod rejects every node; the others run all the same.
+    Nominated pods count on their nodes, as in the scheduling cycle.
 
     Args:
         snapshot: the cluster.
-        framework: the profile that the pod asks for.
+        framework: the pod's profile.
         pod: the pod; ``info`` comes from ``snapshot.intern``.
-        shared: kept between calls for one state of the nodes, so that classes that are alike in
-            what a filter looks at share its answer.
+        shared: a cache for calls with one state of the nodes, so that classes with equal aspects
+            share a filter's answer.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -186,9 +184,9 @@ def scores_of(
     *,
     among: Rows | None = None,
 ) -> ScoreTable | None:
-    """Return the scores of all feasible nodes, ``None`` where there are fewer than two.
+    """Return the scores of all feasible nodes, ``None`` if there are fewer than two.
 
-    ``among``: only of feasible nodes among these, as where the cycle looked at no others.
+    ``among``: only nodes among these rows are scored.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -203,7 +201,7 @@ def scores_of(
 
 
 class _Table:
-    """Collects one line of verdicts for each plugin, and numbers the distinct statuses."""
+    """Collects one row of results for each plugin, and numbers the distinct statuses."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -211,7 +209,7 @@ class _Table:
         self._numbers: dict[Status, int] = {SUCCESS: 0}
 
     def add(self, plugin: str, verdict: Int32, statuses: tuple[Status, ...]) -> None:
-        """Add a plugin's verdicts; where it has a line already, nodes keep an earlier rejection."""
+        """Add a plugin's results; if it has a row already, a node keeps its earlier rejection."""
         numbers = [self._numbers.setdefault(one, len(self._numbers)) for one in statuses]
         line = np.array(numbers, np.int32)[verdict]
         before = self._lines.get(plugin)
@@ -237,7 +235,7 @@ def _begin(
 ) -> tuple[CycleState, PreFiltered, list[Status]]:
     """Run PreFilter, again without each plugin that rejects the pod everywhere.
 
-    Returns notes for Filter in which those plugins skip, what PreFilter came to in the end, and the
+    Returns the cycle state, in which those plugins skip Filter, the last PreFilter result, and the
     rejections.
     """
     refused: list[Status] = []
@@ -257,7 +255,7 @@ def _begin(
 
 
 def _narrowing(snapshot: Snapshot, framework: Framework, pod: PodToPlace) -> str:
-    """Return the plugin whose PreFilter leaves out nodes, ``PRE_FILTER`` where several do."""
+    """Return the plugin whose PreFilter excludes nodes; ``PRE_FILTER`` if there are several."""
     found = []
     for plugin in framework.pre_filter_plugins:
         alone = copy.copy(framework)
@@ -269,7 +267,7 @@ def _narrowing(snapshot: Snapshot, framework: Framework, pod: PodToPlace) -> str
 
 
 def _shared_key(plugin: Filter, info: PodInfo, snapshot: Snapshot) -> Hashable | None:
-    """Return what a filter's answer depends on beside the nodes, ``None`` if that is not known."""
+    """Return the key under which classes share a filter's answer; ``None`` if unknown."""
     if not looks_at_nodes(plugin) or not isinstance(plugin, Aspected):
         return None
     aspect = plugin.aspect(info, snapshot)
@@ -284,9 +282,9 @@ def _with_nominated(
     rows: Rows,
     answers: dict[str, Filtered],
 ) -> dict[str, Filtered]:
-    """Return the verdicts with nominated pods counted on their nodes, where that rejects a node.
+    """Return the results, with nominated pods counted on their nodes if that rejects a node.
 
-    A node must pass with them and without; of both the former rejections are told, as in the cycle.
+    A node must pass with and without them; the rejection with them is reported, as in the cycle.
     """
     nominated = snapshot.nominated_pods(info.priority, state.pod_key)
     concerned = np.flatnonzero(np.isin(rows, np.fromiter(nominated, np.intp)))

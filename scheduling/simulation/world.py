@@ -1,9 +1,9 @@
-"""The world of a simulation: a base, the document's objects, and what admission may look up.
+"""The world of a simulation: a base, the document's objects, and the lookups of admission.
 
-Objects are facts: they get API defaults and, with ``admission: true``, Nodes, Namespaces, PodGroups
-and classes must be valid. Pods on nodes are taken as stored, with what a PriorityClass or
-RuntimeClass would have given them. A PodDisruptionBudget without ``status.disruptionsAllowed`` is
-worked out, every pod on a node counting as healthy.
+Objects are taken as stored: they get API defaults and, with ``admission: true``, Nodes, Namespaces,
+PodGroups and classes must be valid. Pods on nodes get the fields that a PriorityClass or
+RuntimeClass would have set. A missing ``status.disruptionsAllowed`` of a PodDisruptionBudget is
+computed; every pod on a node counts as healthy.
 """
 
 import re
@@ -71,8 +71,8 @@ _SYSTEM_CLASSES: Final[dict[str, Manifest]] = {
 class Base:
     """The world before the document's changes; this one is empty.
 
-    ``snapshot`` is changed by the run. ``open_namespaces``: whether a namespace that was not made
-    exists anyway, as fits a world that is made up.
+    ``snapshot`` is changed by the run. ``open_namespaces``: whether every namespace exists, as in a
+    simulated world.
     """
 
     open_namespaces = True
@@ -89,10 +89,10 @@ class Base:
         self._configuration = configuration
 
     def go_on(self) -> None:
-        """Raise where a run takes too long; asked before each object. Here it may take any time."""
+        """Raise if a run takes too long; called before each object. Here it never raises."""
 
     def configuration(self) -> KubeSchedulerConfiguration:
-        """Return the configuration of documents that give none."""
+        """Return the scheduler configuration for documents without one."""
         return self._configuration or default_configuration()
 
     def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
@@ -114,7 +114,7 @@ class Base:
         return None
 
     def pod_keys(self, places: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], Hashable]:
-        """Return the keys of those pods (namespace, name) that are on a node, in one question."""
+        """Return, by (namespace, name), the keys of the pods that are on a node; one lookup."""
         found = {place: self.pod_key(*place) for place in places}
         return {place: key for place, key in found.items() if key is not None}
 
@@ -130,13 +130,13 @@ def name_of(manifest: Manifest) -> tuple[str, str]:
 
 
 def is_stored(pod: Manifest) -> bool:
-    """Return whether a pod comes from a server, which gave it a uid, a priority and a phase."""
+    """Return whether a pod comes from a server: it has a uid, a priority and a phase."""
     meta, spec, status = (pod.get(part) or {} for part in ("metadata", "spec", "status"))
     return bool(meta.get("uid") and status.get("phase")) and spec.get("priority") is not None
 
 
 class World:
-    """The base with the document's changes; what admission may look up (a ``Context``)."""
+    """The base with the document's changes; the ``Context`` of admission."""
 
     def __init__(self, base: Base, *, admission: bool) -> None:
         self.base = base
@@ -186,7 +186,7 @@ class World:
         return self.base.limit_ranges(namespace)
 
     def namespace(self, name: str) -> Manifest | None:
-        """Return the Namespace called ``name``; in an open world there is every one."""
+        """Return the Namespace called ``name``; in an open world every name has one."""
         found = self.find("Namespace", "", name)
         if found is None and self.base.open_namespaces and ("Namespace", "", name) not in self._own:
             found = {"metadata": {"name": name}}
@@ -199,7 +199,7 @@ class World:
         return self.find("Node", "", name)
 
     def service_account(self, namespace: str, name: str) -> Manifest | None:
-        """Return ``None``: no token decides where a pod goes."""
+        """Return ``None``: tokens do not matter to scheduling."""
         return None
 
     def pod(self, namespace: str, name: str) -> Manifest | None:
@@ -207,7 +207,7 @@ class World:
         return self.find("Pod", namespace, name)
 
     def classes(self, kind: str) -> Sequence[Manifest]:
-        """Return no classes: nothing that is put into a world has one of this kind."""
+        """Return no objects: a world has none of the kinds asked for here."""
         return ()
 
     # Changes.
@@ -218,7 +218,7 @@ class World:
         return self._keys[place] if place in self._keys else self.base.pod_key(namespace, name)
 
     def expect(self, manifests: Iterable[Manifest]) -> None:
-        """Look up at once which of these pods to place are on a node of the base already."""
+        """Look up at once which of these pods are already on a node of the base."""
         places = set()
         for manifest in manifests:
             meta = manifest.get("metadata")
@@ -229,12 +229,12 @@ class World:
         self._look_up(places)
 
     def _look_up(self, places: Iterable[tuple[str, str]]) -> None:
-        """Remember the keys of these pods, all of them looked up in one question."""
+        """Cache the keys of these pods, with one lookup."""
         unknown = {place for place in places if place not in self._keys}
         self._keys |= dict.fromkeys(unknown) | dict(self.base.pod_keys(unknown))
 
     def note_left(self, title: str) -> None:
-        """Note that the pod ``namespace/name`` is on no node any more."""
+        """Note that the pod ``namespace/name`` is no longer on a node."""
         namespace, _, name = title.partition("/")
         self._keys[namespace, name] = None
 
@@ -248,7 +248,7 @@ class World:
         return lambda key: key if isinstance(key, str) else names.get(key, str(key))
 
     def apply(self, objects: Iterable[Given], delete: Iterable[Gone]) -> None:
-        """Add and replace, then delete; classes and namespaces first, since pods refer to them."""
+        """Add or replace objects, then delete; classes and namespaces come first."""
         first = ("Namespace", "PriorityClass", "RuntimeClass")
         for entry in sorted(objects, key=lambda g: g.manifest["kind"] not in first):
             self.base.go_on()
@@ -280,7 +280,7 @@ class World:
             raise Invalid("Scenario", "", errors, "stowage.dev")
 
     def prepared(self, manifest: Manifest) -> Manifest:
-        """Return an object with its defaults; with admission it must be valid.
+        """Return an object with its defaults; validates it if ``admission`` is set.
 
         Raises:
             Invalid: with every wrong field.
@@ -293,7 +293,7 @@ class World:
         return copy
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
-        """Remove an object that is neither a node nor a pod; an unknown one is passed over."""
+        """Remove an object that is neither a node nor a pod; ignore an unknown one."""
         self._delete(Gone(kind, namespace, name, ""))
         self.errors.clear()
 
@@ -399,7 +399,7 @@ class World:
         ]
 
     def place(self, manifest: Manifest, key: Hashable, info: PodInfo) -> None:
-        """Put a pod on the node that its spec names."""
+        """Put a pod on the node in its ``spec.nodeName``."""
         namespace, name = name_of(manifest)
         pod = msgspec.convert(manifest, Pod)
         self._keys[namespace, name] = key
@@ -496,7 +496,7 @@ class World:
             ]
 
     def _settle_budget(self, budget: PodDisruptionBudget) -> None:
-        """Set a budget's allowed disruptions; all its pods on nodes are healthy and expected."""
+        """Set a budget's allowed disruptions; all its pods on nodes count as healthy."""
         namespace, name = budget.metadata.namespace, budget.metadata.name
         rules = self._budget_rules[namespace, name]
         selector = selector_from_label_selector(budget.spec.selector)
@@ -520,7 +520,7 @@ class World:
         self.snapshot.set_budget(msgspec.structs.replace(budget, status=status))
 
     def _groups_of(self, records: Iterable[PodRecord]) -> tuple[int, int]:
-        """Return how many groups these pods are of, and how many have enough (``count_groups``)."""
+        """Return how many groups the pods belong to, and how many are complete."""
         keys = [group_key(record.info.pod) for record in records]
         found = {key: self.snapshot.groups.find(key) for key in set(keys)}
         min_counts = {key: group.min_count for key, group in found.items() if group is not None}
@@ -546,7 +546,7 @@ def _in(manifest: Manifest, namespace: str) -> Manifest:
 
 
 def _scaled(bound: object, total: int) -> int:
-    """Return a budget's bound as a number of pods; 0 for what is none: nothing checks budgets."""
+    """Return a budget's bound as a number of pods; 0 if it is invalid."""
     try:
         return int_or_percent.scaled(bound, total, round_up=True)
     except ValueError:
@@ -554,7 +554,7 @@ def _scaled(bound: object, total: int) -> int:
 
 
 def _started(pod: Pod) -> float | None:
-    """Return since when a pod runs: ``status.startTime``, or else since when it is bound."""
+    """Return since when a pod runs, epoch seconds: ``status.startTime``, else its binding."""
     bound = (
         one.last_transition_time
         for one in pod.status.conditions
