@@ -24,10 +24,10 @@ admin.site.unregister([User, Group])
 
 
 class PasswordForm(AuthenticationForm):
-    """The admin's own sign-in: by password alone, so not for people who have one-time codes."""
+    """The admin's own sign-in, by password alone, for people without one-time codes."""
 
     def confirm_login_allowed(self, user: AbstractBaseUser) -> None:
-        """Refuse who may not see the admin, and who has to give a code, which the console takes."""
+        """Refuse people without access to the admin, and those who have one-time codes."""
         super().confirm_login_allowed(user)
         if isinstance(user, User) and codes.since(user) is not None:
             raise ValidationError(
@@ -41,7 +41,7 @@ admin.site.login_form = PasswordForm
 
 @admin.register(User)
 class PersonAdmin(UserAdmin, CommonAdmin[User]):  # type: ignore[type-arg]  # only in the stubs
-    """People: Django's screens in this look."""
+    """People: Django's screens, in the look of this admin."""
 
     form = UserChangeForm
     add_form = UserCreationForm
@@ -51,7 +51,7 @@ class PersonAdmin(UserAdmin, CommonAdmin[User]):  # type: ignore[type-arg]  # on
 
 @admin.register(Group)
 class PeopleAdmin(GroupAdmin, CommonAdmin[Group]):
-    """Groups of people, by which permissions are given."""
+    """Groups of people, which have permissions."""
 
 
 @admin.register(ApiToken)
@@ -70,21 +70,21 @@ class ApiTokenAdmin(CommonAdmin[ApiToken]):
 
     @display(description="user", ordering="user__username")
     def stands_for(self, token: ApiToken) -> str:
-        """Return the user or node."""
+        """Return the user name of the token's requests."""
         return token.stands_for
 
     def delete_model(self, request: HttpRequest, obj: ApiToken) -> None:
-        """Take one back."""
+        """Revoke one token."""
         tokens.revoke([obj.pk])
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
-        """Take several back."""
+        """Revoke several tokens."""
         tokens.revoke(list(queryset.values_list("pk", flat=True)))
 
 
 @admin.register(OneTimeCodes)
 class OneTimeCodesAdmin(CommonAdmin[OneTimeCodes]):
-    """People who sign in with one-time codes; without their entry the password alone is enough."""
+    """People with one-time codes; after an entry is deleted, the password alone is enough."""
 
     list_display = ("person", "since", "failures", "failed_at")
     search_fields = ("person__username",)
@@ -96,7 +96,7 @@ class OneTimeCodesAdmin(CommonAdmin[OneTimeCodes]):
 
 @admin.register(AccessAttempt)
 class AccessAttemptAdmin(CommonAdmin[AccessAttempt]):
-    """Wrong passwords by name and address; deleting one lets that person try again."""
+    """Wrong passwords by name and address; deleting one unlocks that person."""
 
     list_display = ("username", "ip_address", "failures_since_start", "attempt_time")
     search_fields = ("username", "ip_address")

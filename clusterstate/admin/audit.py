@@ -1,4 +1,4 @@
-"""The audit log: who asked for what, and what was answered. Looking only, for administrators."""
+"""The audit log, read-only: each request, its author and its answer. For administrators."""
 
 import json
 from typing import Any
@@ -24,16 +24,16 @@ class VerbFilter(admin.SimpleListFilter):
     parameter_name = "verb"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return value and title of each choice: fixed ones, since the table is long."""
+        """Return value and title of each choice; a fixed list, since the table is long."""
         return [(verb, verb) for verb in _VERBS]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[AuditLine]) -> QuerySet[AuditLine]:
-        """Return the lines chosen."""
+        """Return the lines with the chosen verb."""
         return queryset.filter(verb=self.value()) if self.value() in _VERBS else queryset
 
 
 class OutcomeFilter(admin.SimpleListFilter):
-    """Filters by the response."""
+    """Filters by the response's status."""
 
     title = "outcome"
     parameter_name = "outcome"
@@ -43,7 +43,7 @@ class OutcomeFilter(admin.SimpleListFilter):
         return [(word, word.capitalize()) for word in _OUTCOMES]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[AuditLine]) -> QuerySet[AuditLine]:
-        """Return the lines chosen."""
+        """Return the lines with the chosen outcome."""
         if self.value() not in _OUTCOMES:
             return queryset
         return queryset.filter(code__range=_OUTCOMES[str(self.value())])
@@ -51,7 +51,7 @@ class OutcomeFilter(admin.SimpleListFilter):
 
 @admin.register(AuditLine)
 class AuditLineAdmin(ReadOnlyAdmin[AuditLine]):
-    """Requests, the newest first; one leads to the whole Event."""
+    """Requests, the newest first; each has a link to the whole Event."""
 
     list_display = ("when", "username", "verb", "what", "code", "address")
     list_filter = (VerbFilter, OutcomeFilter)
@@ -69,7 +69,7 @@ class AuditLineAdmin(ReadOnlyAdmin[AuditLine]):
 
     @display(description="Of what")
     def what(self, stored: AuditLine) -> str:
-        """Return the object, or the path where none was meant."""
+        """Return the object, or the path if the request was for no resource."""
         if not stored.resource:
             return str(_event(stored).get("requestURI", ""))
         place = f"{stored.namespace}/{stored.name}".strip("/")
@@ -77,12 +77,12 @@ class AuditLineAdmin(ReadOnlyAdmin[AuditLine]):
 
     @display(description="From")
     def address(self, stored: AuditLine) -> str:
-        """Return the address that it came from."""
+        """Return the client's IP address."""
         return ", ".join(_event(stored).get("sourceIPs", ())) or look.EMPTY
 
     @display(description="Event")
     def event(self, stored: AuditLine) -> SafeString:
-        """Return the whole line, to be read."""
+        """Return the whole Event as text."""
         return format_html("<pre>{}</pre>", json.dumps(_event(stored), indent=2))
 
 

@@ -1,7 +1,7 @@
-"""The admin's classes with the types that Unfold lacks, and what all screens have in common.
+"""Base classes of all screens, and the admin's classes with the types that Unfold lacks.
 
-Everything that comes from Unfold comes through here and `clusterstate.admin.look`: going back to
-Django's own look is a change of these two modules.
+All imports of Unfold are here and in `clusterstate.admin.look`, so that only these two modules
+change if Django's own look is used again.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,25 +36,25 @@ else:
     from unfold.forms import PaginationInlineFormSet
 
     class ModelAdmin(unfold_admin.ModelAdmin):
-        """Unfold's, with the type parameter that django-stubs gives it."""
+        """Unfold's class, with the type parameter of django-stubs."""
 
         def __class_getitem__(cls, _: Any) -> type:
             return cls
 
     class TabularInline(unfold_admin.TabularInline):
-        """Unfold's, with type parameters."""
+        """Unfold's class, with type parameters."""
 
         def __class_getitem__(cls, _: Any) -> type:
             return cls
 
     class ModelForm(forms.ModelForm):
-        """Django's, with a type parameter."""
+        """Django's class, with a type parameter."""
 
         def __class_getitem__(cls, _: Any) -> type:
             return cls
 
     class BaseInlineFormSet(PaginationInlineFormSet):
-        """Unfold's, with type parameters."""
+        """Unfold's class, with type parameters."""
 
         def __class_getitem__(cls, _: Any) -> type:
             return cls
@@ -69,7 +69,7 @@ Object = TypeVar("Object", bound=Model)
 
 
 def display(*, description: str, ordering: str | None = None) -> Callable[[Method], Method]:
-    """Name a column, and what the list is sorted by when its title is clicked."""
+    """Set a column's title, and the field by which a click on the title sorts the list."""
 
     def decorate(method: Method) -> Method:
         options = {"short_description": description}
@@ -83,14 +83,14 @@ def display(*, description: str, ordering: str | None = None) -> Callable[[Metho
 
 
 def requester(request: HttpRequest) -> User:
-    """Return the logged-in person as admission sees them; permissions were checked before."""
+    """Return the logged-in person as admission's user; permissions were checked before."""
     return msgspec.structs.replace(user_of(request.user), request=current().cause)
 
 
 def _tell_audit(request: HttpRequest, model: type[Model], verb: str, named: Any = None) -> None:
-    """Have the audit log name what a form does, as the request of the API that does the same.
+    """Name a form's write in the audit log as the same request of the API.
 
-    ``named``: the row that it is about, or the fields of the form; without, it is about several.
+    ``named``: the row that it changes, or the form's data; without either, several objects.
     """
     group, resource = resource_of(model._meta.model_name or "")
     of = named.get if isinstance(named, QueryDict) else partial(_attribute, named)
@@ -112,7 +112,7 @@ class CommonAdmin(ModelAdmin[Object]):
     """Which of add, change and delete nobody may do here, whatever the person's roles allow."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Return whether the person may add an object."""
+        """Return whether the person may create an object."""
         return "add" not in self.nobody_may and super().has_add_permission(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Object | None = None) -> bool:
@@ -126,7 +126,7 @@ class CommonAdmin(ModelAdmin[Object]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Object], search_term: str
     ) -> tuple[QuerySet[Object], bool]:
-        """Return the objects that a search finds: by words, and by ``label=value``."""
+        """Return the objects that a search finds, by words and by ``label=value``."""
         words = []
         for word in search_term.split():
             key, sign, value = word.partition("=")
@@ -139,10 +139,10 @@ class CommonAdmin(ModelAdmin[Object]):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Answer with the list, or carry an action out.
+        """Answer with the list, or run an action.
 
         Raises:
-            PermissionDenied: the person does not have the action; Django would show the list.
+            PermissionDenied: the person may not run the action; Django would show the list.
         """
         if request.method == "POST":
             _tell_audit(request, self.opts.model, "delete" if self._deletes(request) else "update")
@@ -154,9 +154,9 @@ class CommonAdmin(ModelAdmin[Object]):
     def response_action(
         self, request: HttpRequest, queryset: QuerySet[Object], *args: Any, **kwargs: Any
     ) -> Any:
-        """Carry an action out, unless so many objects are chosen that a request would be too long.
+        """Run an action, unless so many objects are chosen that the request would take too long.
 
-        The confirmation of a deletion names each object, and every one is a change of its own.
+        The confirmation of a deletion lists each object, and each one is deleted by itself.
         """
         chosen = len(request.POST.getlist(ACTION_CHECKBOX_NAME))
         if request.POST.get("select_across", "0") not in ("", "0"):
@@ -172,7 +172,7 @@ class CommonAdmin(ModelAdmin[Object]):
         return super().response_action(request, queryset, *args, **kwargs)
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the actions, with the deletion, which cannot be undone, as the last."""
+        """Return the actions; the deletion, which cannot be undone, comes last."""
         found: dict[str, Any] = super().get_actions(request)
         if _DELETE in found:
             found[_DELETE] = found.pop(_DELETE)
@@ -189,7 +189,7 @@ class CommonAdmin(ModelAdmin[Object]):
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Return every change of the object, whoever made it, and not those of the admin alone."""
+        """Answer with all changes of the object in the change log, not only the admin's."""
         stored = self.get_object(request, object_id)
         found = None if stored is None else trail.entries(stored)
         if found is not None:
@@ -198,11 +198,11 @@ class CommonAdmin(ModelAdmin[Object]):
 
 
 class ObjectAdmin(CommonAdmin[Object]):
-    """Turns what an action refuses after the form was checked into a message, nothing written.
+    """Shows a message if an action refuses a write after the form was checked.
 
-    Forms are tried before they are saved, so this is the case of two saves at the same moment and
-    of objects that vanish under the screen. Django's views run in a transaction, which the error
-    has rolled back when it arrives here.
+    Forms are checked by a dry run, so this happens if two people save at the same moment, or if an
+    object is deleted under the screen. Django's views run in a transaction, which the error has
+    already rolled back.
     """
 
     def changeform_view(
@@ -212,7 +212,7 @@ class ObjectAdmin(CommonAdmin[Object]):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Answer with the form, or with a message where the action refused."""
+        """Answer with the form, or with a message if the action refused."""
         if request.method == "POST":
             stored = None if object_id is None else self.get_object(request, unquote(object_id))
             verb = "create" if object_id is None else "update"
@@ -225,7 +225,7 @@ class ObjectAdmin(CommonAdmin[Object]):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Answer with the confirmation, or with a message where the action refused."""
+        """Answer with the confirmation, or with a message if the action refused."""
         if request.method == "POST":
             stored = self.get_object(request, unquote(object_id))
             _tell_audit(request, self.opts.model, "delete", stored)
@@ -243,16 +243,16 @@ class ObjectAdmin(CommonAdmin[Object]):
 
 
 class PreviewedAdmin(ObjectAdmin[Object]):
-    """Deletes by the console's preview, which says what happens to pods before it is confirmed."""
+    """Deletes by the console's preview, which shows the effects on pods before the confirmation."""
 
     def preview_of(self, do: str, rows: Iterable[Any]) -> HttpResponseRedirect:
-        """Lead to the preview of a change of these rows."""
+        """Redirect to the preview of a change of these rows."""
         raise NotImplementedError
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Lead to the preview of the deletion.
+        """Redirect to the preview of the deletion.
 
         Raises:
             PermissionDenied: the person may not delete it.
@@ -265,7 +265,7 @@ class PreviewedAdmin(ObjectAdmin[Object]):
         return self.preview_of("delete", [stored])
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the actions; a deletion of many leads to a preview, too."""
+        """Return the actions; a deletion of several objects redirects to a preview, too."""
         found = super().get_actions(request)
         if _DELETE in found:
             found[_DELETE] = (type(self)._delete, _DELETE, found[_DELETE][2])
@@ -276,12 +276,12 @@ class PreviewedAdmin(ObjectAdmin[Object]):
 
 
 def preview(do: str, *named: tuple[str, str]) -> HttpResponseRedirect:
-    """Lead to the console's preview of a change; ``named``: parameters of its address."""
+    """Redirect to the console's preview of a change; ``named``: parameters of its URL."""
     return HttpResponseRedirect(f"{reverse('console:change')}?{urlencode([('do', do), *named])}")
 
 
 class ReadOnlyAdmin(CommonAdmin[Object]):
-    """Looking only: these objects are made, changed and deleted by the API."""
+    """Read-only: only the API creates, changes and deletes these objects."""
 
     nobody_may = frozenset({"add", "change", "delete"})
 

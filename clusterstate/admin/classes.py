@@ -1,4 +1,4 @@
-"""RuntimeClasses, PriorityClasses and namespaces: looking, with the document as YAML."""
+"""RuntimeClasses, PriorityClasses and namespaces, read-only, with the document as YAML."""
 
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ Stored = TypeVar("Stored", bound=ClusterObject)
 
 
 class _DocumentAdmin(ReadOnlyAdmin[Stored]):
-    """A list, and the document of each object."""
+    """A list, and a page with the document of each object."""
 
     search_fields = ("name",)
     ordering = ("name",)
@@ -43,7 +43,7 @@ class RuntimeClassAdmin(_DocumentAdmin[RuntimeClass]):
     fields = readonly_fields = ("name", "handler", "created", "manifest")
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        """Return the list, each row with what its class selects (R41)."""
+        """Return the list; each row has the number of nodes that its class selects (R41)."""
         listing = super().get_changelist_instance(request)
         found = {one.of.name: one for one in runtime_class_selections()}
         for stored in listing.result_list:
@@ -62,7 +62,7 @@ class RuntimeClassAdmin(_DocumentAdmin[RuntimeClass]):
 
     @display(description="Shares nodes with")
     def shares_nodes_with(self, stored: Any) -> str:
-        """Return the classes that select some of the same nodes, and how many."""
+        """Return the classes that select some of the same nodes, with their number."""
         if stored.selection is None:
             return ""
         named = [f"{other.name} ({other.count})" for other in stored.selection.overlaps]

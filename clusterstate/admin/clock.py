@@ -1,8 +1,8 @@
-"""The clock of the console: an edge where time is read."""
+"""The clock of the admin: an edge where code reads the time."""
 
 from datetime import UTC, datetime
 
 
 def now() -> datetime:
-    """Return the time of this request."""
+    """Return the present time."""
     return datetime.now(UTC)  # noqa: TID251  # an edge

@@ -57,7 +57,7 @@ class ConfigurationForm(ModelForm[SchedulerConfiguration]):
         fields = ("document",)
 
     def clean(self) -> dict[str, Any]:
-        """Check the document; each wrong field is named by its path."""
+        """Check the document; errors name the wrong fields by their paths."""
         cleaned = super().clean() or self.cleaned_data
         if not self.errors:
             try:
@@ -70,7 +70,7 @@ class ConfigurationForm(ModelForm[SchedulerConfiguration]):
 
 @admin.register(SchedulerConfiguration)
 class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
-    """Revisions, the latest first; saving makes a new one, and none is ever changed."""
+    """Revisions, the latest first; saving stores a new one, and none is ever changed."""
 
     form = ConfigurationForm
     list_display = ("revision", "state", "stored", "by", "profiles", "next_from")
@@ -82,7 +82,7 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
     nobody_may = frozenset({"change", "delete"})  # decisions name the revision that made them
 
     def get_fields(self, request: HttpRequest, obj: SchedulerConfiguration | None = None) -> Any:
-        """Return the form's fields, or what is shown of a revision."""
+        """Return the form's fields, or the fields of a stored revision."""
         if obj is None:
             return ("document", "seen")
         return ("revision", "state", "stored", "by", "next_from", "manifest")
@@ -106,7 +106,7 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
         form: Any,
         change: bool,  # noqa: FBT001  # Django's signature
     ) -> None:
-        """Store the document as a new revision, unless another one came in between."""
+        """Store the document as a new revision, unless somebody stored one in between."""
         obj.pk = self._store(request, form.checked, seen=form.cleaned_data["seen"])
         for text in form.advice:
             self.message_user(request, text, messages.WARNING)
@@ -123,7 +123,7 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
     def make_current(
         self, request: HttpRequest, queryset: QuerySet[SchedulerConfiguration]
     ) -> None:
-        """Store the document of an earlier revision as a new one, checked as it is now."""
+        """Store the document of an earlier revision as a new one, with today's checks."""
         chosen = list(queryset)
         if len(chosen) != 1:
             self.message_user(request, "Choose one revision.", messages.ERROR)
@@ -148,7 +148,7 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
 
     @display(description="State")
     def state(self, stored: SchedulerConfiguration) -> SafeString | str:
-        """Return whether the revision is in force."""
+        """Return a label for the revision in force, a dash for others."""
         if stored.pk == decisions.configuration_revision():
             return look.badge("In force", "success")
         return look.EMPTY
@@ -166,7 +166,7 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
 
     @display(description="Next revision")
     def next_from(self, stored: SchedulerConfiguration) -> SafeString:
-        """Return the way to a form that starts from this revision."""
+        """Return a link to a form that starts from this revision."""
         target = reverse("admin:clusterstate_schedulerconfiguration_add")
         return look.link(f"{target}?from={stored.pk}", "Edit as a new revision")
 

@@ -1,4 +1,4 @@
-"""The first page: how many nodes and pods, what waits longest, how full the cluster is."""
+"""The first page: numbers of nodes and pods, the longest-pending pods, and the cluster's use."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def _pods() -> list[dict[str, Any]]:
 
 
 def _use() -> list[dict[str, Any]]:
-    """Return what bound, unfinished pods ask for of what nodes offer: text and percent each."""
+    """Return requests of running pods over the nodes' allocatable: a text and a percentage each."""
     offered = Node.objects.aggregate(cpu=Sum("cpu_milli"), memory=Sum("memory_bytes"))
     demand = Pod.objects.filter(~Q(node_name=""), ~Q(phase__in=("Succeeded", "Failed"))).aggregate(
         cpu=Sum("scheduling_class__cpu_milli"), memory=Sum("scheduling_class__memory_bytes")
@@ -76,7 +76,7 @@ def _use() -> list[dict[str, Any]]:
 
 
 def _waiting() -> list[dict[str, Any]]:
-    """Return the pods that wait longest."""
+    """Return the pods that have been pending longest."""
     found = PendingPod.objects.select_related("pod").order_by("since", "pod_id")[:_SHOWN]
     return [
         {

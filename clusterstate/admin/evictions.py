@@ -1,4 +1,4 @@
-"""Evictions: who leaves which node, when and why. Looking only."""
+"""Evictions, read-only: pods that must leave their nodes, when and why."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ _CAUSES = {"taint": "NoExecute taint", "requiredDuringExecution": "node labels"}
 
 
 class CauseFilter(admin.SimpleListFilter):
-    """Evictions for taints, or for labels."""
+    """Filters evictions by cause: taints, or labels."""
 
     title = "cause"
     parameter_name = "cause"
@@ -31,7 +31,7 @@ class CauseFilter(admin.SimpleListFilter):
         return [(cause, words.capitalize()) for cause, words in _CAUSES.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Eviction]) -> QuerySet[Eviction]:
-        """Return the evictions chosen."""
+        """Return the evictions with the chosen cause."""
         if self.value() not in _CAUSES:
             return queryset
         timers = EvictionTimer.objects.filter(pod_id=OuterRef("id"), cause=self.value())
@@ -40,7 +40,7 @@ class CauseFilter(admin.SimpleListFilter):
 
 @admin.register(Eviction)
 class EvictionAdmin(ReadOnlyAdmin[Eviction]):
-    """Pods with a timer, the earliest first, a thousand at most; a name leads to the pod."""
+    """Pods with a timer, the earliest first, a thousand at most; a name links to the pod."""
 
     list_display = ("name", "namespace", "node", "why", "leaves", "due", "held", "lands")
     list_filter = (CauseFilter, "namespace")
@@ -51,10 +51,10 @@ class EvictionAdmin(ReadOnlyAdmin[Eviction]):
     show_full_result_count = False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Eviction]:
-        """Return the pods that must leave, with what their earliest timer says.
+        """Return the pods with a timer, annotated with the columns of their earliest one.
 
-        Of a million that wait those are looked up that leave first, among what the filters leave;
-        a search looks at all.
+        Without a search the list is limited to the first pods due, among those that the filters
+        choose, since there may be a million; a search covers all.
         """
         timers = EvictionTimer.objects.filter(pod_id=OuterRef("id"))
         first = timers.order_by("due_at", "cause")
@@ -71,7 +71,7 @@ class EvictionAdmin(ReadOnlyAdmin[Eviction]):
         )
 
     def _shown(self, request: HttpRequest, timers: QuerySet[EvictionTimer]) -> Q:
-        """Return what chooses the pods of the list, ``timers`` being those of one pod."""
+        """Return the condition that selects the pods of the list; ``timers`` are a pod's timers."""
         if request.GET.get(SEARCH_VAR):
             return Q(Exists(timers))
         first = EvictionTimer.objects.order_by("due_at", "pod_id")
@@ -83,21 +83,21 @@ class EvictionAdmin(ReadOnlyAdmin[Eviction]):
         return Q(id__in=first.values("pod_id")[:_MOST])
 
     def get_ordering(self, request: HttpRequest) -> tuple[Any, ...]:
-        """Return the earliest first; ``ordering`` cannot name an annotation."""
+        """Return the order by time; ``ordering`` cannot name an annotation."""
         return (F("due_at").asc(), "id")
 
     def has_view_permission(self, request: HttpRequest, obj: Eviction | None = None) -> bool:
-        """Return whether the person may see pods: an eviction says nothing more."""
+        """Return whether the person may see pods: an eviction shows nothing more."""
         return request.user.has_perm("clusterstate.view_pod")
 
     @display(description="Pod", ordering="name")
     def name(self, pod: Any) -> SafeString:
-        """Return the pod's name, with the way to it."""
+        """Return a link to the pod."""
         return look.link(reverse("admin:clusterstate_pod_change", args=(pod.id,)), pod.name)
 
     @display(description="Node", ordering="node_name")
     def node(self, pod: Any) -> SafeString | str:
-        """Return the node's name, with the way to it."""
+        """Return a link to the node, its bare name if the node is gone."""
         return look.node_link(pod.node_id, pod.node_name)
 
     @display(description="Why", ordering="cause")
@@ -109,18 +109,18 @@ class EvictionAdmin(ReadOnlyAdmin[Eviction]):
 
     @display(description="Leaves", ordering="due_at")
     def leaves(self, pod: Any) -> str:
-        """Return in how many seconds."""
+        """Return the seconds until the eviction, as text."""
         seconds = (pod.due_at - now()).total_seconds()
         return f"in {max(1, round(seconds))} s" if seconds > 0 else "now"
 
     @display(description="Due", ordering="due_at")
     def due(self, pod: Any) -> str:
-        """Return when, in UTC."""
+        """Return the time of the eviction, in UTC."""
         return look.moment(pod.due_at)
 
     @display(description="Held back by")
     def held(self, pod: Any) -> str:
-        """Return why the pod has not left when it should have: a budget, or the rate limit."""
+        """Return why an overdue pod has not been evicted: a budget, or the rate limit."""
         return pod.blocked_by or look.EMPTY
 
     @display(description="Would land on")

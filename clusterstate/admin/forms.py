@@ -1,4 +1,4 @@
-"""Text fields for maps, and the way from an action's refusal back to the fields of a form."""
+"""Text fields for maps, and an action's errors beside the fields of a form."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -56,7 +56,7 @@ def as_lines(value: Mapping[str, str]) -> str:
 
 
 def refusals(error: StatusError) -> list[tuple[str, str]]:
-    """Return what was refused: a field's path (empty for the whole request) and a message each."""
+    """Return (field path, message) of each cause of an error; an empty path: the request."""
     if isinstance(error, Invalid):
         return [(wrong.field, f"{wrong.field}: {wrong.message()}") for wrong in error.errors]
     return [("", error.message)]
@@ -65,9 +65,9 @@ def refusals(error: StatusError) -> list[tuple[str, str]]:
 def show(
     form: forms.BaseForm, problems: Iterable[tuple[str, str]], fields: Mapping[str, str]
 ) -> None:
-    """Add each problem to the form's field whose path it is in; to the form's top otherwise.
+    """Add each problem to the form's field for its path; other problems to the form's top.
 
-    ``fields`` has the name of a form's field by the beginning of the path it stands for.
+    ``fields`` maps the beginning of a path to the name of a form's field.
     """
     for path, message in problems:
         name = next((fields[start] for start in fields if path.startswith(start)), None)

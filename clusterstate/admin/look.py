@@ -1,4 +1,4 @@
-"""Small pieces of HTML that several screens show: labels, bars, chips, documents."""
+"""Small pieces of HTML for several screens: labels, bars, chips, documents."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -25,9 +25,9 @@ def badges(pairs: Iterable[tuple[str, str]]) -> SafeString:
 
 
 def chips(texts: Iterable[str], *, limit: int = _MAX_CHIPS, width: int = 14) -> SafeString | str:
-    """Return short texts one under another; those beyond ``limit`` only as their number.
+    """Return short texts one under another; of those beyond ``limit`` only the number.
 
-    Longer ones than ``width`` (in rem) are cut; the pointer over them shows the whole.
+    Texts wider than ``width`` (in rem) are cut; a tooltip shows the whole text.
     """
     every = list(texts)
     if not every:
@@ -44,7 +44,7 @@ def chips(texts: Iterable[str], *, limit: int = _MAX_CHIPS, width: int = 14) -> 
 
 
 def bar(used: float, offered: float, text: str) -> SafeString:
-    """Return a text over a bar that is as full as ``used`` of ``offered``; red when over it."""
+    """Return a text over a bar that shows ``used`` of ``offered``; red if ``used`` is more."""
     share = min(100, round(100 * used / offered)) if offered > 0 else (100 if used > 0 else 0)
     colour = "bg-red-500" if used > offered else "bg-primary-600 dark:bg-primary-500"
     return format_html(
@@ -64,7 +64,7 @@ def link(target: str, text: str) -> SafeString:
 
 
 def node_link(node_id: int | None, name: str) -> SafeString | str:
-    """Return a link to a node's screen; the bare name where there is no such node (any more)."""
+    """Return a link to a node's screen, or the bare name if there is no such node."""
     if not name:
         return EMPTY
     if node_id is None:

@@ -1,4 +1,4 @@
-"""The sidebar: what the person may see, by group."""
+"""The sidebar: links to the screens that the person may see, by group."""
 
 from typing import Any
 
@@ -53,6 +53,6 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def may_see(request: HttpRequest, app: str, model: str) -> bool:
-    """Return whether the person may look at objects of a model; evictions are seen with pods."""
+    """Return whether the person may view objects of a model; evictions are seen with pods."""
     model = "pod" if model == "eviction" else model
     return any(request.user.has_perm(f"{app}.{verb}_{model}") for verb in ("view", "change"))

@@ -1,4 +1,4 @@
-"""A person's change of a node: what the form asks, and the requests that it becomes."""
+"""A person's change of a node: the form's values, and the requests made of them."""
 
 import hashlib
 from collections.abc import Callable
@@ -25,9 +25,9 @@ _ADDED = "AddedByAdministrator"
 
 
 class NodeFormChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes to a node that a form asks for; ``None`` leaves a part as it is.
+    """The changes of a node in a form; ``None`` leaves a part unchanged.
 
-    ``seen`` is the fingerprint of the node that the form showed; empty asks nothing.
+    ``seen`` is the fingerprint of the node when the form was shown; empty: not checked.
     """
 
     labels: dict[str, str] | None = None
@@ -37,10 +37,10 @@ class NodeFormChanges(msgspec.Struct, frozen=True, kw_only=True):
     seen: str = ""
 
     def applied_to(self, manifest: Manifest) -> Manifest:
-        """Return the manifest with these parts; what is the same already stays untouched.
+        """Return the manifest with these parts; parts that are equal already stay as they are.
 
         Raises:
-            Conflict: the manifest is not the one the form showed.
+            Conflict: the manifest has changed since the form was shown.
         """
         if self.seen and self.seen != fingerprint(manifest):
             raise Conflict(CHANGED_MEANWHILE)
@@ -67,7 +67,7 @@ class NodeFormChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _put(part: dict[str, Any], name: str, value: Any) -> None:
-    """Set a member; remove it where it is empty, and leave it where it is empty already."""
+    """Set a field; remove it if the value is empty, unless the field is empty already."""
     if value:
         part[name] = value
     elif part.get(name):
@@ -84,9 +84,9 @@ def _with_time(taint: Manifest, times: dict[tuple[Any, Any], Any]) -> Manifest:
 
 
 def fingerprint(manifest: Manifest) -> str:
-    """Return a digest of what the form edits.
+    """Return a digest of the fields that the form edits.
 
-    Not the resourceVersion: an agent's heartbeats raise that without touching anything here.
+    The resourceVersion would not do: an agent's heartbeats raise it without changing these.
     """
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     parts = (
@@ -99,10 +99,10 @@ def fingerprint(manifest: Manifest) -> str:
 
 
 def evicting(stored: Manifest, name: str, changes: NodeFormChanges) -> list[tuple[str, str]]:
-    """Return a form's labels and taints as rows of the console's preview, where they may evict.
+    """Return a form's labels and taints as rows of the console's preview, if they may evict pods.
 
-    They may where a NoExecute taint comes, or a label changes while pods are on the node whose
-    terms hold during execution. Else, nothing. Queries once at most.
+    They may if a NoExecute taint is added, or a label changes while the node has pods with node
+    affinity that is required during execution. Otherwise the list is empty. Queries once at most.
     """
     labels = stored["metadata"].get("labels") or {}
     taints = (stored.get("spec") or {}).get("taints") or []
@@ -144,7 +144,7 @@ def write(name: str, changes: NodeFormChanges, *, new: bool, user: User) -> None
 
 
 def tried(name: str, changes: NodeFormChanges, *, new: bool, user: User) -> list[tuple[str, str]]:
-    """Return everything that speaks against writing this: field path and message each."""
+    """Return (field path, message) of every error that a write of this would raise."""
     problems: list[tuple[str, str]] = []
     for call in _requests(name, changes, new=new, user=user):
         try:

@@ -59,7 +59,7 @@ class NodeForm(ModelForm[Node]):
             self.initial.setdefault("allocatable", {"cpu": "4", "memory": "8Gi", "pods": "110"})
 
     def changes(self, taints: list[Manifest] | None) -> NodeFormChanges:
-        """Return what the fields ask for, with these taints."""
+        """Return the changes in the fields, with these taints."""
         submitted = self.cleaned_data
         return NodeFormChanges(
             labels=submitted["labels"],
@@ -70,7 +70,7 @@ class NodeForm(ModelForm[Node]):
         )
 
     def clean(self) -> dict[str, Any]:
-        """Try the save without the taints, which are another form's."""
+        """Dry-run the save without the taints, which another form has."""
         cleaned = super().clean() or self.cleaned_data
         if not self.errors:
             new = not self.instance.pk
@@ -88,10 +88,10 @@ class NodeForm(ModelForm[Node]):
         return cleaned
 
     def validate_unique(self) -> None:
-        """Leave names to the action: it says who has it."""
+        """Skip the check of the name: the action's error names the existing object."""
 
     def _get_validation_exclusions(self) -> set[str]:
-        """Leave every field to admission, which knows more than the columns do."""
+        """Exclude every field from Django's validation; admission checks them."""
         return {field.name for field in Node._meta.get_fields()}
 
 
@@ -113,7 +113,7 @@ class TaintForm(ModelForm[Taint]):
         fields = ("key", "value", "effect")
 
     def _get_validation_exclusions(self) -> set[str]:
-        """Leave every field to admission, which knows more than the columns do."""
+        """Exclude every field from Django's validation; admission checks them."""
         return {field.name for field in Taint._meta.get_fields()}
 
 
@@ -123,7 +123,7 @@ class TaintFormSet(BaseInlineFormSet[Taint, Node, TaintForm]):
     user = User()  # set by the admin for each request
 
     def rows(self) -> list[TaintForm]:
-        """Return the forms that stand for a taint, in the order of ``spec.taints``."""
+        """Return the forms of taints, without empty and deleted ones, in their order."""
         return [
             form
             for form in self.forms
@@ -139,7 +139,7 @@ class TaintFormSet(BaseInlineFormSet[Taint, Node, TaintForm]):
         ]
 
     def clean(self) -> None:
-        """Try the save, and put each refusal to the row it is about."""
+        """Dry-run the save, and add each error to the row that it is about."""
         if any(self.errors):
             return
         new = not self.instance.pk
@@ -159,10 +159,10 @@ class TaintFormSet(BaseInlineFormSet[Taint, Node, TaintForm]):
             raise forms.ValidationError(others)
 
     def validate_unique(self) -> None:
-        """Leave duplicates to admission, which names key and effect."""
+        """Skip the check for duplicates: admission's error names key and effect."""
 
     def note_changes(self) -> None:
-        """Fill in what a saved formset tells the object's history; writes nothing."""
+        """Set the lists of changed rows that Django's history reads; writes nothing."""
         rows = self.rows()
         deleted = [form.instance for form in self.initial_forms if form not in rows]
         self.new_objects = [form.instance for form in self.extra_forms if form in rows]

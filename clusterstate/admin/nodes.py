@@ -35,7 +35,7 @@ _PREVIEW = "stowage.preview"
 
 
 class TaintInline(TabularInline[Taint, Node]):
-    """Taints as rows of their node; users who may edit the node may edit them."""
+    """Taints as rows of their node; people who may edit the node may edit them."""
 
     model = Taint
     form = TaintForm
@@ -45,7 +45,7 @@ class TaintInline(TabularInline[Taint, Node]):
     hide_title = True
 
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
-        """Return the formset's class, which knows whose request it is for."""
+        """Return the formset's class, with the user of the request."""
         formset: type[Any] = super().get_formset(request, obj, **kwargs)
         return type(formset.__name__, (formset,), {"user": requester(request)})
 
@@ -70,7 +70,7 @@ class TaintInline(TabularInline[Taint, Node]):
 
 
 class CordonedFilter(admin.SimpleListFilter):
-    """Nodes that take pods, or do not."""
+    """Filters nodes by whether they are cordoned."""
 
     title = "scheduling"
     parameter_name = "cordoned"
@@ -80,14 +80,14 @@ class CordonedFilter(admin.SimpleListFilter):
         return [("no", "Schedulable"), ("yes", "Cordoned")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Node]) -> QuerySet[Node]:
-        """Return the nodes chosen."""
+        """Return the nodes of the chosen state."""
         if self.value() is None:
             return queryset
         return queryset.filter(unschedulable=self.value() == "yes")
 
 
 class TaintFilter(admin.SimpleListFilter):
-    """Nodes with a taint of some effect."""
+    """Filters nodes by the effect of a taint."""
 
     title = "taints"
     parameter_name = "taint"
@@ -97,7 +97,7 @@ class TaintFilter(admin.SimpleListFilter):
         return [("none", "No taint"), *((effect, effect) for effect in EFFECTS)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Node]) -> QuerySet[Node]:
-        """Return the nodes chosen."""
+        """Return the nodes with a taint of the chosen effect."""
         taints = Taint.objects.filter(node=OuterRef("pk"))
         if self.value() is None:
             return queryset
@@ -126,7 +126,7 @@ class NodeAdmin(PreviewedAdmin[Node]):
     change_form_after_template = "clusterstate/manifest.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Node]:
-        """Return nodes with taints and documents, and what their unfinished pods ask for."""
+        """Return nodes with taints, documents, and the requests of their unfinished pods."""
         # The condition on '' lets PostgreSQL use the partial index.
         here = (
             Pod.objects.filter(node_name=OuterRef("name"))
@@ -162,7 +162,7 @@ class NodeAdmin(PreviewedAdmin[Node]):
         return type(form.__name__, (form,), {"user": requester(request)})
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return the read-only fields, and below them those that are edited."""
+        """Return the read-only fields, followed by the editable ones."""
         if obj is None:
             return [(None, {"fields": ("name", "unschedulable", "labels", "allocatable", "seen")})]
         shown = ("name", "state", "use", "created")
@@ -173,7 +173,7 @@ class NodeAdmin(PreviewedAdmin[Node]):
         return [(None, {"fields": (*shown, *edited)})]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Return the read-only fields; for a stored node the name, too: it is its identity."""
+        """Return the read-only fields; for a stored node also the name, since it cannot change."""
         if obj is None:
             return ()
         shown = ("name", "state", "use", "created")
@@ -183,7 +183,7 @@ class NodeAdmin(PreviewedAdmin[Node]):
 
     @display(description="Status", ordering="unschedulable")
     def state(self, node: Node) -> SafeString:
-        """Return what ``kubectl get nodes`` calls the status."""
+        """Return the status as ``kubectl get nodes`` prints it."""
         found = []
         if node.deletion_at is not None:
             found.append(("Terminating", "danger"))
@@ -194,24 +194,24 @@ class NodeAdmin(PreviewedAdmin[Node]):
 
     @display(description="Pods", ordering="pod_count")
     def pod_number(self, node: Any) -> SafeString:
-        """Return how many pods are on the node, and how many may be."""
+        """Return how many pods are on the node, and how many it allows."""
         return look.bar(node.pod_count, node.pods, f"{node.pod_count} / {node.pods}")
 
     @display(description="CPU, cores", ordering="cpu_used")
     def cpu_use(self, node: Any) -> SafeString:
-        """Return what the pods ask for and what the node offers."""
+        """Return the CPU requests of the node's pods, and its allocatable CPU."""
         used, offered = look.cpu(node.cpu_used), look.cpu(node.cpu_milli)
         return look.bar(node.cpu_used, node.cpu_milli, f"{used} / {offered}")
 
     @display(description="Memory", ordering="memory_used")
     def memory_use(self, node: Any) -> SafeString:
-        """Return what the pods ask for and what the node offers."""
+        """Return the memory requests of the node's pods, and its allocatable memory."""
         used, offered = look.memory(node.memory_used), look.memory(node.memory_bytes)
         return look.bar(node.memory_used, node.memory_bytes, f"{used} / {offered}")
 
     @display(description="In use")
     def use(self, node: Any) -> SafeString:
-        """Return a sentence about what is on the node, with the ways to its pods and to a drain."""
+        """Return a sentence with the pods' requests, and links to the pods and to a drain."""
         target = reverse("admin:clusterstate_pod_changelist")
         number = f"{node.pod_count} pod{'' if node.pod_count == 1 else 's'}"
         sentence = (
@@ -232,7 +232,7 @@ class NodeAdmin(PreviewedAdmin[Node]):
 
     @display(description="Labels")
     def label_list(self, node: Node) -> SafeString | str:
-        """Return a few labels; not the host's name where it is the node's."""
+        """Return three labels; the hostname label is left out if it is the node's name."""
         shown = {k: v for k, v in node.labels.items() if (k, v) != (HOSTNAME, node.name)}
         return look.chips((f"{key}={shown[key]}" for key in sorted(shown)), limit=3, width=9)
 
@@ -243,7 +243,7 @@ class NodeAdmin(PreviewedAdmin[Node]):
 
     @display(description="Allocatable")
     def allocatable_lines(self, node: Node) -> str:
-        """Return what pods may use, one resource a line."""
+        """Return ``status.allocatable``, one resource a line."""
         return (
             as_lines((_manifest(node).get("status") or {}).get("allocatable") or {}) or look.EMPTY
         )
@@ -265,9 +265,9 @@ class NodeAdmin(PreviewedAdmin[Node]):
         """Write nothing yet: fields and taints are one change, made in ``save_related``."""
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
-        """Run the action for fields and taints together.
+        """Save fields and taints by one action.
 
-        Where labels or taints may evict pods, these two are left to the console's preview.
+        If labels or taints may evict pods, these two are left to the console's preview.
         """
         name = form.instance.name
         taints = formsets[0].taints() if formsets else None
@@ -282,27 +282,27 @@ class NodeAdmin(PreviewedAdmin[Node]):
             formset.note_changes()
 
     def response_change(self, request: HttpRequest, obj: Node) -> HttpResponse:
-        """Answer a saved form; one that may evict pods leads to the preview of that."""
+        """Answer a saved form; if the change may evict pods, redirect to its preview."""
         found: HttpResponse | None = request.META.get(_PREVIEW)
         return super().response_change(request, obj) if found is None else found
 
     def preview_of(self, do: str, rows: Iterable[Node]) -> HttpResponseRedirect:
-        """Lead to the console's preview of a change of these nodes."""
+        """Redirect to the console's preview of a change of these nodes."""
         return preview(do, *(("node", node.name) for node in rows))
 
     @admin.action(description="Cordon: place no new pods", permissions=["change"])
     def cordon(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponseRedirect:
-        """Lead to the preview of a cordon of the selected nodes."""
+        """Redirect to the preview of a cordon of the selected nodes."""
         return self.preview_of("cordon", queryset)
 
     @admin.action(description="Uncordon: take pods again", permissions=["change"])
     def uncordon(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponseRedirect:
-        """Lead to the preview of the end of a cordon."""
+        """Redirect to the preview of an uncordon."""
         return self.preview_of("uncordon", queryset)
 
     @admin.action(description="Drain: cordon, and evict the pods", permissions=["change"])
     def drain(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponseRedirect:
-        """Lead to the preview of a drain."""
+        """Redirect to the preview of a drain."""
         return self.preview_of("drain", queryset)
 
 

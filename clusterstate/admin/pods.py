@@ -1,4 +1,4 @@
-"""Pods: where each one is, or why it waits. Looking and deleting; all else is done by the API."""
+"""Pods: the node of each, or why it is pending. Read-only, except for deletions."""
 
 import json
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ _STAGES = {
 
 
 class PlacementFilter(admin.SimpleListFilter):
-    """Pods on a node, or waiting for one."""
+    """Filters pods by whether they are on a node."""
 
     title = "placement"
     parameter_name = "placement"
@@ -47,7 +47,7 @@ class PlacementFilter(admin.SimpleListFilter):
         return [("waiting", "Waiting"), ("refused", "Tried and refused"), ("placed", "On a node")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Pod]) -> QuerySet[Pod]:
-        """Return the pods chosen."""
+        """Return the pods with, or without, a node."""
         if self.value() == "waiting":
             return queryset.filter(pendingpod__isnull=False)
         if self.value() == "refused":
@@ -78,7 +78,7 @@ class PodAdmin(PreviewedAdmin[Pod]):
     nobody_may = frozenset({"add", "change"})  # pods come, and are changed, by the API
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Pod]:
-        """Return pods with their place in the queue and the id of their node's row."""
+        """Return pods with their entry in the queue and the id of their node's row."""
         node = Node.objects.filter(name=OuterRef("node_name")).values("id")[:1]
         return (
             super()
@@ -95,7 +95,7 @@ class PodAdmin(PreviewedAdmin[Pod]):
 
     @display(description="Status", ordering="phase")
     def state(self, pod: Any) -> SafeString:
-        """Return the phase, or what says more."""
+        """Return the phase, or Terminating, SchedulingGated or Scheduled."""
         if pod.deletion_at is not None:
             word = "Terminating"
         elif pod.stage == "gated":
@@ -108,7 +108,7 @@ class PodAdmin(PreviewedAdmin[Pod]):
 
     @display(description="Node", ordering="node_name")
     def node(self, pod: Any) -> SafeString | str:
-        """Return the node's name, with the way to it."""
+        """Return a link to the node."""
         return look.node_link(pod.node_id, pod.node_name)
 
     @display(description="Why it waits")
@@ -122,22 +122,22 @@ class PodAdmin(PreviewedAdmin[Pod]):
 
     @display(description="In the queue")
     def queue(self, pod: Any) -> str:
-        """Return what the pod waits for."""
+        """Return the pod's stage in the queue, in words."""
         return _STAGES.get(pod.stage, look.EMPTY)
 
     @display(description="Refused by")
     def rejected_by(self, pod: Any) -> str:
-        """Return the plugins that refused the pod last."""
+        """Return the plugins that rejected the pod last."""
         return ", ".join(pod.refused_by or ()) or look.EMPTY
 
     @display(description="Attempts", ordering="attempts")
     def attempt_number(self, pod: Any) -> str:
-        """Return how often the scheduler tried."""
+        """Return the number of scheduling attempts."""
         return look.EMPTY if pod.attempts is None else str(pod.attempts)
 
     @display(description="Next try", ordering="not_before")
     def next_try(self, pod: Any) -> str:
-        """Return when the pod is tried again at the latest known: now, a time, or on a change."""
+        """Return when the pod is tried again: now, in some seconds, or on a change."""
         if pod.stage == "active":
             return "now"
         if pod.stage == "backoff" and pod.not_before is not None:
@@ -149,7 +149,7 @@ class PodAdmin(PreviewedAdmin[Pod]):
 
     @display(description="On its node")
     def control_group(self, pod: Pod) -> str:
-        """Return what the node's agent allows the pod's processes, overhead included (R146)."""
+        """Return the cgroup limits that the kubelet sets for the pod, overhead included (R146)."""
         found = find_object("Pod", pod.namespace, pod.name)
         if found is None:
             return look.EMPTY
@@ -164,5 +164,5 @@ class PodAdmin(PreviewedAdmin[Pod]):
         return look.document(find_object("Pod", pod.namespace, pod.name))
 
     def preview_of(self, do: str, rows: Iterable[Pod]) -> HttpResponseRedirect:
-        """Lead to the console's preview of a deletion of these pods."""
+        """Redirect to the console's preview of a deletion of these pods."""
         return preview(f"{do}-pod", *(("pod", f"{pod.namespace}/{pod.name}") for pod in rows))

@@ -1,8 +1,8 @@
 """Permissions in the admin, derived from the roles of the API.
 
-`clusterstate.access.people` says which API user a person is. Each permission of a screen is
-a question to `clusterstate.access`, about all namespaces, for a screen shows them all. Permissions
-that were given in the admin hold in addition.
+`clusterstate.access.people` maps a person to a user of the API. Each permission of a screen is a
+check by `clusterstate.access`, for all namespaces, since a screen shows them all. Permissions given
+in the admin hold in addition.
 """
 
 from typing import Any, Final
@@ -28,12 +28,12 @@ _INTERNAL: Final = "internal.stowage.dev"
 
 
 class RolesBackend(BaseBackend):
-    """Answers Django's questions about permissions from roles and bindings."""
+    """A Django authentication backend: answers permission checks from roles and bindings."""
 
     def has_perm(
         self, user_obj: AbstractBaseUser | AnonymousUser, perm: str, obj: Any = None
     ) -> bool:
-        """Return whether a person's roles allow what a permission stands for."""
+        """Return whether a person's roles allow the API request behind a permission."""
         app, _, code = perm.partition(".")
         action, _, model = code.partition("_")
         if app != _APP or action not in _VERBS:
@@ -52,10 +52,10 @@ class RolesBackend(BaseBackend):
 
 
 def resource_of(model: str) -> tuple[str, str]:
-    """Return group and resource of the rows of a model, by its name in lower case."""
+    """Return (group, resource) of the rows of a model, by its name in lower case."""
     return _resources().get(model, (_INTERNAL, model))
 
 
 def _resources() -> dict[str, tuple[str, str]]:
-    """Return group and resource by the name of the model that has the rows."""
+    """Return (group, resource) by the lower-case name of the model."""
     return {**{kind.name.lower(): (kind.group, kind.plural) for kind in ALL_KINDS}, **_OTHERS}

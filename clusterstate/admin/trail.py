@@ -1,4 +1,4 @@
-"""An object's history as the admin shows it: every change that the log keeps, not only its own."""
+"""An object's history in the admin: every change in the log, not only those made in the admin."""
 
 from datetime import datetime
 from typing import Any
@@ -16,28 +16,28 @@ _WORDS = {"ADDED": "Created", "MODIFIED": "Changed", "DELETED": "Deleted"}
 
 
 class Entry:
-    """A change, with what the template of Django's own history asks for."""
+    """A change, with the attributes that the template of Django's own history reads."""
 
     def __init__(self, step: TrailEntry, where: tuple[str, str, str]) -> None:
-        """Take the change, and the kind, namespace and name of its object."""
+        """``step`` is the change; ``where`` is kind, namespace and name of its object."""
         self._step, self._where = step, where
         self.user = self
 
     @property
     def action_time(self) -> datetime:
-        """Return when."""
+        """The time of the change."""
         return self._step.at
 
     def get_username(self) -> str:
-        """Return who."""
+        """Return the author."""
         return self._step.actor or "unknown"
 
     def get_full_name(self) -> str:
-        """Return who sent the request for them, if it was somebody else."""
+        """Return the impersonating user as ``by NAME``; empty without impersonation."""
         return f"by {self._step.impersonator}" if self._step.impersonator else ""
 
     def get_change_message(self) -> SafeString:
-        """Return what happened, by which request, and the way to the difference line by line."""
+        """Return the verb and the request, with a link to the line-by-line difference."""
         step = self._step
         text = _WORDS[step.verb]
         if step.fields:
@@ -55,7 +55,7 @@ class Entry:
 
 
 def entries(stored: Any) -> Page[Entry] | None:
-    """Return the latest changes of a row's object; ``None`` for what is of no kind."""
+    """Return the latest changes of a row's object; ``None`` if the row is not an object's."""
     table = stored._meta.db_table
     kind = next((one for one in ALL_KINDS if one.table == table and not one.is_shared), None)
     if kind is None:

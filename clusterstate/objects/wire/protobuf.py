@@ -1,17 +1,17 @@
-"""Kubernetes' objects in protobuf: manifests as JSON has them to and from bytes.
+"""Kubernetes' objects in protobuf: converts manifests, as in JSON, to bytes and back.
 
 A body is the letters ``k8s`` and a NUL, then a ``runtime.Unknown`` around the object's own message;
-a watch event is a ``meta.v1.WatchEvent`` behind its length. ``protobuf_fields`` has the field
+a watch event is its length, then a ``meta.v1.WatchEvent``. ``protobuf_fields`` has the field
 numbers, generated. Rules: k8s.io/apimachinery ``runtime/serializer/protobuf/protobuf.go``,
 ``meta/v1/time_proto.go``, ``api/resource/generated.proto``, ``util/intstr``, v1.36.
 
-* Go writes fields that are no pointers even when they are zero, so zero and empty count as absent
-  there; a pointer keeps them (``replicas: 0``, ``selector: {}``).
-* Unknown fields are skipped, as protobuf does, since a newer client may send them. A value that
-  JSON has and protobuf has no field for is not written.
-* ``bytes`` are base64 in JSON; a time of no length is no time.
+* Go writes non-pointer fields even if they are zero, so a zero or empty value of such a field is
+  read as absent; a pointer's value is kept (``replicas: 0``, ``selector: {}``).
+* Unknown fields are skipped, as protobuf does, since a newer client may send them. A JSON value
+  without a protobuf field is not written.
+* ``bytes`` are base64 in JSON; a time of length 0 is absent.
 
-Reading is bounded: ``decode`` takes the most values that a body may hold, since each costs memory.
+``decode`` limits the number of values in a body, since each costs memory.
 """
 
 import re
@@ -70,7 +70,7 @@ class UnknownKind(LookupError):
 
 
 class TooManyValues(ValueError):
-    """A body holds more values than it may."""
+    """A body has more values than allowed."""
 
 
 def message_of(api_version: str, kind: str) -> str | None:
@@ -163,7 +163,7 @@ def _by_tag(message: str) -> dict[int, _Field]:
 
 
 def _read(message: str, data: bytes, at: int, end: int, budget: _Budget) -> Manifest:
-    """Return the message between two offsets, as in JSON."""
+    """Return the message in ``data[at:end]``, as in JSON."""
     table = _by_tag(message)
     result: Manifest = {}
     while at < end:
@@ -220,7 +220,7 @@ def _read(message: str, data: bytes, at: int, end: int, budget: _Budget) -> Mani
 
 
 def _deeper(field: _Field, data: bytes, at: int, end: int, budget: _Budget) -> Any:
-    """Return the value between two offsets; its parts are counted, too."""
+    """Return the value of a nested field in ``data[at:end]``; counts its parts in ``budget``."""
     if field.kind == "json":
         return _json(data[at:end], budget)
     if field.kind == "strings":
@@ -239,7 +239,7 @@ def _read_unusual(
     result: Manifest,
     budget: _Budget,
 ) -> int:
-    """Read numbers that are packed into one field; skip every other field."""
+    """Read a packed list of numbers into ``result``, or skip any other field; return its end."""
     field = table.get(tag & ~7)
     if field is None or tag & 7 != LENGTH or field.shape != _MANY:
         return skip(data, at, tag & 7, end)
@@ -264,12 +264,12 @@ def decode(data: bytes, *, most: int = MOST_VALUES) -> Manifest:
 
     Args:
         data: the whole body.
-        most: how many values (fields, items, entries) it may hold.
+        most: the highest number of values (fields, items, entries).
 
     Raises:
         Malformed: the bytes are not such a body.
         UnknownKind: the object has no message.
-        TooManyValues: it holds more than ``most`` values.
+        TooManyValues: the body has more than ``most`` values.
     """
     return _decode(data, _Budget(most))
 
@@ -298,7 +298,7 @@ def _decode(data: bytes, budget: _Budget) -> Manifest:
 
 
 class _Written(msgspec.Struct, frozen=True):
-    """A field of a message, ready to be written: its tag's bytes and what writes the value."""
+    """A field of a message, prepared for writing: the bytes of its tag, and the value's writer."""
 
     tag: bytes
     kind: str
@@ -312,7 +312,7 @@ class _Written(msgspec.Struct, frozen=True):
 
 @cache
 def _by_name(message: str) -> tuple[dict[str, _Written], tuple[tuple[bytes, str], ...]]:
-    """Return a message's fields by name, and the messages that JSON shows inline."""
+    """Return a message's fields by name, and (tag, message) of those that JSON shows inline."""
     fields, inline = {}, []
     for field in _fields(message):
         is_number = field.kind in NUMBERS
@@ -333,7 +333,7 @@ def _by_name(message: str) -> tuple[dict[str, _Written], tuple[tuple[bytes, str]
 
 
 def _value_bytes(field: _Written, value: Any) -> bytes:
-    """Return one value, behind its length where it has one."""
+    """Return the bytes of one value, preceded by its length except for numbers."""
     if field.is_number:
         return number_bytes(int(value))
     if field.writer is not None:
@@ -342,7 +342,7 @@ def _value_bytes(field: _Written, value: Any) -> bytes:
 
 
 def _write(message: str, value: Mapping[str, Any]) -> bytes:
-    """Return a manifest's part as the message."""
+    """Return a part of a manifest as the bytes of a message."""
     fields, inline = _by_name(message)
     parts: list[bytes] = []
     for name, item in value.items():
@@ -386,11 +386,11 @@ def encode(manifest: Mapping[str, Any]) -> bytes:
 
 
 def encode_text(text: bytes) -> bytes:
-    """Return an object, or a list of objects, whose JSON text is given, as a body.
+    """Return the JSON text of an object, or of a list of objects, as a body.
 
-    The same bytes as ``encode`` gives. What one pod says is nearly what its neighbours say: what
-    stands below ``metadata``, ``spec`` and ``status`` is remembered by its text, so that only what
-    is new is decoded and written; and a list is read again with most of its items as they were.
+    The bytes are as from ``encode``. Pods of one owner are nearly equal, so the parts of
+    ``metadata``, ``spec`` and ``status`` are cached by their text, and only new parts are decoded;
+    so are the items of a list, most of which are unchanged in the next read.
 
     Raises:
         UnknownKind, Malformed: as ``encode``.
@@ -408,7 +408,7 @@ def encode_text(text: bytes) -> bytes:
 
 
 def encode_list(api_version: str, kind: str, metadata: Manifest, items: Sequence[bytes]) -> bytes:
-    """Return a list of objects whose JSON texts are given, as a body: as ``encode_text`` does.
+    """Return a list of objects, given as JSON texts, as a body, as ``encode_text`` does.
 
     Raises:
         UnknownKind, Malformed: as ``encode``.
@@ -426,7 +426,7 @@ _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def _write_members(message: str, members: Mapping[str, msgspec.Raw], levels: int) -> bytes:
-    """Return members of an object as the message; parts are remembered ``levels`` below it."""
+    """Return fields of an object as a message; parts ``levels`` below it are cached."""
     fields, inline = _by_name(message)
     if inline:
         return _write(message, {name: msgspec.json.decode(raw) for name, raw in members.items()})
@@ -457,7 +457,7 @@ def _write_members(message: str, members: Mapping[str, msgspec.Raw], levels: int
 
 
 def _listed(field: _Written, items: Sequence[bytes]) -> list[bytes]:
-    """Return the items of a list, whose texts are given, as parts of its message."""
+    """Return the items of a list, given as JSON texts, as parts of its message."""
     largest = _LARGEST_PART if len(items) <= _MOST_ITEMS else 0
     parts: list[bytes] = []
     for one in items:
@@ -470,9 +470,9 @@ def _listed(field: _Written, items: Sequence[bytes]) -> list[bytes]:
 
 
 def _object(message: str, text: bytes) -> bytes:
-    """Return an object as the message, remembered but for a text that it begins with.
+    """Return an object as a message, cached by its text without a first text field.
 
-    A pod's spec begins with its node, and all that follows is what others of its owner say.
+    A pod's spec begins with ``nodeName``; the rest is equal for all pods of one owner.
     """
     if first := _FIRST_TEXT.match(text):
         field = _by_name(message)[0].get(first[1].decode())
@@ -497,7 +497,7 @@ _FIRST_TEXT = re.compile(rb'\{"(\w+)":"([^"\\]*)",(?=")')
 
 
 def _part(message: str, name: str, text: bytes) -> bytes:
-    """Return one member of an object, as the message has it."""
+    """Return one field of an object as it is in the message."""
     return _write(message, {name: msgspec.json.decode(text)})
 
 
@@ -505,7 +505,7 @@ _known_part = lru_cache(maxsize=4096)(_part)
 
 
 def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
-    """Return a body around an object's message."""
+    """Return an object's message as a body."""
     types = b"\x0a" + with_length(api_version.encode()) + b"\x12" + with_length(kind.encode())
     return b"".join(
         (MAGIC, b"\x0a", with_length(types), b"\x12", with_length(raw), b"\x1a\x00\x22\x00")
@@ -523,9 +523,9 @@ def watch_event(verb: str, body: bytes) -> bytes:
 
 
 def metadata_of(data: bytes) -> tuple[str, dict[str, str]]:
-    """Return the kind of an object in protobuf, and of its metadata what names it.
+    """Return the kind of an object in protobuf, and its name, namespace and the like.
 
-    The rest of the body is passed over. The metadata of lists and of what has none is empty.
+    The rest of the body is skipped. The second value is empty for lists.
 
     Raises:
         Malformed: the bytes are not such a body.

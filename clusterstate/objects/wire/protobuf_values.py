@@ -1,8 +1,8 @@
 """Single values in protobuf: numbers, texts, times, quantities, in both directions.
 
-``protobuf`` puts them together to messages. A reader takes the bytes of a value, a writer the value
-as JSON has it. Times and quantities of objects are the same few over and over again, so short ones
-are remembered.
+``protobuf`` composes messages of them. A reader takes the bytes of a value, a writer the value as
+in JSON. Objects have the same few times and quantities over and over again, so short ones are
+cached.
 """
 
 import base64
@@ -24,14 +24,14 @@ _MOST: Final = 4096
 
 
 class Malformed(ValueError):
-    """The bytes are no protobuf message, or not one of the expected shape; says what is wrong."""
+    """The bytes are no protobuf message, or have another shape; the message says what is wrong."""
 
 
 # --- Reading --------------------------------------------------------------------------------------
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number and the place behind it.
+    """Return a number and the offset after it.
 
     Raises:
         Malformed: it is cut off, or longer than 64 bits.
@@ -52,7 +52,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def skip(data: bytes, at: int, wire: int, end: int) -> int:
-    """Return the place behind a value that is skipped.
+    """Return the offset after a value, without reading it.
 
     Raises:
         Malformed: it is cut off, or of an unknown wire type.
@@ -74,7 +74,7 @@ def skip(data: bytes, at: int, wire: int, end: int) -> int:
 
 
 def pairs(data: bytes, at: int, end: int) -> list[tuple[int, int | bytes]]:
-    """Return the fields of a small message: number, and a number or bytes.
+    """Return the fields of a small message: (number, integer or bytes).
 
     Raises:
         Malformed: a field is cut off.
@@ -101,7 +101,7 @@ def entry(data: bytes) -> tuple[bytes, bytes]:
     """Return key and value of a map's entry, as bytes.
 
     Raises:
-        Malformed: one of them is a number.
+        Malformed: one of them is an integer.
     """
     # Nearly always both come once, in order, and are shorter than 128 bytes.
     size = len(data)
@@ -120,7 +120,7 @@ def text(data: bytes) -> str:
     """Return a text.
 
     Raises:
-        Malformed: it is not UTF-8, or holds what no text of the database can.
+        Malformed: it is not UTF-8, or has a character that PostgreSQL cannot store.
     """
     try:
         found = data.decode()
@@ -183,7 +183,7 @@ def _int_or_string(data: bytes) -> int | str:
 
 
 def strings(data: bytes) -> list[str]:
-    """Return the texts of a message that holds a list of them."""
+    """Return the texts of a message that consists of a list of texts."""
     found = pairs(data, 0, len(data))
     return [text(raw) for number, raw in found if number == 1 and isinstance(raw, bytes)]
 
@@ -232,7 +232,7 @@ _SMALL = [bytes([number]) for number in range(0x80)]
 
 
 def with_length(data: bytes) -> bytes:
-    """Return bytes behind their length."""
+    """Return the bytes, preceded by their length."""
     return number_bytes(len(data)) + data
 
 

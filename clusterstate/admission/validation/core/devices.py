@@ -1,6 +1,6 @@
 """Devices of claims: requests, allocations, and the status from drivers.
 
-Selectors are compiled: new ones may use features that are on by default, and may not be too costly.
+Selectors are compiled: new ones may use features that are on by default, within a cost limit.
 Rules: pkg/apis/resource/validation/validation.go, v1.36.
 """
 
@@ -161,7 +161,7 @@ def _uid(text: str, path: str) -> Errors:
 
 
 def _data(value: Any, path: str, *, stored: bool = False) -> Errors:
-    """Return the errors in what a driver keeps there, which is any JSON object."""
+    """Return the errors in a driver's ``data`` or ``parameters``, which is any JSON object."""
     if value is None:
         return [required(path)]
     if not isinstance(value, dict):
@@ -183,7 +183,7 @@ def _configuration(config: Manifest, path: str, *, stored: bool = False) -> Erro
 
 
 def _names_of_requests(claim: Manifest) -> set[str]:
-    """Return how the requests of a claim may be named, the choices of a request among them."""
+    """Return the names of a claim's requests; alternatives are ``request/alternative``."""
     found: set[str] = set()
     for request in claim.get("requests") or ():
         found.add(_name(request))
@@ -203,7 +203,7 @@ def _names_a_request(names: set[str]) -> Check:
 
 
 def validate_claim_spec(spec: Manifest, path: str, *, distinct: bool = True) -> Errors:
-    """Return the errors in what a claim asks; ``distinct``: ``distinctAttribute`` is known."""
+    """Return the errors in a claim's requests; ``distinct``: ``distinctAttribute`` is allowed."""
     claim, path = spec.get("devices") or {}, f"{path}.devices"
     names = _names_a_request(_names_of_requests(claim))
 
@@ -382,7 +382,7 @@ def _allocation(allocation: Manifest, path: str, requests: set[str]) -> Errors:
 
 
 def _place(device: Manifest, path: str) -> Errors:
-    """Return the errors in how a device is named: driver, pool, device, share."""
+    """Return the errors in the identity of a device: driver, pool, device, share."""
     errors = _driver(device.get("driver") or "", f"{path}.driver")
     errors += _pool(device.get("pool") or "", f"{path}.pool")
     errors += _label(device.get("device") or "", f"{path}.device")
@@ -416,7 +416,7 @@ def _network_data(data: Manifest, path: str) -> Errors:
 
 
 def _interface_address(text: str, path: str) -> Errors:
-    """Return the errors in the address of an interface and the length of its prefix.
+    """Return the errors in an interface's address with its prefix length.
 
     Rule: apimachinery ``validation.IsValidInterfaceAddress``.
     """
@@ -472,7 +472,7 @@ def _resource_slice(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def _counter_set(counters: Manifest, path: str, name: str = "name") -> Errors:
-    """Return the errors in counters that a slice has, or that a device takes."""
+    """Return the errors in a slice's counters, or in those that a device consumes."""
     of = counters.get(name) or ""
     errors = _label(of, f"{path}.{name}") if of else [required(f"{path}.{name}")]
     found, where = counters.get("counters") or {}, f"{path}.counters"
@@ -490,7 +490,7 @@ def _consumed_counters(counters: Manifest, path: str) -> Errors:
 
 
 def _binding_conditions(device: Manifest, path: str) -> Errors:
-    """Return the errors in conditions that binding waits for, or fails at."""
+    """Return the errors in ``bindingConditions`` and ``bindingFailureConditions``."""
     needed = device.get("bindingConditions") or []
     failing = device.get("bindingFailureConditions") or []
     errors: Errors = []
@@ -517,7 +517,7 @@ def _condition_type(condition: str, path: str) -> Errors:
 
 
 def _where(owner: Manifest, path: str, fields: tuple[str, ...], why: str) -> Errors:
-    """Return the errors in how it is said which nodes reach a device, or all of a slice."""
+    """Return the errors in the fields that say which nodes can use a device or a whole slice."""
     errors: Errors = []
     present = []
     for field in fields:
@@ -555,7 +555,7 @@ def _one_term(owner: Manifest, path: str) -> Errors:
 
 
 def _is_special(device: Manifest) -> bool:
-    """Return whether a device has what only short slices may hold."""
+    """Return whether a device has fields that only slices of few devices may have."""
     if device.get("taints") or device.get("consumesCounters"):
         return True
     attributes = (device.get("attributes") or {}).values()
@@ -563,7 +563,7 @@ def _is_special(device: Manifest) -> bool:
 
 
 def _device(device: Manifest, old: Manifest | None, path: str, *, apart: bool) -> Errors:
-    """Return the errors in a device; capacities and taints that it had before may stay."""
+    """Return the errors in a device; invalid capacities and taints of ``old`` are allowed."""
     errors = _label(_name(device), f"{path}.name")
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     if (count := len(attributes) + len(capacity)) > _MOST:
@@ -608,7 +608,7 @@ def _device(device: Manifest, old: Manifest | None, path: str, *, apart: bool) -
 
 
 def _shortened(key: str) -> str:
-    """Return a key as a path names it: its middle is left out where it is too long to be one."""
+    """Return a key for a path in messages; the middle of a long key is left out."""
     if len(key) <= _LONGEST_KEY:
         return key
     length = _LONGEST_KEY - len("...")
@@ -643,7 +643,7 @@ def _text(text: str, path: str, *, version: bool) -> Errors:
 
 
 def _policy(policy: Manifest, total: Quantity, path: str) -> Errors:
-    """Return the errors in how requests take of a capacity of ``total``."""
+    """Return the errors in the policy for shared use of a capacity of ``total``."""
     bounds, values = policy.get("validRange"), policy.get("validValues") or ()
     if bounds is not None and values:
         detail = (
@@ -684,7 +684,7 @@ def _policy_values(default: Quantity, total: Quantity, values: list[Quantity], p
 def _policy_range(
     default: Quantity, total: Quantity, named: Mapping[str, Quantity], path: str
 ) -> Errors:
-    """Return the errors in ``min``, ``max``, ``step`` and the default, which the bounds name."""
+    """Return the errors in ``min``, ``max`` and ``step`` of a range, also with its default."""
     if (least := named.get("min")) is None:
         return [required(f"{path}.min", "required when validRange is defined")]
     most, step = named.get("max"), named.get("step")
@@ -715,7 +715,7 @@ def _policy_range(
 
 
 def _node_resources(device: Manifest, path: str) -> Errors:
-    """Return the errors in what a device takes of its node (an alpha of Kubernetes)."""
+    """Return the errors in ``nodeAllocatableResourceMappings`` (an alpha of Kubernetes)."""
     errors: Errors = []
     for name, mapping in (device.get("nodeAllocatableResourceMappings") or {}).items():
         where = f"{path}.nodeAllocatableResourceMappings[{name}]"
@@ -737,7 +737,7 @@ def _node_resources(device: Manifest, path: str) -> Errors:
 
 
 def _taint(taint: Manifest, path: str, old_effect: str | None = None) -> Errors:
-    """Return the errors in a taint; an effect that it had before may stay."""
+    """Return the errors in a taint; an unknown effect may stay if it is ``old_effect``."""
     key, effect = taint.get("key") or "", taint.get("effect") or ""
     errors = invalid_each(f"{path}.key", key, formats.qualified_name(key))
     errors += check_form(taint.get("value"), f"{path}.value", formats.label_value)
@@ -758,7 +758,7 @@ def _device_taint_rule(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def validate_taint_rule_status(new: Manifest, old: Manifest | None) -> Errors:
-    """Return the errors in what became of a DeviceTaintRule."""
+    """Return the errors in the conditions of a DeviceTaintRule."""
     del old
     conditions = (new.get("status") or {}).get("conditions") or []
     errors = validate_conditions(conditions, "status.conditions")
@@ -766,7 +766,7 @@ def validate_taint_rule_status(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def _device_class(new: Manifest, old: Manifest | None) -> Errors:
-    """Return the errors in a class; selectors and configurations that it had before may stay."""
+    """Return the errors in a class; invalid selectors and configurations of ``old`` are allowed."""
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     known_selectors = old is not None and spec.get("selectors") == before.get("selectors")
     known_config = old is not None and spec.get("config") == before.get("config")

@@ -1,8 +1,7 @@
 """Short constructors of `FieldError`, in the words of apimachinery's ``field`` package (v1.36).
 
-What holds for many fields alike is a check of a value at its path. ``needs``, ``optional``,
-``words``, ``formed``, ``between`` and ``all_of`` make such checks, so that a table can say what
-holds for a type.
+A check is a function of a value and its path. ``needs``, ``optional``, ``words``, ``formed``,
+``between`` and ``all_of`` make checks, so that the rules of a type can be a table.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sized
@@ -41,7 +40,7 @@ def duplicate(path: str, value: Any) -> FieldError:
 
 
 def not_found(path: str, value: Any) -> FieldError:
-    """Return the error of a reference to something that is not there."""
+    """Return the error of a reference to an object that does not exist."""
     return FieldError(errors.NOT_FOUND, path, value)
 
 
@@ -57,12 +56,12 @@ def too_long(path: str, value: Any, limit: int) -> FieldError:
 
 
 def not_negative(value: int | None, path: str) -> Errors:
-    """Return the error of a number below 0; an absent one is fine."""
+    """Return the error of a number below 0; an absent one is valid."""
     return [invalid(path, value, NEGATIVE)] if value is not None and value < 0 else []
 
 
 def none_negative(holder: Mapping[str, Any], path: str, *names: str) -> Errors:
-    """Return the errors of fields of an object that are numbers below 0."""
+    """Return the errors of those ``fields`` of an object that are below 0."""
     return [
         invalid(f"{path}.{name}", value, NEGATIVE)
         for name in names
@@ -79,12 +78,12 @@ def at_most(items: Sized, path: str, limit: int) -> Errors:
 
 
 def one_of(value: str | None, path: str, supported: Collection[str]) -> Errors:
-    """Return the error of a word that is none of ``supported``; ``None`` is absent and fine."""
+    """Return the error of a word that is not one of ``supported``; ``None`` is valid."""
     return [] if value is None or value in supported else [not_supported(path, value, supported)]
 
 
 def required_one_of(value: str, path: str, supported: Collection[str], detail: str = "") -> Errors:
-    """Return the error of a word that is absent, with ``detail``, or none of ``supported``."""
+    """Return the error of a word that is absent (with ``detail``) or not one of ``supported``."""
     return one_of(value, path, supported) if value else [required(path, detail)]
 
 
@@ -94,7 +93,7 @@ def invalid_each(path: str, value: Any, problems: Iterable[str]) -> Errors:
 
 
 def check_form(value: Any, path: str, form: Form) -> Errors:
-    """Return what keeps a value from having a form; an absent or empty one is fine."""
+    """Return the errors in the form of a value; an absent or empty one is valid."""
     if not value:
         return []
     problems = form(value)
@@ -114,9 +113,9 @@ def each(
     most: int = 0,
     key: Callable[[Any], Any] | None = None,
 ) -> Errors:
-    """Return the errors in the items of a list; a list that is too long is not looked at.
+    """Return the errors in the items of a list, or only that it is too long.
 
-    ``most`` 0: any number. ``key``: what no two items share.
+    ``most`` 0: any number. ``key``: returns a value that must be unique in the list.
     """
     items = list(items or ())
     if most and (too_many := at_most(items, path, most)):
@@ -134,12 +133,12 @@ def each(
 
 
 def all_of(*checks: Check) -> Check:
-    """Return a check that says of a value what each of several checks says."""
+    """Return a check that returns the errors of all these checks."""
     return lambda value, path: [error for check in checks for error in check(value, path)]
 
 
 def needs(*fields: str) -> Check:
-    """Return a check for the presence of ``fields``."""
+    """Return a check that ``fields`` are present."""
 
     def check(holder: Mapping[str, Any], path: str) -> Errors:
         return [required(f"{path}.{field}") for field in fields if not holder.get(field)]
@@ -148,7 +147,7 @@ def needs(*fields: str) -> Check:
 
 
 def optional(field: str, check: Check) -> Check:
-    """Return a check of one field of an object; an absent one is fine."""
+    """Return a check of one field of an object; an absent one is valid."""
 
     def of_field(holder: Mapping[str, Any], path: str) -> Errors:
         value = holder.get(field)
@@ -158,16 +157,16 @@ def optional(field: str, check: Check) -> Check:
 
 
 def words(*supported: str) -> Check:
-    """Return a check for one of some words."""
+    """Return a check that a value is one of these words."""
     return lambda value, path: one_of(value, path, supported)
 
 
 def formed(form: Form) -> Check:
-    """Return a check for the form of a value, which may be empty."""
+    """Return a check for the form of a value; an empty one is valid."""
     return lambda value, path: check_form(value, path, form)
 
 
 def between(low: int, high: int, *, shown: int | None = None) -> Check:
-    """Return a check for a range of numbers; ``shown``: the lower bound that the text names."""
+    """Return a check for a range of numbers; ``shown``: the lower bound in the message."""
     detail = formats.range_problem(low if shown is None else shown, high)
     return lambda value, path: [] if low <= value <= high else [invalid(path, value, detail)]

@@ -1,7 +1,7 @@
-"""The formats of names, remembered: each returns what is wrong, an empty tuple if nothing is.
+"""The formats of names, cached: functions return the problems, an empty tuple for none.
 
-The same names, label keys and values come by with every pod, so the verdicts are cached.
-Rules: apimachinery ``pkg/util/validation/validation.go`` and ``pkg/api/validation``, v1.36.
+The same names, label keys and values come with every pod, so the results are cached. Rules:
+apimachinery ``pkg/util/validation/validation.go`` and ``pkg/api/validation``, v1.36.
 """
 
 import ipaddress
@@ -40,12 +40,12 @@ _LETTER: Final = re.compile("[a-z]")
 
 
 def range_problem(low: int, high: int) -> str:
-    """Return ``must be between 1 and 65535, inclusive``."""
+    """Return the message ``must be between 1 and 65535, inclusive``, for these bounds."""
     return f"must be between {low} and {high}, inclusive"
 
 
 def dns_subdomain_with_underscore(text: str) -> Problems:
-    """Return what keeps ``text`` from being a DNS subdomain that may hold underscores."""
+    """Return the problems of a DNS subdomain in which underscores are allowed."""
     problems = [] if len(text.encode()) <= 253 else ["must be no more than 253 bytes"]
     if not _SUBDOMAIN_UNDERSCORE.fullmatch(text):
         problems.append(
@@ -57,7 +57,7 @@ def dns_subdomain_with_underscore(text: str) -> Problems:
 
 
 def path_segment(text: str) -> Problems:
-    """Return why ``text`` cannot be one segment of a URL's path, as the name of a role must be.
+    """Return the problems of a segment of a URL's path, such as the name of a role.
 
     Rule: apimachinery ``pkg/api/validation/path/name.go``, v1.36.
     """
@@ -68,7 +68,7 @@ def path_segment(text: str) -> Problems:
 
 @remembered(4096)
 def port_name(text: str) -> Problems:
-    """Return what keeps ``text`` from being an IANA service name (at most 15 bytes)."""
+    """Return the problems of an IANA service name (at most 15 bytes)."""
     problems = []
     if len(text.encode()) > 15:
         problems.append("must be no more than 15 bytes")
@@ -84,18 +84,18 @@ def port_name(text: str) -> Problems:
 
 
 def port_number(port: int) -> Problems:
-    """Return the errors of ``port`` as a port number."""
+    """Return the problems of a port number."""
     return () if 1 <= port <= 65535 else (range_problem(1, 65535),)
 
 
 def user_or_group_id(number: int) -> Problems:
-    """Return what keeps ``number`` from being a user or group id."""
+    """Return the problems of a user or group id."""
     return () if 0 <= number <= 2**31 - 1 else (range_problem(0, 2**31 - 1),)
 
 
 @remembered(4096)
 def env_var_name(text: str) -> Problems:
-    """Return what keeps ``text`` from being a variable name of the strict form."""
+    """Return the problems of a variable name of the strict form."""
     problems = []
     if not _ENV_NAME.fullmatch(text):
         problems.append(
@@ -110,7 +110,7 @@ def env_var_name(text: str) -> Problems:
 
 @remembered(4096)
 def relaxed_env_var_name(text: str) -> Problems:
-    """Return what keeps ``text`` from being a variable name: printable ASCII without ``=``."""
+    """Return the problems of a variable name of printable ASCII without ``=``."""
     if not text:
         return ("environment variable name " + _EMPTY,)
     if all(" " <= char <= "~" and char != "=" for char in text):
@@ -133,7 +133,7 @@ def _backsteps(text: str) -> list[str]:
 
 
 def config_map_key(text: str) -> Problems:
-    """Return what keeps ``text`` from being a key of a ConfigMap or Secret."""
+    """Return the problems of a key of a ConfigMap or Secret."""
     problems = []
     if len(text) > 253:
         problems.append("must be no more than 253 bytes")
@@ -148,7 +148,7 @@ def config_map_key(text: str) -> Problems:
 
 
 def http_header_name(text: str) -> Problems:
-    """Return what keeps ``text`` from being the name of an HTTP header."""
+    """Return the problems of the name of an HTTP header."""
     if _HEADER.fullmatch(text):
         return ()
     problem = (
@@ -162,10 +162,10 @@ _LEADING_ZERO: Final = re.compile(r"(^|\.)0[0-9]")
 
 
 def ip_address(text: str, *, strict: bool = False) -> Problems:
-    """Return what keeps ``text`` from being an IP address.
+    """Return the problems of an IP address.
 
-    Leading zeros are refused when ``strict`` (gate StrictIPCIDRValidation), as is an IPv4 address
-    written as IPv6; otherwise old objects' sloppy forms are let through.
+    ``strict`` (gate StrictIPCIDRValidation) refuses leading zeros and an IPv4 address written as
+    IPv6; otherwise these forms of old objects are accepted.
     """
     plain = _without_leading_zeros(text)
     try:
@@ -184,7 +184,7 @@ def ip_address(text: str, *, strict: bool = False) -> Problems:
 
 
 def canonical_ip_address(text: str) -> Problems:
-    """Return what keeps ``text`` from being an IP address in the one form that names it.
+    """Return the problems of an IP address, which must be in canonical form.
 
     Rule: apimachinery ``validation.IsValidIP``, v1.36.
     """
@@ -196,7 +196,7 @@ def canonical_ip_address(text: str) -> Problems:
 
 
 def reachable_address(text: str) -> Problems:
-    """Return what keeps an IP address from being that of something on another host.
+    """Return the problems of an IP address as that of another host (not loopback and the like).
 
     Rule: pkg/apis/core/validation/validation.go ``ValidateEndpointIP``.
     """
@@ -216,9 +216,9 @@ def reachable_address(text: str) -> Problems:
 
 
 def cidr(text: str, *, strict: bool = False) -> Problems:
-    """Return what keeps ``text`` from being an IP block such as ``10.0.0.0/8``.
+    """Return the problems of an IP block such as ``10.0.0.0/8``.
 
-    Of the rules that ``strict`` adds only the first that is broken is told, as upstream does.
+    Of the rules that ``strict`` adds, only the first broken one is reported, as upstream does.
     """
     interface = ip_interface(text)
     if interface is None:
@@ -236,7 +236,7 @@ def cidr(text: str, *, strict: bool = False) -> Problems:
 
 
 def ip_interface(text: str) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface | None:
-    """Return the IP block that ``text`` writes, however sloppily; ``None`` if it writes none."""
+    """Return the IP block in a text, also in a lenient form; ``None`` if there is none."""
     address, slash, length = text.partition("/")
     if not slash or "%" in text or not (length.isascii() and length.isdecimal()):
         return None

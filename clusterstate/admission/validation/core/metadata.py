@@ -52,7 +52,7 @@ def validate_object_meta(meta: Manifest, *, namespaced: bool, name: NameCheck) -
 
 
 def _new_accessor_meta(meta: Manifest) -> Errors:
-    """Return the errors in a new object's generation, finalizers, labels, notes, owners."""
+    """Return the errors in a new object's generation, finalizers, labels, annotations, owners."""
     errors: Errors = []
     if (generation := meta.get("generation") or 0) < 0:
         errors.append(invalid("metadata.generation", generation, NEGATIVE))
@@ -80,7 +80,7 @@ def _labels_annotations_owners(meta: Manifest) -> Errors:
 
 
 def validate_label_key(key: str, path: str) -> Errors:
-    """Return one error for each thing that is wrong with a label key."""
+    """Return all errors in a label key."""
     return invalid_each(path, key, formats.qualified_name(key))
 
 
@@ -140,7 +140,7 @@ def _owner_references(owners: list[Manifest], path: str) -> Errors:
 
 
 def _unqualified_finalizers(finalizers: list[str], path: str) -> Errors:
-    """Return the finalizers that are neither Kubernetes' own nor ``domain/name``."""
+    """Return the errors of finalizers that are neither Kubernetes' own nor ``domain/name``."""
     detail = "name is neither a standard finalizer name nor is it fully qualified"
     return [
         invalid(f"{path}[{index}]", name, detail)
@@ -150,10 +150,9 @@ def _unqualified_finalizers(finalizers: list[str], path: str) -> Errors:
 
 
 def validate_object_meta_update(new: Manifest, old: Manifest) -> Errors:
-    """Return what may not change in the metadata of a stored object, and what is wrong with it.
+    """Return the errors in changed metadata, and in changes of immutable fields.
 
-    As upstream, finalizers are looked at less closely than in a new object: what stands around
-    their ``/`` is not.
+    As upstream, the parts of a finalizer around its ``/`` are not checked, unlike in a new object.
     """
     errors: Errors = []
     deletion = new.get("deletionTimestamp")
@@ -197,7 +196,7 @@ def validate_object_meta_update(new: Manifest, old: Manifest) -> Errors:
 
 
 def validate_immutable(new: Any, old: Any, path: str) -> Errors:
-    """Return the error of a field that may not change, if it did."""
+    """Return the error of a field that must not change, if it did."""
     return [] if new == old else [invalid(path, new, IMMUTABLE)]
 
 

@@ -18,7 +18,7 @@ from clusterstate.objects.values.meta import Manifest
 
 
 def validate(new: Manifest, old: Manifest | None, subresource: str) -> Errors:
-    """Return the errors in a new namespace, or with a change of one."""
+    """Return the errors in a new namespace, or in a change of ``old``."""
     if old is None:
         return validate_namespace(new)
     errors = validate_object_meta_update(new.get("metadata") or {}, old.get("metadata") or {})

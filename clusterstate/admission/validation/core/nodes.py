@@ -36,7 +36,7 @@ _FEATURE_LENGTH: Final = 253
 
 
 def validate_node(node: Manifest, *, strict_ip_cidr: bool = False) -> Errors:
-    """Return the errors in a new node; the status is looked at where it is given."""
+    """Return the errors in a new node; its status is checked if present."""
     meta = node.get("metadata") or {}
     spec = node.get("spec") or {}
     errors = validate_object_meta(meta, namespaced=False, name=formats.dns_subdomain)
@@ -109,7 +109,7 @@ def _annotations(meta: Manifest, path: str) -> Errors:
 
 
 def _taints_annotation(text: str | None, path: str) -> Errors:
-    """Return the errors in taints where they stood before they were a field."""
+    """Return the errors in the annotation that had taints before ``spec.taints``."""
     if not text:
         return []
     try:

@@ -1,7 +1,7 @@
 """Options of the validation of pods, as Kubernetes' ``PodValidationOptions``.
 
-Most options exist so that an update of an object that was valid once does not fail on what nobody
-changed; some stand for feature gates. ``CURRENT`` holds the values for new pods in v1.36.
+Most options allow an update of an object that was valid once, if the invalid part does not change;
+some are feature gates. ``CURRENT`` has the values for new pods in v1.36.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ from clusterstate.objects.values.meta import Manifest
 
 
 class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Names and meaning are those of PodValidationOptions; all are off unless said."""
+    """The options, with the names and meanings of PodValidationOptions; all are off by default."""
 
     allow_invalid_pod_deletion_cost: bool = False
     allow_invalid_label_value_in_selector: bool = False
@@ -59,10 +59,10 @@ CURRENT_TEMPLATE: Final = msgspec.structs.replace(CURRENT, resource_is_pod=False
 
 
 def tolerating(old: Manifest) -> PodOptions:
-    """Return ``CURRENT``, with newly forbidden values allowed that the stored pod already has.
+    """Return ``CURRENT``, allowing newly forbidden values that the stored pod ``old`` already has.
 
-    Otherwise such a pod could not be repaired or finalised: every update would fail on it.
-    Rule: pkg/api/pod/util.go ``GetValidationOptionsFromPodSpecAndMeta``.
+    Otherwise such a pod could not be repaired or finalised: every update would fail. Rule:
+    pkg/api/pod/util.go ``GetValidationOptionsFromPodSpecAndMeta``.
     """
     spec = old.get("spec") or {}
     affinity = spec.get("affinity") or {}

@@ -1,4 +1,4 @@
-"""Ports of containers: names, numbers, protocols, and host ports claimed twice.
+"""Ports of containers: names, numbers, protocols, and duplicate host ports.
 
 Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
@@ -19,7 +19,7 @@ PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 
 
 def host_port_conflicts(containers: list[Manifest], path: str) -> Errors:
-    """Return the host ports that two of the containers claim."""
+    """Return the errors of host ports that two containers use."""
     errors: Errors = []
     seen: set[str] = set()
     for index, container in enumerate(containers):
@@ -63,6 +63,6 @@ def validate_container_ports(ports: list[Manifest], path: str) -> Errors:
 
 
 def validate_port_number_or_name(port: Any, path: str) -> Errors:
-    """Return what keeps ``port`` from being a port number or the name of a port."""
+    """Return the errors in a port, which is a number or the name of a port."""
     problems = formats.port_number(port) if isinstance(port, int) else formats.port_name(str(port))
     return invalid_each(path, port, problems)

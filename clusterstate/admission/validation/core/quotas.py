@@ -121,7 +121,7 @@ def _consistent(name: str, of: dict[str, Quantity | None], path: str) -> Errors:
 
 
 def _ratio_limit(ratio: Quantity, low: Quantity, high: Quantity) -> float | None:
-    """Return max/min if the ratio is above it; as floats, as upstream computes and prints it."""
+    """Return max/min if it exceeds the ratio, else None; in floats, as upstream prints it."""
     stated_ratio, below, top = float(ratio.value()), low.value(), high.value()
     if max(ratio.value(), below, top) < _MAX_MILLI:
         stated_ratio, below, top = ratio.milli_value() / 1000, low.milli_value(), high.milli_value()
@@ -161,9 +161,9 @@ _POD_RESOURCES: Final = frozenset(
 
 
 def validate_resource_quota(quota: Manifest, old: Manifest | None = None) -> Errors:
-    """Return the errors in spec and status of a quota; ``old`` is what it was.
+    """Return the errors in spec and status of a quota; ``old`` is the stored one.
 
-    An amount that it holds already is not judged again (v1.38, kubernetes#142190).
+    Amounts that are already in ``old`` are not checked again (v1.38, kubernetes#142190).
     """
     spec, status = quota.get("spec") or {}, quota.get("status") or {}
     old_spec, old_status = ((old or {}).get(part) or {} for part in ("spec", "status"))
@@ -180,7 +180,7 @@ def validate_resource_quota(quota: Manifest, old: Manifest | None = None) -> Err
 
 
 def validate_resource_quota_status(quota: Manifest, old: Manifest | None) -> Errors:
-    """Return the errors in the amounts of a quota's status that a write changes."""
+    """Return the errors in the changed amounts of a quota's status."""
     status, before = quota.get("status") or {}, (old or {}).get("status") or {}
     errors: Errors = []
     for field in ("hard", "used"):

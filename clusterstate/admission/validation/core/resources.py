@@ -60,7 +60,7 @@ _MOST_LISTED: Final = 50
 
 
 def is_huge_page(name: str) -> bool:
-    """Return whether ``name`` is a size of huge pages, ``hugepages-2Mi``."""
+    """Return whether ``name`` is a huge page resource such as ``hugepages-2Mi``."""
     return name.startswith(HUGE_PAGES)
 
 
@@ -71,14 +71,14 @@ def is_native_resource(name: str) -> bool:
 
 @remembered(4096)
 def is_extended_resource_name(name: str) -> bool:
-    """Return whether ``name`` is a device or other resource that is defined outside Kubernetes."""
+    """Return whether ``name`` is an extended resource, which Kubernetes does not define itself."""
     if is_native_resource(name) or name.startswith("requests."):
         return False
     return not formats.qualified_name("requests." + name)
 
 
 def is_overcommit_allowed(name: str) -> bool:
-    """Return whether limits may be above requests for the resource."""
+    """Return whether limits of the resource may be above requests."""
     return is_native_resource(name) and not is_huge_page(name)
 
 
@@ -97,7 +97,7 @@ NameProblem = tuple[str, str]
 
 @remembered(4096)
 def resource_name_problems(name: str) -> tuple[NameProblem, ...]:
-    """Return what keeps ``name`` from being a resource."""
+    """Return the problems of ``name`` as a resource."""
     problems = formats.qualified_name(name)
     if problems:
         return tuple((kinds_of_error.INVALID, text) for text in problems)
@@ -111,7 +111,7 @@ def resource_name_problems(name: str) -> tuple[NameProblem, ...]:
 
 @remembered(4096)
 def container_resource_name_problems(name: str) -> tuple[NameProblem, ...]:
-    """Return what keeps ``name`` from being a resource of a container."""
+    """Return the problems of ``name`` as a resource of a container."""
     problems = resource_name_problems(name)
     if "/" not in name:
         if name not in _STANDARD_CONTAINER and not is_huge_page(name):
@@ -125,7 +125,7 @@ def container_resource_name_problems(name: str) -> tuple[NameProblem, ...]:
 
 @remembered(4096)
 def pod_resource_name_problems(name: str) -> tuple[NameProblem, ...]:
-    """Return what keeps ``name`` from being a resource of a whole pod (PodLevelResources)."""
+    """Return the problems of ``name`` as a resource of a whole pod (PodLevelResources)."""
     problems = resource_name_problems(name)
     if problems:
         return problems
@@ -137,7 +137,7 @@ def pod_resource_name_problems(name: str) -> tuple[NameProblem, ...]:
 
 @remembered(4096)
 def quota_resource_name_problems(name: str) -> tuple[NameProblem, ...]:
-    """Return what keeps ``name`` from being a resource of a ResourceQuota."""
+    """Return the problems of ``name`` as a resource of a ResourceQuota."""
     problems = resource_name_problems(name)
     if "/" not in name and not is_standard_quota_resource(name):
         return (*problems, (kinds_of_error.INVALID, "must be a standard resource for quota"))
@@ -145,7 +145,7 @@ def quota_resource_name_problems(name: str) -> tuple[NameProblem, ...]:
 
 
 def is_pod_level_resource(name: str) -> bool:
-    """Return whether the resource may be asked for by a pod as a whole."""
+    """Return whether a pod as a whole may request the resource."""
     return name in ("cpu", "memory") or is_huge_page(name)
 
 
@@ -155,7 +155,7 @@ def name_errors(problems: tuple[NameProblem, ...], name: str, path: str) -> Erro
 
 
 def parse(value: Any) -> Quantity | None:
-    """Return the quantity, ``None`` if ``value`` is none."""
+    """Return the quantity, ``None`` if ``value`` is not a quantity."""
     try:
         return Quantity.parse(value)
     except QuantityError:

@@ -1,4 +1,4 @@
-"""Where a pod may go: affinity, tolerations and taints, topology spread, scheduling gates.
+"""Affinity, tolerations and taints, topology spread, scheduling gates.
 
 Rules: pkg/apis/core/validation/validation.go, v1.36. The profile argument ``addedAffinity`` is
 checked with `validate_node_affinity` too.
@@ -231,10 +231,10 @@ def _label_keys(keys: list[str], selector: Manifest | None, path: str) -> Errors
 
 
 def _stated_twice(keys: list[str], selector: Manifest, path: str) -> Errors:
-    """Return the keys that the selector names outside the expression made from ``keys``.
+    """Return the errors of keys that the selector has besides the expression made from ``keys``.
 
-    By now each key of ``matchLabelKeys`` has been merged into the selector, so that finding it
-    once is right and finding it again means that the user's own selector names it too.
+    Each key of ``matchLabelKeys`` has been merged into the selector already, so one occurrence is
+    right, and a second one is in the user's own selector.
     """
     errors: Errors = []
     index_of = {key: index for index, key in enumerate(keys)}
@@ -262,9 +262,9 @@ def validate_topology_spread_constraints(
 ) -> Errors:
     """Return the errors in ``spec.topologySpreadConstraints``.
 
-    ``merge_match_label_keys`` tells that the keys have been merged into the label selector
-    (gate MatchLabelKeysInPodTopologySpreadSelectorMerge). ``old_pod_...`` tell that the stored pod
-    breaks the rule already, with merged keys or, ``legacy``, with unmerged ones.
+    ``merge_match_label_keys``: the keys have been merged into the label selector (gate
+    MatchLabelKeysInPodTopologySpreadSelectorMerge). ``old_pod_...``: the stored pod breaks the rule
+    already, with merged keys or, ``legacy``, with unmerged ones.
     """
     errors: Errors = []
     last = {_domain(constraint): index for index, constraint in enumerate(constraints)}
@@ -434,7 +434,7 @@ def validate_only_added_tolerations(
     *,
     comparison_operators: bool = False,
 ) -> Errors:
-    """Return the errors in changed tolerations: all old ones stay, but for their seconds."""
+    """Return the errors in changed tolerations: all old ones stay, except for their seconds."""
     timeless = [_without_seconds(toleration) for toleration in new]
     for toleration in old:
         if _without_seconds(toleration) not in timeless:
@@ -466,7 +466,7 @@ def validate_scheduling_gates(gates: list[Manifest], path: str) -> Errors:
 def validate_only_deleted_scheduling_gates(
     new: list[Manifest], old: list[Manifest], path: str
 ) -> Errors:
-    """Return the gates that an update adds: they can only be taken away."""
+    """Return the errors of gates that an update adds: they can only be removed."""
     names = {gate.get("name") for gate in old}
     added = {
         gate.get("name") or "": i for i, gate in enumerate(new) if gate.get("name") not in names

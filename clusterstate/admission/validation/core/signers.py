@@ -1,4 +1,4 @@
-"""Names of signers of certificates, as requests and volumes give them."""
+"""Names of certificate signers, in requests and volumes."""
 
 from collections.abc import Callable
 from typing import Final
@@ -12,7 +12,7 @@ _SIGNER_FORM: Final = (
 
 
 def validate_signer_name(name: str, path: str) -> Errors:
-    """Return what keeps ``name`` from being a signer.
+    """Return the errors in a signer's name.
 
     Rule: pkg/apis/certificates/validation/validation.go ``ValidateSignerName``.
     """
@@ -37,7 +37,7 @@ def validate_signer_name(name: str, path: str) -> Errors:
 
 
 def _labels_of(text: str, check: Callable[[str], formats.Problems], path: str) -> Errors:
-    """Return the errors of the first label that is wrong; those of further labels repeat them."""
+    """Return the errors of the first wrong label; those of further labels would repeat them."""
     for label in text.split("."):
         if problems := check(label):
             return [invalid(path, text, f'validating label "{label}": {p}') for p in problems]

@@ -1,6 +1,6 @@
-"""Volumes, claims, their classes, and what CSI drivers say of themselves.
+"""Volumes, claims, their classes, and drivers' objects of storage.k8s.io.
 
-A part of Kubernetes' rules: what keeps an object from being misunderstood. Rules:
+A part of Kubernetes' rules: those without which an object is ambiguous. Rules:
 pkg/apis/core/validation/validation.go (``ValidatePersistentVolume`` and ``...Claim``) and
 pkg/apis/storage/validation/validation.go, v1.36.
 """
@@ -137,9 +137,9 @@ _OF_TODAY: Final = {
 
 
 def _kept_affinity(new: Manifest | None, old: Manifest) -> Errors:
-    """Return the errors in another node affinity of a volume that has one.
+    """Return the error of a volume's node affinity that changed.
 
-    It stays as it is, but that a label may take the name it has today: ``validatePvNodeAffinity``.
+    Only deprecated label names may become the current ones: ``validatePvNodeAffinity``.
     """
     if new is not None and _keys_of_today(new, old) == old:
         return []
@@ -148,7 +148,7 @@ def _kept_affinity(new: Manifest | None, old: Manifest) -> Errors:
 
 
 def _keys_of_today(new: Any, old: Any) -> Any:
-    """Return ``new`` with the names of labels that ``old`` has where they are today's for these."""
+    """Return ``new``, with current label names replaced by the deprecated ones that ``old`` has."""
     if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
         return [_keys_of_today(*both) for both in zip(new, old, strict=True)]
     if not isinstance(new, dict) or not isinstance(old, dict):
@@ -188,7 +188,7 @@ def _claim(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def validate_claim_status(new: Manifest, old: Manifest | None) -> Errors:
-    """Return the errors in the amounts of a claim's status that a write changes."""
+    """Return the errors in the changed amounts of a claim's status."""
     status, before = new.get("status") or {}, (old or {}).get("status") or {}
     return [
         error
@@ -200,7 +200,7 @@ def validate_claim_status(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def _shrinks(spec: Manifest, before: Manifest, capacity: Manifest) -> Errors:
-    """Return the error of a claim that asks for less than it has."""
+    """Return the error of a claim that requests less than its capacity."""
     new, old, has = (
         parse(one.get("storage", 0)) for one in (_requests(spec), _requests(before), capacity)
     )
@@ -257,7 +257,7 @@ _OF_SEGMENT: Final = "capacity."
 
 
 def _hollow_parameters(parameters: Manifest) -> Errors:
-    """Check what the hollow provisioner reads, which no other part of Kubernetes does."""
+    """Return the errors in parameters of the hollow provisioner, which is this service's own."""
     errors: Errors = []
     for name, text in parameters.items():
         path = f"parameters[{name}]"
@@ -297,7 +297,7 @@ def _bytes_of(texts: Manifest) -> int:
 
 
 def _allowed_topologies(terms: list[Manifest]) -> Errors:
-    """Return the errors in topologies; an empty term counts as one that is there already."""
+    """Return the errors in topologies; an empty term is always a duplicate."""
     errors: Errors = []
     earlier: list[dict[str, set[str]]] = [{} for _ in terms]
     for index, term in enumerate(terms):
@@ -381,7 +381,7 @@ _LONGEST_NODE_ID: Final = 256
 
 
 def csi_node_errors(new: Manifest, old: Manifest | None, *, counts_change: bool = True) -> Errors:
-    """Return the errors in a CSINode; ``counts_change``: a driver may say another limit."""
+    """Return the errors in a CSINode; ``counts_change``: a driver's volume limit may change."""
     errors: Errors = []
     seen: set[str] = set()
     drivers = (new.get("spec") or {}).get("drivers") or []
@@ -463,7 +463,7 @@ _ELSEWHERE: Final = "may not be specified in the context of inline volumes"
 
 
 def _inline_volume(spec: Manifest, path: str) -> Errors:
-    """Return the errors in the volume of a pod that is attached without a PersistentVolume.
+    """Return the errors in a VolumeAttachment's inline volume, without a PersistentVolume.
 
     Rule: pkg/apis/core/validation/validation.go (``ValidatePersistentVolumeSpec``), v1.36.
     """

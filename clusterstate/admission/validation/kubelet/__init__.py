@@ -1,4 +1,4 @@
-"""Parts of a pod that only the agent of its node reads.
+"""Parts of a pod that only the kubelet reads.
 
 ::
 

@@ -203,7 +203,7 @@ def validate_resource_field_ref(ref: Manifest, path: str, *, volume: bool) -> Er
 
 
 def validate_env_from(sources: list[Manifest], path: str, options: PodOptions) -> Errors:
-    """Return the errors in ``envFrom``: sources of all their keys, with a prefix."""
+    """Return the errors in ``envFrom``: sources whose keys all become variables, with a prefix."""
     errors: Errors = []
     check = _env_name(options)
     for index, source in enumerate(sources):

@@ -18,7 +18,7 @@ from clusterstate.objects.values.meta import Manifest
 
 
 def validate_local_descending_path(text: str, path: str) -> Errors:
-    """Return what keeps ``text`` from being a relative path without ``..``."""
+    """Return the errors in a relative path, which must not contain ``..``."""
     errors: Errors = []
     if text.startswith("/"):
         errors.append(invalid(path, text, "must be a relative path"))
@@ -39,7 +39,7 @@ def validate_volume_mounts(
     path: str,
     pod: PodContext,
 ) -> Errors:
-    """Return the errors in ``volumeMounts``, also together with its devices."""
+    """Return the errors in ``volumeMounts``, also together with the container's devices."""
     errors: Errors = []
     seen: set[str] = set()
     device_names = {device.get("name") or "" for device in devices}
@@ -106,7 +106,7 @@ def _recursive_read_only(mount: Manifest, path: str) -> Errors:
 def validate_volume_devices(
     devices: list[Manifest], mounts: list[Manifest], path: str, volumes: Volumes
 ) -> Errors:
-    """Return the errors in ``volumeDevices``, also together with its mounts."""
+    """Return the errors in ``volumeDevices``, also together with the container's mounts."""
     errors: Errors = []
     names: set[str] = set()
     paths: set[str] = set()

@@ -42,7 +42,7 @@ _KEY_TYPES: Final = ("RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521"
 
 
 class _Projection:
-    """The paths that the sources of one projected volume have taken so far."""
+    """The file paths that the sources of one projected volume use so far."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -56,7 +56,7 @@ class _Projection:
 
 
 def validate_projected(source: Manifest, path: str, options: PodOptions) -> Errors:
-    """Return the errors in a volume that is projected from several sources."""
+    """Return the errors in a projected volume."""
     errors = validate_mode(source, "defaultMode", path)
     projection = _Projection(path)
     for index, part in enumerate(source.get("sources") or ()):
@@ -148,7 +148,7 @@ def _trust_bundle(source: Manifest, path: str, projection: _Projection) -> Error
 
 
 def _trust_bundle_name(name: str) -> tuple[str, ...]:
-    """Return what keeps ``name`` from naming a bundle; ``:`` separates a signer's prefix."""
+    """Return the problems of a trust bundle's name; ``:`` separates a signer's prefix."""
     if name.startswith(":") and name.count(":") == 1:
         return ('ClusterTrustBundle without signer name must not have ":" in its name',)
     return formats.dns_subdomain(name.rpartition(":")[2])

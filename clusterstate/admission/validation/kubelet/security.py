@@ -1,7 +1,7 @@
 """Security contexts of pods and containers, the OS of a pod, seccomp and AppArmor.
 
-Stowage runs no containers; it refuses what an API server would refuse, so that a manifest accepted
-here is accepted there. Rules: pkg/apis/core/validation/validation.go, v1.36.
+Stowage runs no containers, but checks these fields as an API server does, so that Kubernetes
+accepts every manifest that is accepted here. Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
 
 import re
@@ -278,7 +278,7 @@ def validate_windows_host_process(spec: Manifest, path: str) -> Errors:
 
 
 def validate_os(spec: Manifest, path: str) -> Errors:
-    """Return the errors in ``spec.os``, and with fields that its OS does not know."""
+    """Return the errors in ``spec.os``, and in fields that this OS does not support."""
     name = (spec.get("os") or {}).get("name") or ""
     if not name:
         return [required(f"{path}.os.name", "cannot be empty")]
@@ -348,7 +348,7 @@ def _windows(spec: Manifest, path: str) -> Errors:
 
 
 def validate_host_users(spec: Manifest, path: str) -> Errors:
-    """Return the host namespaces that a pod with its own user namespace may not share."""
+    """Return the errors of host namespaces in a pod with its own user namespace."""
     if spec.get("hostUsers") is not False:
         return []
     errors: Errors = []
@@ -401,7 +401,7 @@ def _app_armor_annotation(key: str, profile: str, spec: Manifest, path: str) -> 
 def validate_annotations_match_fields(
     annotations: dict[str, str], spec: Manifest, path: str
 ) -> Errors:
-    """Return where seccomp or AppArmor annotations say something else than the fields."""
+    """Return the errors of seccomp and AppArmor annotations that contradict the fields."""
     errors: Errors = []
     context = spec.get("securityContext") or {}
     if SECCOMP_POD in annotations and context.get("seccompProfile") is not None:

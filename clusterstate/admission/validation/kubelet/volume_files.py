@@ -1,4 +1,4 @@
-"""Files that volumes are filled with: keys, paths, modes, downward API items.
+"""Files in volumes: keys, paths, modes, downward API items.
 
 Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
@@ -18,7 +18,7 @@ _FILE_MODE: Final = "must be a number between 0 and 0777 (octal), both inclusive
 
 
 def validate_mode(source: Manifest, field: str, path: str) -> Errors:
-    """Return what keeps a field from being the mode of a file; it may be absent."""
+    """Return the errors in a file mode, which may be absent."""
     mode = source.get(field)
     if mode is None or 0 <= mode <= 0o777:
         return []
@@ -33,7 +33,7 @@ def validate_key_to_path(item: Manifest, path: str) -> Errors:
 
 
 def validate_non_reserved_path(text: str, path: str) -> Errors:
-    """Return what keeps ``text`` from being a file's path relative to its volume."""
+    """Return the errors in a file's path relative to its volume."""
     errors = validate_local_descending_path(text, path)
     # A leading '..' is how the kubelet's atomic writer names its own entries.
     if text.startswith("..") and not text.startswith("../"):
@@ -42,7 +42,7 @@ def validate_non_reserved_path(text: str, path: str) -> Errors:
 
 
 def validate_downward_file(item: Manifest, path: str) -> Errors:
-    """Return the errors in a file that is filled from the pod's fields or resources."""
+    """Return the errors in a file made from the pod's fields or resources."""
     errors = needs("path")(item, path)
     errors += validate_non_reserved_path(item.get("path") or "", f"{path}.path")
     field, resource = item.get("fieldRef"), item.get("resourceFieldRef")

@@ -1,4 +1,4 @@
-"""Volumes of a pod. Stowage mounts nothing; it refuses what an API server would refuse.
+"""Volumes of a pod. Stowage mounts nothing, but checks them as an API server does.
 
 Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
@@ -86,9 +86,9 @@ _SHOWN: Final = {"gcePersistentDisk": "persistentDisk"}
 def validate_volumes(
     volumes: list[Manifest], path: str, options: PodOptions, pod_name: str
 ) -> tuple[dict[str, Manifest], Errors]:
-    """Return the valid volumes by name, and what is wrong with the others.
+    """Return the valid volumes by name, and the errors in the others.
 
-    ``pod_name`` is empty for templates; claims of generic ephemeral volumes are named after it.
+    ``pod_name`` is empty for templates; it begins the names of generic ephemeral volumes' claims.
     """
     errors: Errors = []
     valid: dict[str, Manifest] = {}

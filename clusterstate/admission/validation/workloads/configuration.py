@@ -1,6 +1,6 @@
 """ConfigMaps, Secrets, PodTemplates and ControllerRevisions.
 
-What a Secret holds never stands in an error. Rules: pkg/apis/core/validation/validation.go
+No error shows the content of a Secret. Rules: pkg/apis/core/validation/validation.go
 (``ValidateConfigMap``, ``ValidateSecret``) and pkg/apis/apps/validation/validation.go, v1.36.
 """
 
@@ -31,12 +31,12 @@ _SEALED: Final = "field is immutable when `immutable` is set"
 
 
 def _decoded_size(text: str) -> int:
-    """Return how many bytes a base64 text stands for."""
+    """Return the number of bytes that a base64 text encodes."""
     return len(text) // 4 * 3 - text.count("=")
 
 
 def _base64(data: dict[str, str], path: str, shown: str | None = None) -> Errors:
-    """Return an error for each value that is cut off."""
+    """Return an error for each value whose base64 text is cut off."""
     detail = "illegal base64 data: its length is not a multiple of 4"
     return [
         invalid(f"{path}[{key}]", value if shown is None else shown, detail)
@@ -53,7 +53,7 @@ def _keys(data: dict[str, str], path: str) -> Errors:
 
 
 def _sealed(new: Manifest, old: Manifest, *fields: str) -> Errors:
-    """Return what an update changes in an object that is ``immutable``."""
+    """Return the errors of changed ``fields`` in an object that is ``immutable``."""
     if not old.get("immutable"):
         return []
     errors: Errors = [] if new.get("immutable") else [forbidden("immutable", _SEALED)]

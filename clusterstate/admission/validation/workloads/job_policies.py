@@ -29,7 +29,7 @@ _INTERVALS: Final = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 
 
 def validate_policies(spec: Manifest, path: str) -> Errors:
-    """Return the errors in a Job's policies, together with the fields that they go with."""
+    """Return the errors in a Job's policies, and in fields that depend on them."""
     errors: Errors = []
     completions, per_index = spec.get("completions"), spec.get("backoffLimitPerIndex")
     most = spec.get("maxFailedIndexes")
@@ -165,7 +165,7 @@ def _success_policy(policy: Manifest, path: str, spec: Manifest) -> Errors:
 
 
 def read_indexes(text: str, completions: int) -> tuple[str, int | None]:
-    """Return the errors in a list of rising intervals, and how many indexes it has."""
+    """Return the problem of a list of rising intervals (empty: none), and its number of indexes."""
     if not _INTERVALS.fullmatch(text):
         return f'cannot convert string to intervals: "{text}"', None
     last, total = -1, 0

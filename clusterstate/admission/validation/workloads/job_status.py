@@ -1,6 +1,6 @@
-"""What a write of a Job's status may not say: no step back, and no end that contradicts itself.
+"""Rules for writes of a Job's status: no step back, and no contradictory end.
 
-Most rules ask only what the write changes, so that a Job whose status broke one before can still be
+Most rules check only changed fields, so that a Job whose status broke a rule before can still be
 written. Rules: pkg/apis/batch/validation/validation.go (``ValidateJobUpdateStatus``) and
 ``getStatusValidationOptions`` in pkg/registry/batch/job/strategy.go, v1.36.
 """
@@ -17,7 +17,7 @@ _CONDITIONS = "status.conditions"
 
 
 def validate_job_status(new: Manifest, old: Manifest | None) -> Errors:
-    """Return the errors in a status of a Job, beside those in its counts alone."""
+    """Return the errors in a status of a Job; ``statuses`` checks its counts."""
     spec, status = new.get("spec") or {}, new.get("status") or {}
     before = (old or {}).get("status") or {}
     errors = _uncounted(status)
@@ -27,7 +27,7 @@ def validate_job_status(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def _true(status: Manifest) -> set[str]:
-    """Return the types of the conditions that hold."""
+    """Return the types of the conditions that are True."""
     found = status.get("conditions") or ()
     return {one["type"] for one in found if one.get("status") == "True"}
 
@@ -37,7 +37,7 @@ def _said(*details: str) -> Errors:
 
 
 def _uncounted(status: Manifest) -> Errors:
-    """Return the errors in the pods that ended and are not counted yet."""
+    """Return the errors in ``uncountedTerminatedPods``."""
     errors: Errors = []
     seen: set[str] = set()
     for name in ("succeeded", "failed"):
@@ -53,12 +53,12 @@ def _uncounted(status: Manifest) -> Errors:
 
 
 def _ends(spec: Manifest, status: Manifest, before: Manifest) -> Errors:
-    """Return the errors in how the Job ends, or that it has ended and goes on."""
+    """Return the errors in the end of a Job, and in the status of a Job that has ended."""
     holds, held = _true(status), _true(before)
     errors: Errors = []
 
     def turned(*types: str) -> bool:
-        """Return whether one of these conditions began or ceased to hold."""
+        """Return whether one of these conditions became True, or is no longer."""
         return any((one in holds) is not (one in held) for one in types)
 
     def changed(*names: str) -> bool:
@@ -128,7 +128,7 @@ def _left_over(status: Manifest, names: Iterable[str]) -> Errors:
 
 
 def _indexes(spec: Manifest, status: Manifest, before: Manifest) -> Errors:
-    """Return the errors in the indexes that are completed or have failed."""
+    """Return the errors in the completed and failed indexes."""
     completed, failed = status.get("completedIndexes") or "", status.get("failedIndexes")
     completions, limit = spec.get("completions"), spec.get("backoffLimitPerIndex")
     of_completed = completed != (before.get("completedIndexes") or "")
@@ -161,7 +161,7 @@ def _unreadable(text: str, path: str, completions: int) -> Errors:
 
 
 def _first_of_both(completed: str, failed: str, completions: int) -> int | None:
-    """Return the least index in both lists, ``None`` if there is none or one cannot be read."""
+    """Return the least index in both lists, ``None`` if there is none or a list is invalid."""
     if any(read_indexes(text, completions)[0] for text in (completed, failed)):
         return None
     one, other = (
@@ -181,7 +181,7 @@ def _first_of_both(completed: str, failed: str, completions: int) -> int | None:
 
 
 def _steps(spec: Manifest, status: Manifest, before: Manifest) -> Errors:
-    """Return the errors in what was said before and is taken back."""
+    """Return the errors in fields that a write must not reset or decrease."""
     holds, held = _true(status), _true(before)
     errors = _said(
         *(

@@ -49,7 +49,7 @@ _LONGEST_SCHEDULE: Final = 1024
 
 
 def _job_spec(spec: Manifest, path: str) -> Errors:
-    """Return the errors in the spec of a Job, or in what a CronJob makes one of."""
+    """Return the errors in the spec of a Job, or of a CronJob's template."""
     errors = none_negative(spec, path, *_COUNTS)
     mode = spec.get("completionMode")
     errors += one_of(mode, f"{path}.completionMode", _MODES)
@@ -118,7 +118,7 @@ def _without_size(spec: Manifest) -> Manifest | None:
 
 
 def _may_be_redirected(spec: Manifest, status: Manifest) -> bool:
-    """Return whether a Job has no pods, and gets none before it is resumed.
+    """Return whether a Job is suspended and has no pods, so that their scheduling may change.
 
     Rule: ``validationOptionsForJob`` in pkg/registry/batch/job/strategy.go, v1.36, with
     MutableSchedulingDirectivesForSuspendedJobs and MutablePodResourcesForSuspendedJobs.
@@ -162,7 +162,7 @@ def _redirected(template: Manifest, new_template: Manifest) -> Manifest:
 
 
 def _taking(mine: Manifest, other: Manifest, fields: tuple[str, ...]) -> Manifest:
-    """Return a copy in which these fields are the other's."""
+    """Return a copy of ``mine`` with these fields of ``other``."""
     rest = {key: value for key, value in mine.items() if key not in fields}
     return rest | {key: other[key] for key in fields if key in other}
 
@@ -172,7 +172,7 @@ def _taking(mine: Manifest, other: Manifest, fields: tuple[str, ...]) -> Manifes
 
 @remembered(1024, longest=_LONGEST_SCHEDULE)
 def schedule_problem(schedule: str) -> str:
-    """Return what keeps a text from being a schedule of cron's five fields, empty if nothing."""
+    """Return the problem of a schedule of cron's five fields, empty if there is none."""
     text = schedule.strip()
     if len(text) > _LONGEST_SCHEDULE:
         return f"must be no more than {_LONGEST_SCHEDULE} characters"
@@ -190,7 +190,7 @@ def schedule_problem(schedule: str) -> str:
 
 
 def _item_problem(item: str, low: int, high: int, names: dict[str, int]) -> str:
-    """Return the errors in ``*``, ``a``, ``a-b`` or one of them with ``/step``."""
+    """Return the problem of ``*``, ``a``, ``a-b`` or one of these with ``/step``, or empty."""
     span, *steps = item.split("/")
     ends = span.split("-")
     if len(steps) > 1 or len(ends) > 2:

@@ -125,7 +125,7 @@ def _hints(hints: Sequence[Manifest], path: str, form: Callable[[str], Iterable[
 
 
 def _domain(name: str) -> Sequence[str]:
-    """Return what keeps a name from being ``IsFullyQualifiedDomainName``."""
+    """Return the problems of a fully qualified domain name (``IsFullyQualifiedDomainName``)."""
     plain = name.removesuffix(".")
     if problems := formats.dns_subdomain(plain):
         return problems
@@ -364,7 +364,7 @@ def _peer(peer: Manifest, path: str, *, known: Container[str | None]) -> Errors:
 
 
 def _ip_block(block: Manifest, path: str, known: Container[str | None]) -> Errors:
-    """Return the errors in a block of addresses; ``known`` are those that the policy had."""
+    """Return the errors in a block of addresses; ``known`` are those of the stored policy."""
     text = block.get("cidr") or ""
     if not text:
         return [required(f"{path}.cidr")]

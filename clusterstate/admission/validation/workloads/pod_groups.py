@@ -48,7 +48,7 @@ _OFF: Final = ("parentCompositePodGroupName", "compositePodGroupTemplates")
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """Which features are on, and whether the policy of a group may change.
+    """The features that are on, and whether the policy of a group may change.
 
     ``topology`` is TopologyAwareWorkloadScheduling, ``preemption`` WorkloadAwarePreemption of 1.36,
     which 1.37 always has. ``of_1_36``: a policy and a list of templates never change.
@@ -63,7 +63,7 @@ CURRENT: Final = Rules()
 
 
 def validate_workload(new: Manifest, old: Manifest | None, rules: Rules = CURRENT) -> Errors:
-    """Return the errors in a new Workload, or with a change of ``old``."""
+    """Return the errors in a new Workload, or in a change of ``old``."""
     spec = new.get("spec") or {}
     before = None if old is None else old.get("spec") or {}
     errors: Errors = []
@@ -94,7 +94,7 @@ def validate_workload(new: Manifest, old: Manifest | None, rules: Rules = CURREN
 
 
 def validate_pod_group(new: Manifest, old: Manifest | None, rules: Rules = CURRENT) -> Errors:
-    """Return the errors in a new PodGroup, or with a change of ``old``."""
+    """Return the errors in a new PodGroup, or in a change of ``old``."""
     spec = new.get("spec") or {}
     errors = _off(spec, "spec") + _preferred(new) + _lost_work(new)
     if old is None:
@@ -114,7 +114,7 @@ def validate_pod_group(new: Manifest, old: Manifest | None, rules: Rules = CURRE
 
 
 def _preferred(group: Manifest) -> Errors:
-    """Return the errors in the annotation that names the levels which a group prefers."""
+    """Return the errors in the annotation with a group's preferred topology levels."""
     text = ((group.get("metadata") or {}).get("annotations") or {}).get(PREFERRED_TOPOLOGY)
     if text is None:
         return []
@@ -187,7 +187,7 @@ def _off(spec: Manifest, path: str) -> Errors:
 
 
 def _union(value: Manifest, path: str, members: Iterable[str]) -> Errors:
-    """Return the error of a union that has not one member."""
+    """Return the error of a union that has no member, or several."""
     present = [one for one in members if value.get(one) is not None]
     if len(present) == 1:
         return []
@@ -209,7 +209,7 @@ def _policy(policy: Manifest, path: str) -> Errors:
 
 
 def _group(spec: Manifest, path: str, rules: Rules) -> Errors:
-    """Return the errors in what a new group and a template have in common."""
+    """Return the errors in the fields that a new PodGroup and a Workload's template share."""
     errors = _policy(spec.get("schedulingPolicy") or {}, f"{path}.schedulingPolicy")
     constraints = spec.get("schedulingConstraints")
     if constraints is not None and not rules.topology:
@@ -241,7 +241,7 @@ def _group(spec: Manifest, path: str, rules: Rules) -> Errors:
 
 
 def validate_job_scheduling(spec: Manifest, path: str) -> Errors:
-    """Return the errors in ``spec.scheduling`` of a Job, whose gang may have no size."""
+    """Return the errors in ``spec.scheduling`` of a Job, in which a gang's size is optional."""
     policy = dict(spec.get("schedulingPolicy") or {"basic": {}})
     if policy.get("gang") is not None:
         policy["gang"] = {"minCount": 1, **policy["gang"]}
@@ -262,7 +262,7 @@ def _claim(claim: Manifest, path: str) -> Errors:
 
 
 def _group_update(spec: Manifest, before: Manifest, path: str, rules: Rules) -> Errors:
-    """Return the errors in a change of a group, or of a template."""
+    """Return the errors in a change of a PodGroup, or of a Workload's template."""
     errors = _policy_update(
         spec.get("schedulingPolicy") or {}, before.get("schedulingPolicy") or {},
         f"{path}.schedulingPolicy", rules,

@@ -1,8 +1,8 @@
-"""Services: their type, ports, addresses, families and who may reach them.
+"""Services: their type, ports, addresses, families and external access.
 
-There are addresses of one family here, IPv4 (`objects.values.addresses`): what asks for another
-family, or for both, is refused. Rules: pkg/apis/core/validation/validation.go (``ValidateService``)
-and pkg/registry/core/service/storage/alloc.go, v1.36.
+All addresses are IPv4 (`objects.values.addresses`): a Service with another family, or with both, is
+refused. Rules: pkg/apis/core/validation/validation.go (``ValidateService``) and
+pkg/registry/core/service/storage/alloc.go, v1.36.
 """
 
 from typing import Any, Final
@@ -41,7 +41,7 @@ _IP_MODES: Final = ("Proxy", "VIP")
 
 
 def validate_service(new: Manifest, old: Manifest | None) -> Errors:
-    """Return the errors in a Service; ``old`` is what it was."""
+    """Return the errors in a Service; ``old`` is the stored one."""
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     type_ = spec.get("type") or ""
     errors: Errors = []
@@ -60,7 +60,7 @@ def validate_service(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def validate_service_status(new: Manifest, old: Manifest | None) -> Errors:
-    """Return the errors in what a balancer tells of a Service."""
+    """Return the errors in a load balancer's status of a Service."""
     ingress = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress")
     if ingress and (new.get("spec") or {}).get("type") != "LoadBalancer":
         detail = "may only be used when `spec.type` is 'LoadBalancer'"
@@ -69,7 +69,7 @@ def validate_service_status(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def validate_balancer(new: Manifest, old: Manifest | None) -> Errors:
-    """Return the errors in the addresses by which a Service or an Ingress is reached."""
+    """Return the errors in ``status.loadBalancer`` of a Service or an Ingress."""
     ingress, before = (
         ((one.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
         for one in (new, old or {})
@@ -188,7 +188,7 @@ def _external_name(spec: Manifest) -> Errors:
 
 
 def _families(spec: Manifest) -> Errors:
-    """Return the errors in the families of addresses; the cluster has one, IPv4."""
+    """Return the errors in the address families; the cluster has one, IPv4."""
     errors: Errors = []
     policy = spec.get("ipFamilyPolicy") or ""
     errors += one_of(policy or None, "spec.ipFamilyPolicy", _FAMILY_POLICIES)
@@ -211,7 +211,7 @@ def _families(spec: Manifest) -> Errors:
 
 
 def _outside(spec: Manifest, before: Manifest, type_: str) -> Errors:
-    """Return the errors in what is said of load balancers and addresses outside."""
+    """Return the errors in external addresses and fields for load balancers."""
     errors: Errors = []
     known = before.get("externalIPs") or ()
     for index, address in enumerate(spec.get("externalIPs") or ()):

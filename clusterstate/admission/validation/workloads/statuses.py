@@ -1,7 +1,7 @@
 """Counts in a write of the subresource ``status``: none below 0, parts not above the whole.
 
-Rules: pkg/apis/{apps,autoscaling,batch,core,policy}/validation/validation.go, v1.36: ``Validate``
-KIND ``Status`` and ``StatusUpdate``.
+Rules: pkg/apis/{apps,autoscaling,batch,core,policy}/validation/validation.go, v1.36, functions
+``Validate<Kind>Status`` and ``Validate<Kind>StatusUpdate``.
 """
 
 from typing import Final
