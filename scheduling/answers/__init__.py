@@ -2,26 +2,25 @@
 
 ::
 
-    advisor      asking: a question and its answer go through Redis, with a deadline
+    advisor      sends a question to an advisor through Redis and waits for the answer
     advising     the loop and the threads of an advisor process, which answers
     registry     the questions by name; a new one is a line there
     live         the world that a question gets: a mirror that follows the change log
     questions    simulations, headroom, landings of evicted pods, decisions, the configuration
-    why          every filter on every node, the scores, and what would let a pod in
-    waiting_groups  waiting pods by what stands in their way
-    zones        how the zones were at a moment of the past
+    why          every filter on every node, the scores, and remedies for a pod
+    waiting_groups  waiting pods grouped by what rejects them
+    zones        the state of zones at a past moment
     room_left    headroom for ``/metrics``: how many more pods of the usual shapes fit, and what
                  blocks the next (``simulation.headroom`` computes it)
     node_advice  which nodes to add for the pods that wait
-    packing          what fits if all pods are looked at together
+    packing      places all pods together
     present      the cluster as it is now with the pods that wait
-    plans        what will happen if these changes are made: plan_nodes (what they become),
-                 plan_leavers (who leaves), plan_brakes (what waits for approval), plan_queue
-                 (where pods wait), plan_steps (what is done), plan_scaling (pods that come or go
-                 with replicas), plan_holding (for whom a place can be held), plan_rebalancing
-                 (which nodes can be emptied), plan_answer (the answer)
+    plans        predicts a plan: plan_nodes (nodes after it), plan_leavers (pods that leave),
+                 plan_brakes (evictions that wait for approval), plan_queue (pods in the queue),
+                 plan_steps (the steps to carry out), plan_scaling (changed replicas), plan_holding
+                 (room that can be reserved), plan_rebalancing (nodes to empty), plan_answer
     replay       a recorded decision made again, on the cluster as it was then
-    effective    which plugins a configuration comes to, where each acts, and why
+    effective    a configuration's plugins, their extension points and the source of each
     comparing    the recent past (``recorded``) beside what other configurations would have made
                  of it
 

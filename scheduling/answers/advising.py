@@ -2,16 +2,16 @@
 
 ::
 
-    the loop     keeps the mirror up to date, gives the signs of life
-    short        one thread that takes nothing but short questions
+    the loop     keeps the mirror up to date, writes heartbeats
+    short        one thread takes only short questions
     any          the others take short ones first, then long ones
 
 ``run`` is what the advisor's loop calls (``scheduling.processes``). Any number of advisors may run,
 on any host: each question is taken by one of them. An advisor writes nothing, so it needs no lock.
-After each look the loop rests a quarter of a second, after a long one longer: a look costs this
-process and the database something even if it finds nothing. Each question reads by itself what is
-new since the last look, some milliseconds' worth. The threads that answer yield
-their processors to other processes: questions may wait, pods and requests may not.
+After each read the loop pauses for a quarter of a second, longer after a long one: a read costs
+this process and the database something even if there are no changes. Each question first reads the
+changes since the last read, in some milliseconds. The answering threads have a low priority:
+questions may wait, pods and requests may not.
 """
 
 import threading
@@ -47,7 +47,7 @@ _MARGIN_SECONDS = 60.0
 
 
 def run(*, stopping: Callable[[], bool], pause: Callable[[float], None] = time.sleep) -> None:
-    """Follow and answer until the process is asked to stop.
+    """Read changes and answer questions until ``stopping`` returns True.
 
     Raises:
         django.db.Error: the database failed; the threads have ended.
@@ -131,7 +131,7 @@ def _answer_all(
 
 
 def _answered(posed: advisor.PendingQuestion, seconds: float) -> bytes:
-    """Return the answer.
+    """Return the answer to a question as JSON; ``seconds`` is the time left.
 
     Raises:
         StatusError: the question is wrong, or cannot be answered now.

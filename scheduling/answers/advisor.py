@@ -1,25 +1,24 @@
-"""Asking an advisor: a process that follows the change log and answers questions about it.
+"""Sends questions to advisors: processes that follow the change log and answer questions about it.
 
-``ask`` is for whoever needs an answer: web processes, the console, controllers. It imports neither
-NumPy nor the engine. A question and its answer go through Redis::
+``ask`` is for web processes, the console and controllers. It imports neither NumPy nor the engine.
+A question and its answer go through Redis::
 
-    stowage:question:ID    the question: kept until its deadline, when no advisor begins with it
+    stowage:question:ID    the question; it expires at its deadline
     stowage:questions      ids in the order asked
-    stowage:questions:long who asked questions that take long, in the order of their turns
-    stowage:questions:of:WHO   the ids of these, in the order asked
+    stowage:questions:long users with long questions, in the order of their turns
+    stowage:questions:of:WHO   the ids of a user's long questions, in the order asked
     stowage:asked:ID       which advisor works on it
-    stowage:answer:ID      the answer, a list of one entry, which the asker waits for
-    stowage:advisor:NAME   an advisor's sign of life; stowage:advisors any advisor's
-    stowage:progress:HASH  how far a question is that takes long, by what it asks
+    stowage:answer:ID      the answer, a list of one entry, for which the asker waits
+    stowage:advisor:NAME   an advisor's sign of life, with expiry; stowage:advisors that of any
+    stowage:progress:HASH  the progress of a long question, by a hash of its document
 
-Those who ask for what takes long take turns, and an advisor keeps a thread for the others: nobody
-waits for all that one user has asked (``asking``).
+Users with long questions take turns, and an advisor reserves a thread for short ones: nobody waits
+for all questions of one user (``asking``).
 
-Questions change nothing, so one that got lost is asked again: with an advisor that was killed while
-it worked on it (its sign of life ends), or with Redis that was emptied. After a second loss, after
-the deadline, while no advisor is there, and while Redis does not answer, the asker gets
-``ServiceUnavailable`` with the seconds after which to try again. No wait is longer than the
-deadline.
+Questions change nothing, so a lost one is sent again: the advisor was killed meanwhile (its sign of
+life expires), or Redis was emptied. After a second loss, after the deadline, while no advisor is
+there, and while Redis does not answer, the asker gets ``ServiceUnavailable`` with the seconds after
+which to try again. No wait is longer than the deadline.
 
 Questions are not Celery messages, although the advisor is a Celery worker: a worker takes messages
 from the queue before it has a thread for them, and those of a killed worker are not handed to
@@ -99,14 +98,14 @@ class _Failure(msgspec.Struct):
 
 
 class PendingQuestion(msgspec.Struct):
-    """A question on its way: its name and the document."""
+    """A question to an advisor: its name and the document."""
 
     name: str
     document: msgspec.Raw
 
 
 class NoAnswer(ServiceUnavailable):
-    """Advisors run, but none answered in time."""
+    """Advisors run, but none answered before the deadline."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -120,13 +119,13 @@ _asker: ContextVar[str] = ContextVar("asker", default="")
 
 
 def asking(name: str) -> None:
-    """Set the asker of this thread's questions; the long questions of askers take turns."""
+    """Set the user on whose behalf this thread asks; users take turns with long questions."""
     _asker.set(name)
 
 
 @cache
 def client(seconds: float = 2.0) -> "redis.Redis":
-    """Return this process's connections; each wait on them must be shorter than ``seconds``."""
+    """Return this process's Redis client; a wait on it must be shorter than ``seconds``."""
     return redis.Redis.from_url(
         settings.REDIS_URL, socket_connect_timeout=0.5, socket_timeout=seconds
     )
@@ -149,7 +148,7 @@ def ask(name: str, document: object, *, deadline: float | None = None) -> Any:
 
 
 def ask_text(name: str, document: object, *, deadline: float | None = None) -> bytes:
-    """Return the answer as JSON text; otherwise as ``ask``."""
+    """Return the answer as JSON text; see ``ask``."""
     if transactions.is_rehearsal():
         raise RuntimeError("who asks must not keep a dry run's transaction open meanwhile")
     question = registry.QUESTIONS[name]
@@ -167,7 +166,7 @@ def ask_text(name: str, document: object, *, deadline: float | None = None) -> b
 
 
 class _Asking:
-    """Asks one question and waits until its answer arrives, or its time is over."""
+    """Sends one question and waits for its answer until the deadline."""
 
     def __init__(self, queue: str, posed: bytes, until: float) -> None:
         self._asker = _asker.get() if queue == LONG else ""
@@ -200,7 +199,7 @@ class _Asking:
         raise NoAnswer(_LATE, {"retryAfterSeconds": 1})
 
     def _pose(self) -> bool:
-        """Put the question into its list; return whether an advisor runs."""
+        """Add the question to its list in Redis; return whether an advisor runs."""
         self._id = secrets.token_hex(12)
         milliseconds = max(int((self._until - time.monotonic()) * 1000), 1)
         pipeline = client().pipeline(transaction=False)
@@ -225,7 +224,7 @@ class _Asking:
         pipeline.execute()
 
     def _is_lost(self) -> bool:
-        """Return whether neither a list nor a living advisor has the question any more."""
+        """Return whether the question is neither in a list nor with a running advisor."""
         advisor: Any = client().get(_ASKED + self._id)
         if advisor is not None:
             return not client().exists(_ADVISOR + advisor.decode())
@@ -250,9 +249,9 @@ def _progress_key(name: str, document: object) -> str:
 
 
 def progress(name: str, document: object) -> Progress | None:
-    """Return the progress of a question, ``None`` where no advisor has reported any lately.
+    """Return the progress of a question, ``None`` if no advisor has reported any lately.
 
-    Of several askers of the same question each sees the latest progress of any. Asks Redis once.
+    Askers of equal questions share the latest progress. Reads Redis once.
     """
     try:
         found: Any = client().get(_progress_key(name, document))
@@ -283,17 +282,17 @@ def teller(name: str, document: object) -> Callable[[str, float], None]:
 
 
 def wait_for_turn(at: "redis.Redis", asker: str) -> None:
-    """Move an asker to the end of the order of turns, in which each asker has one place."""
+    """Move a user to the end of the order of turns, in which each user occurs once."""
     at.lrem(LONG, 0, asker)
     at.rpush(LONG, asker)
     at.expire(LONG, _LIST_SECONDS)
 
 
 def _read(answer: bytes) -> bytes:
-    """Return the text of an answer.
+    """Return the JSON text of an answer.
 
     Raises:
-        StatusError: it is a refusal.
+        StatusError: the answer is an error.
     """
     if answer[:1] == _FINE:
         return answer[1:]
@@ -302,7 +301,7 @@ def _read(answer: bytes) -> bytes:
 
 
 def _error(failure: _Failure) -> StatusError:
-    """Return the error of the kind that the advisor met."""
+    """Return the error that the advisor sent, as the same exception type."""
     kinds = {
         (kind.code, kind.reason): kind
         for kind in StatusError.__subclasses__()
@@ -326,7 +325,7 @@ class Turns:
         self._lock = threading.Lock()
 
     def begin(self, asker: str) -> bool:
-        """Count a question; return False if this asker has reached its limit already."""
+        """Count a question; return False if its user has reached the limit."""
         with self._lock:
             if self._running[asker] >= self._most:
                 return False
@@ -334,7 +333,7 @@ class Turns:
             return True
 
     def end(self, asker: str) -> None:
-        """Note that a question of this asker is answered."""
+        """Note that a question of this user is answered."""
         with self._lock:
             self._running[asker] -= 1
             if not self._running[asker]:
@@ -348,7 +347,7 @@ def _refuse_unreadable() -> bytes:
 
 
 class Desk:
-    """Takes questions and sends answers for one thread of an advisor."""
+    """Takes questions and sends answers, for one thread of an advisor."""
 
     def __init__(self, advisor: str, queues: "list[str]", turns: Turns | None = None) -> None:
         self._advisor, self._queues = advisor, queues
@@ -356,7 +355,7 @@ class Desk:
         self._asker: str | None = None
 
     def take(self) -> "tuple[str, PendingQuestion, float] | None":
-        """Return id, question and seconds left; ``None`` if no question came for a while.
+        """Return id, question and seconds left; ``None`` if none came within ``TAKE_SECONDS``.
 
         Raises:
             redis.RedisError: Redis does not answer.
@@ -384,9 +383,9 @@ class Desk:
             return None
 
     def _of(self, asker: str) -> str:
-        """Return the first question's id of the asker whose turn it is, empty if there is none.
+        """Return the id of a user's first question; empty without one or if the limit is reached.
 
-        An asker with more questions goes to the end of the order of turns.
+        A user with more questions goes to the end of the order of turns.
         """
         if not self._turns.begin(asker):
             wait_for_turn(client(), asker)
@@ -402,7 +401,7 @@ class Desk:
         return "" if id_ is None else id_.decode()
 
     def done(self) -> None:
-        """Note that the question that was taken is no longer worked on."""
+        """Note that this thread's question is no longer worked on."""
         if self._asker is not None:
             self._turns.end(self._asker)
             self._asker = None
@@ -466,7 +465,7 @@ class Presence:
 
 
 def problem() -> str:
-    """Return what keeps questions from being answered, empty if nothing does; asks Redis."""
+    """Return why questions cannot be answered, empty if they can; reads Redis."""
     try:
         return "" if client().exists(ANYBODY) else NOT_RUNNING
     except (redis.RedisError, OSError):

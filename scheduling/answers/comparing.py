@@ -1,7 +1,7 @@
-"""Answers a ``Comparison``: replays the recent past with other configurations, side by side.
+"""Answers a ``Comparison``: replays the recent past under several configurations.
 
 The past is the change log's (``recorded``), played in virtual time (``scheduling.scenarios``). The
-first run is what really happened; the others decide. Nothing is stored or bound.
+first run repeats the recorded decisions; the others decide anew. Nothing is stored.
 """
 
 import time
@@ -38,14 +38,14 @@ _MOST_TOLD: Final = 20
 
 
 class Policy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A configuration to play the past under: one of ``policies.NAMES``, or a document."""
+    """A configuration for a run: one of ``policies.NAMES``, or a document."""
 
     name: str = ""
     configuration: dict[str, Any] | None = None
 
 
 class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The question: the ``hours`` before ``until`` (default: now), or ``since`` to ``until``.
+    """The question. Its period: ``hours`` before ``until`` (default: now), or from ``since``.
 
     ``report``: add an HTML report. ``pictures``: add its curves, one SVG each.
     """
@@ -60,7 +60,7 @@ class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
 
 
 class Stopwatch:
-    """A ``Meter`` of plugins: counts each one's calls and failures, and keeps the longest call."""
+    """A ``Meter`` of plugins: calls and failures of each, and its longest call in seconds."""
 
     def __init__(self) -> None:
         self.calls: dict[str, int] = {}
@@ -68,7 +68,7 @@ class Stopwatch:
         self.longest: dict[str, float] = {}
 
     def clock(self) -> float:
-        """Return the time in seconds since some moment, the same for all calls."""
+        """Return a monotonic time in seconds."""
         return time.perf_counter()
 
     def note(self, plugin: str, point: str, code: Code, seconds: float) -> None:
@@ -79,7 +79,7 @@ class Stopwatch:
             self.failures[plugin] = self.failures.get(plugin, 0) + 1
 
     def note_point(self, profile: str, point: str, code: Code, seconds: float) -> None:
-        """Note nothing: only single plugins are measured."""
+        """Do nothing: only single plugins are measured."""
 
     def figures(self) -> list[Manifest]:
         """Return the figures of each plugin, those that failed first, then the slowest."""
@@ -101,13 +101,13 @@ def comparison(world: LiveWorld, document: object) -> Manifest:
     """Return how the last hours would have passed under other configurations.
 
     ``status``: ``since``, ``until``, ``runs`` (figures and plugins of each), ``figures`` side by
-    side, how many ``pods`` went elsewhere and waited longer or less, and which differ most; by
-    node as well. ``report``: the same as one HTML page with pictures; ``pictures``: those alone,
-    ``title`` and ``svg`` each, and ``legend``, the run of each line.
+    side, ``pods`` (how many got another node or waited longer or less, and the largest
+    differences), and the same by node. ``report``: the same as one HTML page with pictures;
+    ``pictures``: only those, ``title`` and ``svg`` each, and ``legend``, the run of each line.
 
     Raises:
         Invalid: with every wrong field.
-        Expired: nothing of that time is known.
+        Expired: the change log does not reach back to that time.
         TooLarge: it takes too long; ask for fewer hours.
     """
     spec = _read(document)
@@ -133,10 +133,10 @@ def compared(
     report: bool,
     with_pictures: bool = False,
 ) -> Manifest:
-    """Return how a recorded script differs under configurations, as ``comparison`` tells it.
+    """Return the ``status`` of ``comparison`` for a recorded script.
 
     Raises:
-        StatusError: a plugin cannot be made, or an object of the past is wrong.
+        StatusError: a plugin cannot be built, or an object of the past is invalid.
         TooLarge: it takes too long.
     """
     runs = 1 + len(chosen)

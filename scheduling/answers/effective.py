@@ -53,7 +53,7 @@ class PluginRow(msgspec.Struct, frozen=True):
 
 
 class EffectiveProfile(msgspec.Struct, frozen=True):
-    """A profile as it acts; ``disabled``: default plugins that act nowhere."""
+    """A profile with its plugins; ``disabled``: default plugins without any extension point."""
 
     name: str
     rows: tuple[PluginRow, ...]
@@ -68,7 +68,7 @@ def effective(document: Manifest) -> list[EffectiveProfile]:
     """Return the profiles of a stored document, in its order. Never queries.
 
     Raises:
-        Invalid: the document cannot be used (any more): a plugin of it is not installed now.
+        Invalid: the document cannot be used, for example because a plugin is no longer installed.
     """
     document = {key: value for key, value in document.items() if key != "metadata"}
     configuration = load_configuration(document)
@@ -76,7 +76,7 @@ def effective(document: Manifest) -> list[EffectiveProfile]:
 
 
 def _own(configuration: KubeSchedulerConfiguration, profile: Profile) -> Manifest:
-    """Return the entry of a profile in the document."""
+    """Return the document's entry for a profile, ``{}`` without one."""
     for one in configuration.document.get("profiles") or ():
         if one.get("schedulerName", profile.scheduler_name) == profile.scheduler_name:
             found: Manifest = one
@@ -125,14 +125,14 @@ def _use(
 
 
 def _could(name: str, point: str) -> bool:
-    """Return whether a built-in plugin acts at a point where nothing switches it off."""
+    """Return whether a built-in plugin implements an extension point."""
     return name in BUILT_IN and point in BUILT_IN[name].points
 
 
 def differences(
     old: Sequence[EffectiveProfile], new: Sequence[EffectiveProfile]
 ) -> list[tuple[str, str, str, str, str]]:
-    """Return the differences: profile, plugin, extension point, before and after of each."""
+    """Return the differences as (profile, plugin, extension point, before, after)."""
     before, after = _acting(old), _acting(new)
     return [
         (*key, before.get(key, "-"), after.get(key, "-"))

@@ -1,11 +1,11 @@
-"""The live world as questions see it: a mirror that this process keeps up with the change log.
+"""The live cluster for questions: copies of a mirror that follows the change log.
 
 ``Live`` owns the mirror. In an advisor its loop calls ``follow`` all the time, so that a question
-finds little news; in another process the first question loads it. A question gets a ``LiveWorld``:
-the cluster as of one revision, which is at or above all that anybody was told before the question
-was asked (``changes.settled``), so an asker sees its own writes. What a question works on is a
-copy, so that questions do not wait for each other and nothing touches the mirror. Throw the mirror
-away at any moment: the next question loads it again.
+has few changes to read; in another process the first question loads the mirror. A question gets a
+``LiveWorld``: the cluster at one revision, which includes all writes acknowledged before the
+question (``changes.settled``), so users see their own writes. A question works on a copy, so
+questions do not wait for each other and the mirror does not change. The mirror can be dropped at
+any moment: the next question loads it again.
 """
 
 import threading
@@ -60,8 +60,8 @@ class Live:
     def follow(self, *, mark: int | None = None) -> int:
         """Bring the mirror up to date, to ``mark`` at least if given; return its revision.
 
-        It is loaded anew where other profiles are in force than those whose pods it queues. Queries
-        four times, a dozen times when it loads.
+        It is loaded again if other profiles are in force. Queries four times, a dozen times if it
+        loads.
         """
         with self._lock:
             now = time.time()
@@ -96,8 +96,8 @@ class Live:
         """Bring the mirror up to every write that was acknowledged; return its revision.
 
         Raises:
-            TooManyRequests: some of that cannot be read yet, because an earlier transaction is
-                still open; ``changes.settled`` waited for it in vain.
+            TooManyRequests: some writes cannot be read yet, because an earlier transaction is still
+                open after the wait of ``changes.settled``.
         """
         # Before the lock, so that no question waits for another one's wait.
         settled = changes.settled(FOLLOWED)
@@ -106,7 +106,7 @@ class Live:
         return self.follow(mark=settled.mark)
 
     def look(self, use: Callable[[Mirror, int], Known]) -> Known:
-        """Return ``use(mirror, version)`` of the settled mirror, while no other thread uses it."""
+        """Return ``use(mirror, version)`` of the up-to-date mirror, under its lock."""
         self.settled()
         with self._lock:
             if self._mirror is None:  # another thread's look failed meanwhile
@@ -115,7 +115,7 @@ class Live:
             return use(self._mirror, self._version)
 
     def keep(self, version: int, key: Hashable, make: Callable[[], Known]) -> Known:
-        """Return the result of ``make`` for this key and version, from the cache if it is there."""
+        """Return the result of ``make`` for this key, cached until the version changes."""
         with self._lock:
             if self._cache[0] != version or len(self._cache[1]) > _MOST_KEPT:
                 self._cache = version, {}
@@ -135,10 +135,10 @@ def follow() -> int:
 
 
 class LiveWorld:
-    """The live world for one question, looked up when it is first asked for.
+    """The live cluster for one question, read at the first use.
 
-    ``revision``: of the change log, up to which the answer has read it; 0 before it looked.
-    ``until``: when the answer must be there, in monotonic seconds.
+    ``revision``: up to where the answer has read the change log; 0 before that. ``until``: the
+    deadline, in monotonic seconds.
     """
 
     def __init__(
@@ -150,21 +150,21 @@ class LiveWorld:
         self._tell = tell
 
     def go_on(self) -> None:
-        """Raise if the answer takes too long; a long computation calls this now and then.
+        """Raise after the deadline; long computations call this in their loops.
 
         Raises:
-            TooLarge: the time for an answer is over.
+            TooLarge: the deadline has passed.
         """
         if time.monotonic() > self.until:
             raise TooLarge(_TAKES_TOO_LONG)
 
     def tell(self, doing: str, share: float) -> None:
-        """Publish for the asker what is being computed, and the share that is done (0 to 1)."""
+        """Publish for the asker the present step in words, and the share done, 0 to 1."""
         if self._tell is not None:
             self._tell(doing, share)
 
     def snapshot(self) -> Snapshot:
-        """Return a copy of the cluster as it is now, which is the caller's to change."""
+        """Return a copy of the present cluster, which the caller may change."""
         return self.look(lambda mirror: copy_snapshot(mirror.snapshot))
 
     def look(self, use: Callable[[Mirror], Known]) -> Known:
@@ -180,16 +180,16 @@ class LiveWorld:
         return _live.look(looked)
 
     def keep(self, key: Hashable, make: Callable[[], Known]) -> Known:
-        """Return the result of ``make``, from the cache if it holds one of the same version.
+        """Return the result of ``make``, cached for the present version of the mirror.
 
-        Call ``look`` or ``snapshot`` first: they fix the version that the cache compares. Nobody
-        may change the cached value.
+        Call ``look`` or ``snapshot`` first: they set the version. The cached value must not be
+        changed.
         """
         return _live.keep(self._version, key, make)
 
 
 class TimedBase(Base):
-    """The empty world as a base, for a run that must end."""
+    """The empty world as a base, with a deadline."""
 
     def __init__(
         self,
@@ -203,12 +203,12 @@ class TimedBase(Base):
         self.world = world
 
     def go_on(self) -> None:
-        """Raise TooLarge when the time for an answer is over."""
+        """Raise TooLarge after the deadline."""
         self.world.go_on()
 
 
 class LiveBase(TimedBase):
-    """The live world as a base: lookups that the snapshot cannot answer are queried."""
+    """The live cluster as a base; lookups beyond the snapshot query the database."""
 
     open_namespaces = False
 
@@ -228,7 +228,7 @@ class LiveBase(TimedBase):
         return None if found is None else decode_object(found)
 
     def default_priority_class(self) -> Manifest | None:
-        """Return the PriorityClass of pods that name none, if there is one."""
+        """Return the PriorityClass with ``globalDefault``, ``None`` if there is none."""
         return self._catalogue.default_priority_class()
 
     def limit_ranges(self, namespace: str) -> Sequence[Manifest]:

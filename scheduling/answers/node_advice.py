@@ -1,4 +1,4 @@
-"""Which nodes to add for the pods that wait: a ``NodeAdvice`` document in, the answer out."""
+"""Answers a ``NodeAdvice``: which nodes to add for waiting pods of the live cluster."""
 
 from collections.abc import Callable, Hashable
 from typing import Final
@@ -26,17 +26,16 @@ from scheduling.simulation.node_exchange import frontier
 
 
 def node_advice(world: LiveWorld, document: object) -> Manifest:
-    """Return the cheapest nodes found with which the most waiting pods find room.
+    """Return the cheapest nodes found with which the most waiting pods fit.
 
-    ``status``: ``nodes`` (``name``, ``count``, ``price``), ``price``, ``pods`` (that find room with
-    them), ``places`` (on which new node each), ``frees``, ``of``, ``bound``, ``schedulerAlone``.
-    With prices of the nodes there are also ``remove``, ``moves``, ``cost``, ``frontier`` and
-    ``map``.
-    Queries four times and more.
+    ``status``: ``nodes`` (``name``, ``count``, ``price``), ``price``, ``pods`` (that fit then),
+    ``places`` (each one's new node), ``frees``, ``of``, ``bound``, ``schedulerAlone``. If the
+    question has prices of existing nodes, also ``remove``, ``moves``, ``cost``, ``frontier`` and
+    ``map``. Queries four times and more.
 
     Raises:
         Invalid: with every wrong field.
-        ServiceUnavailable: nodes may be removed, and there is no solver.
+        ServiceUnavailable: nodes may be removed, and the solver is not installed.
     """
     spec, offers, prices = read(document)
     present = Present(world)
@@ -84,7 +83,7 @@ def node_advice(world: LiveWorld, document: object) -> Manifest:
 def _bought(
     found: Advice, offers: list[Offer], snapshot: Snapshot, title: Callable[[Hashable], str]
 ) -> Manifest:
-    """Return the answer where nodes are bought alone; ``snapshot``: the cluster without these."""
+    """Return the answer if nodes are only added; ``snapshot``: the cluster without them."""
     placed = [(title(key), name) for key, name in found.placed if snapshot.row_of(name) is None]
     return {
         **nodes_answer(placed, offers, found.names),

@@ -11,15 +11,13 @@ from scheduling.simulation.packing import MOST_PODS, read_packing, run_packing
 
 
 def packing(world: LiveWorld, document: object) -> Manifest:
-    """Return the nodes for pods that are packed together, and bounds for any other placement.
+    """Return the best placement found for many pods, and bounds of any other placement.
 
-    In the live world the waiting pods come first, then those of the document.
-
-    Queries some times.
+    In the live world the waiting pods come first, then those of the document. Queries.
 
     Raises:
         Invalid: with every wrong field.
-        ServiceUnavailable: there is no solver.
+        ServiceUnavailable: the solver is not installed.
     """
     question = read_packing(document)
     if not question.simulation.live:

@@ -1,4 +1,4 @@
-"""The answer to a plan: which pods leave and land, what is held back, which steps are done."""
+"""The answer to a plan: pods that leave and their new nodes, blocked evictions, and steps."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -32,15 +32,15 @@ def with_status(
 
     Args:
         plan: the plan.
-        future: the simulation, after it was run.
+        future: the simulation, after its run.
         nodes: the nodes that the plan names, before and after.
-        leavers: the facts about pods.
+        leavers: facts about pods.
         evicted: the pods that leave, in order; the operation has a step for some of them.
         rooms: the free resources of the nodes before and after.
         brakes: the brakes that hold evictions back until a person approves.
-        warnings: further messages for the asker.
-        revision: of the change log, up to which the answer has read it.
-        now: when the simulation begins.
+        warnings: further messages for the user.
+        revision: up to where the answer has read the change log.
+        now: the start of the simulation.
     """
     landings = {
         landed.waiter.replaces: landed
@@ -124,8 +124,8 @@ def with_status(
 def set_apart(status: Manifest, without: Manifest) -> None:
     """Mark those parts of a plan's status that also happen without the plan.
 
-    Pods that are preempted anyway move to ``leavingAnyway``; of a pod that finds a place or waits,
-    ``anyway`` says where it would be placed without the plan.
+    Pods that are preempted anyway move to ``leavingAnyway``; ``anyway`` of a placed or waiting pod
+    is its node without the plan.
 
     Args:
         status: the plan's status; it is changed.

@@ -30,7 +30,7 @@ def ahead(
     """Return the brakes that will hold some of these evictions, each with the evictions per minute.
 
     Args:
-        leavers: the evictions that brakes count: for taints and labels, and by steps.
+        leavers: evictions that count for brakes: by taints, node labels, and the plan's steps.
         pods: the facts about pods, by id.
         now: when the plan begins.
 
@@ -69,7 +69,7 @@ def _names(pod: StayingPod, zone: str) -> Iterable[tuple[str, str]]:
 
 
 def in_turn(leavers: Sequence[Leaver], counted: Iterable[str]) -> list[Leaver]:
-    """Return the leavers with the times at which their zones' rates let them go, in that order.
+    """Return the leavers in the order and at the times that their zones' rates allow.
 
     Without a rate they are returned unchanged. ``counted``: the causes to which the rate applies.
     The zones' token buckets are assumed to be full when the plan begins. Queries once.

@@ -1,4 +1,4 @@
-"""Which pods of a plan have a place that can be held before any of them leaves."""
+"""Which pods of a plan have a replacement whose room can be reserved before any pod leaves."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ _NO_PLACE = "no place can be held for its replacement"
 
 
 class RoomNow:
-    """The free amounts of a snapshot before its future, and the host ports of pods that leave."""
+    """The present free amounts of a snapshot, and the host ports of pods that will leave."""
 
     def __init__(self, snapshot: Snapshot, leavers: Sequence[Leaver]) -> None:
         self._snapshot = snapshot
@@ -25,10 +25,10 @@ class RoomNow:
                 self._ports.setdefault(node, []).extend(record.info.host_ports)
 
     def without_place(self, future: Foresight) -> dict[str, str]:
-        """Return, by title, why no place can be held for pods that would leave by a step.
+        """Return, by title, why no room can be reserved for the replacement of a pod that leaves.
 
-        Their replacement lands nowhere, or where room comes when others have left. Takes the room
-        of all others.
+        The replacement fits nowhere, or only after other pods have left. For all other replacements
+        their room is subtracted from the free amounts.
         """
         landings = {one.waiter.replaces: one for one in future.landed.values()}
         found = {}

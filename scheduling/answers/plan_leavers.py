@@ -1,7 +1,7 @@
-"""Which pods leave because of a plan, or anyway: when, by which rule, and how long they hold room.
+"""Finds the pods that leave because of a plan, or anyway: when, by which rule, for how long.
 
-Nothing here states a rule of its own: taints and labels are judged by what the eviction controller
-asks, drains by kubectl's rules.
+It has no rules of its own: taints and labels are judged by the functions of the eviction
+controller, drains by kubectl's rules.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -56,9 +56,8 @@ _MOST_BACKGROUND: Final = 20_000
 class Leavers:
     """The pods that leave, with their facts and those of other pods.
 
-    ``pods``: by id, those that were read. ``caused``: those that leave because of the plan.
-    ``staying``: entries of the answer for pods that the plan leaves where they are. ``kept``: why
-    it does so with these, by title.
+    ``pods``: known pods by id. ``caused``: those that leave because of the plan. ``staying``:
+    entries of the answer for pods that the plan does not evict. ``kept``: the reasons, by title.
     """
 
     def __init__(
@@ -122,9 +121,9 @@ class Leavers:
         return result
 
     def unready(self, snapshot: Snapshot, leavers: Iterable[Leaver]) -> set[int]:
-        """Return the ids of pods that are not ready, as far as budgets need it.
+        """Return the ids of pods that are not ready, as far as budgets need to know.
 
-        Budgets need it for the pods that leave, and budgets that count groups for all pods of the
+        They need it for the pods that leave, and budgets that count groups for all pods of the
         groups. Queries twice at most.
         """
         budgets = snapshot.disruption_budgets()
@@ -212,7 +211,7 @@ class Leavers:
                     )
 
     def _stays(self, pod: StayingPod, reason: str) -> bool:
-        """Return whether a pod stays, for this reason or as one that is ``kept``, and note why."""
+        """Return whether a pod stays, for ``reason`` or one in ``kept``; add it to the answer."""
         message = reason or self._kept.get(pod.title)
         if message:
             entry = {"pod": pod.title, "nodeName": pod.node_name, "message": message}
@@ -220,7 +219,7 @@ class Leavers:
         return bool(message)
 
     def _is_guarded(self, pod: StayingPod) -> bool:
-        """Return whether budgets guard a pod: it runs, or has no agent to report that it runs."""
+        """Return whether budgets protect a pod: it runs, or its node has no kubelet to say so."""
         return pod.phase == "Running" or is_assumed(
             pod.phase,
             pod.node_name,
@@ -327,11 +326,11 @@ class Leavers:
         return found
 
     def learn(self, ids: Sequence[int]) -> None:
-        """Read pods that were not read yet. Queries once."""
+        """Read the pods that are not known yet. Queries once."""
         self.pods.update(pods_staying([id_ for id_ in ids if id_ not in self.pods]))
 
     def going(self) -> Iterable[Leaver]:
-        """Return the pods that are leaving already."""
+        """Return the pods that are terminating already. Queries once."""
         found = pods_terminating(limit=_MOST_BACKGROUND)
         self.pods.update((pod.id, pod) for pod in found)
         for pod in found:
@@ -345,7 +344,7 @@ class Leavers:
                 )
 
     def details(self, record: PodRecord) -> tuple[str, float, str]:
-        """Return title, grace seconds and return of a pod that is preempted (``Details``)."""
+        """Return title, grace seconds and time of replacement of a preempted pod (``Details``)."""
         key = record.key
         if not isinstance(key, int):
             return str(key).partition("#")[0], float(DEFAULT_GRACE_SECONDS), NEVER
@@ -357,7 +356,7 @@ class Leavers:
         return pod.title, self.grace(pod), comes_again(pod)
 
     def grace(self, pod: StayingPod, *, anywhere: bool = False) -> float:
-        """Return for how many seconds a leaving pod takes room at most; 0 if no agent stops it."""
+        """Return for how many seconds a leaving pod takes room; 0 if its node has no kubelet."""
         if not self._agents or (pod.node_name not in self._agents and not anywhere):
             return 0.0
         return _grace(pod.grace_seconds)
@@ -392,8 +391,8 @@ def stays_when_drained(pod: StayingPod, change: PlanChange) -> str:
 def comes_again(pod: StayingPod) -> str:
     """Return when the pod's controller replaces it: AT_ONCE, WHEN_GONE or NEVER.
 
-    A pod that has ended was replaced already, unless a StatefulSet owns it, which waits for its
-    name.
+    A pod that has ended was replaced already, unless a StatefulSet owns it: that waits for the
+    pod's deletion.
     """
     again = replacement_timing(pod.owner_kind)
     return NEVER if again == AT_ONCE and pod.phase in _ENDED else again

@@ -82,7 +82,7 @@ class Nodes:
         )
 
     def changed(self) -> Iterable[tuple[str, Manifest, Manifest | None]]:
-        """Yield name, old and new manifest of the nodes that change or go."""
+        """Yield name, old and new manifest of each changed or deleted node (``None``)."""
         for name, old in self.before.items():
             new = self.after[name]
             if new != old:
@@ -105,7 +105,7 @@ def room(snapshot: Snapshot) -> Manifest:
 
 
 def evicting(node: Manifest) -> list[Taint]:
-    """Return the taints of a node that send pods away."""
+    """Return the NoExecute taints of a node."""
     taints = (node.get("spec") or {}).get("taints") or []
     return [msgspec.convert(one, Taint) for one in taints if one.get("effect") == NO_EXECUTE]
 

@@ -1,8 +1,8 @@
-"""Where pods wait in the queue of the scheduler that works, as of a question's revision.
+"""Restores the live scheduler's queue at a question's revision.
 
-The rows say which pods were rejected, by which plugins, when, and until when they wait. Later
-changes of the log move them as in the live queue (``worker.mirror.waiting_as_of``). The revision to
-which a pod was found still waiting is kept, so the next question reads only what came after it.
+The rows state which pods were rejected, by which plugins, when, and until when they wait. Later
+changes in the log move them as in the live queue (``worker.mirror.waiting_as_of``). For each pod
+the last revision at which it still waited is cached, so the next question reads only later changes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,16 +32,15 @@ def places(
     backoff: Backoff,
     now: float,
 ) -> Mapping[int, QueuePlace]:
-    """Return the places of waiting pods by id. Queries once or twice where pods were refused.
+    """Return the queue places of waiting pods by id. Queries once or twice if pods were refused.
 
     Args:
-        rows: of the pods, read after ``snapshot``.
-        snapshot: the cluster; classes of pods in the events become known to it.
-        revision: of the snapshot.
-        configuration: revision of the configuration that decides: refusals hold under the one that
-            they were made under.
+        rows: the pods' rows, read after ``snapshot``.
+        snapshot: the cluster; classes of pods in the changes are added to it.
+        revision: that of the snapshot.
+        configuration: revision of the configuration in use; refusals under others do not count.
         registrations: the events that may help against each plugin.
-        backoff: of that configuration.
+        backoff: that of the configuration.
         now: seconds since the epoch.
     """
     waiting = [_with_last_look(row) for row in rows]
@@ -65,7 +64,7 @@ def places(
 
 
 def _with_last_look(row: WaitingPod) -> WaitingPod:
-    """Return the row with the refusal moved to the last look, if nothing had helped it by then."""
+    """Return the row, its refusal's revision raised to the last at which the pod still waited."""
     refused, until = _looked_at.get(row.id, (0, 0))
     if refused != row.refused_revision or until <= refused:
         return row

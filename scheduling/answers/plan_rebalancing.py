@@ -1,12 +1,12 @@
-"""Turns a plan's ``rebalance`` into a drain of nodes whose pods all find room elsewhere.
+"""Turns a plan's ``rebalance`` into a drain of nodes whose pods all fit elsewhere.
 
 With ``roomFor`` it becomes the eviction of the fewest pods that make room for a waiting pod.
 ``simulation.making_room`` proposes these pods, and a plan checks the proposal.
 
-The packer proposes which nodes could be empty (``simulation.packing``). Its placement is not the
-scheduler's, so the drain of these nodes is predicted. Nodes with a pod that would find no room,
-be held back or stay are left out, and the rest is predicted again, until no such pod is left. Then
-the other nodes are tried one by one, the emptiest first, up to the limit of predictions.
+The packer proposes nodes to empty (``simulation.packing``). Its placement is not the scheduler's,
+so the drain of these nodes is predicted. A node is left out if one of its pods would not fit
+elsewhere, or would not be evicted; then the rest is predicted again, until no such node is left.
+After that the other nodes are tried one by one, the emptiest first, up to a limit of predictions.
 """
 
 from collections import Counter
@@ -42,13 +42,13 @@ def settled(
     """Return the plan with a drain or evictions in place of ``rebalance``, or without changes.
 
     Args:
-        world: the live one.
+        world: the live cluster.
         plan: ``rebalance`` is its only change.
         foretold: predicts a plan and returns its status.
 
     Raises:
-        Invalid: the pod that room is sought for does not wait.
-        ServiceUnavailable: there is no solver.
+        Invalid: the pod in ``roomFor`` does not wait.
+        ServiceUnavailable: the solver is not installed.
     """
     (change,) = plan.changes
     if change.pods:
@@ -81,7 +81,7 @@ def _making_room(
     change: PlanChange,
     foretold: Callable[[PlanDocument], Manifest],
 ) -> PlanDocument:
-    """Return the plan that evicts the pods which must move so that the waiting pod finds room."""
+    """Return the plan that evicts the pods that must move so that the waiting pod fits."""
     ((namespace, name),) = change.pods
     title = f"{namespace}/{name}"
     present = Present(world)
@@ -112,7 +112,7 @@ def _frameworks(base: LiveBase) -> dict[str, Framework]:
 
 
 def _proposed(world: LiveWorld, change: PlanChange, names: set[str]) -> list[str]:
-    """Return the nodes that the packer would empty, by name, those with the fewest pods first."""
+    """Return the names of nodes that the packer would empty, those with the fewest pods first."""
     snapshot = world.snapshot()
     prices = None
     if change.selector is not None:
@@ -133,7 +133,7 @@ def _proposed(world: LiveWorld, change: PlanChange, names: set[str]) -> list[str
 
 
 def _eligible(snapshot: Snapshot, change: PlanChange) -> Iterable[str]:
-    """Yield the nodes that may be emptied: open, chosen, with a pod."""
+    """Yield the nodes that may be emptied: not cordoned, matching the selector, with a pod."""
     for row in snapshot.rows().tolist():
         labels = snapshot.node(row).metadata.labels
         if snapshot.unschedulable[row] or not snapshot.pod_count[row]:
@@ -153,10 +153,10 @@ def _draining(plan: PlanDocument, change: PlanChange, nodes: list[str]) -> PlanD
 
 
 def _refused(status: Manifest, without: Manifest, nodes: list[str]) -> dict[str, int]:
-    """Return, by node, how many pods are reasons not to drain it.
+    """Return, by node, how many pods speak against its drain.
 
-    A pod that would be preempted, or would lose the place that it gets otherwise, is on none of
-    these nodes and counts against all of them; so does a pod elsewhere that leaves with its group.
+    A pod on another node that would be preempted, would leave with its group, or would not get the
+    node that it gets without the drain, counts against all of them.
 
     Args:
         status: the prediction with the drain.

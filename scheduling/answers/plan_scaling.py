@@ -1,4 +1,4 @@
-"""Which pods come or go when a workload's replicas change, by the controllers' own rules.
+"""Finds which pods a change of replicas creates or deletes, by the controllers' own rules.
 
 A Deployment scales its newest ReplicaSet. In the middle of a rollout the further rollout is not
 predicted, and a warning says so.
@@ -26,8 +26,8 @@ _REVISION: Final = "deployment.kubernetes.io/revision"
 class ScaleEffect(msgspec.Struct, frozen=True):
     """The effect of a change of replicas.
 
-    ``gone``: ids of the pods that leave, in order. ``new``: manifests of the pods that come.
-    ``warning``: what the plan does not predict; empty if it predicts everything.
+    ``gone``: ids of deleted pods, in order. ``new``: manifests of new pods. ``warning``: what the
+    plan does not predict; empty if it predicts everything.
     """
 
     title: str
@@ -38,7 +38,7 @@ class ScaleEffect(msgspec.Struct, frozen=True):
 
 
 def scaling(change: PlanChange, now: datetime) -> ScaleEffect:
-    """Return what a change of replicas does. Queries some times, reads one namespace.
+    """Return the effect of a change of replicas. Queries; reads one namespace.
 
     Raises:
         Invalid: there is no such workload.

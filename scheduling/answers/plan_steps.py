@@ -1,18 +1,18 @@
 """The steps of carrying out a plan.
 
-A step is a JSON object that ``scheduling.controllers.operations`` does in one transaction and whose
-right ``api.stowage.plans`` asks for::
+A step is a JSON object: ``scheduling.controllers.operations`` carries it out in one transaction,
+and ``api.stowage.plans`` checks the user's right to it::
 
     {do: edit, subject, name, change: ENTRY}     one entry of spec.changes, on one node
     {do: create, subject, kind, namespace, manifest}
     {do: delete, subject, name}                  a node
     {do: scale, subject, kind, namespace, name, replicas}
     {do: configuration, subject, document}
-    {do: evict, subject, namespace, name, uid, gracePeriodSeconds}     as budgets allow
-        {..., place: NODE, podsPerHour}     once its place is held, at this rate
-    {do: remove, subject, namespace, name, uid, gracePeriodSeconds}    a pod, whatever budgets say
+    {do: evict, subject, namespace, name, uid, gracePeriodSeconds}     if budgets allow it
+        {..., place: NODE, podsPerHour}     after its room is reserved on NODE
+    {do: remove, subject, namespace, name, uid, gracePeriodSeconds}    a pod, ignoring budgets
 
-Nodes are changed first, so that nothing lands on one that is to be emptied.
+Nodes are changed first, so that no pod is placed on a node to be emptied.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,13 +37,13 @@ def steps(
     places: Mapping[str, str],
     pods_per_hour: int,
 ) -> Iterator[Step]:
-    """Yield the steps in order.
+    """Yield the steps of a plan in order.
 
     Args:
-        changes: of the plan.
+        changes: those of the plan.
         chosen: the names of each change's nodes, by its path.
-        evicted: the pods that leave because they are named or their node is drained, in order.
-        places: the nodes of their replacements, by title; these are reserved before they leave.
+        evicted: the pods to evict, named ones or those of drained nodes, in order.
+        places: the nodes where room is reserved for replacements, by the pods' titles.
         pods_per_hour: how many pods may leave in an hour; 0 without a limit.
     """
     for change in changes:

@@ -3,18 +3,17 @@
 ::
 
     read          the document                                   (simulation.plan_document)
-    Nodes         what the nodes become                          (plan_nodes, objects.node_edits)
+    Nodes         the nodes after the changes                    (plan_nodes, objects.node_edits)
     rebalancing   which nodes can be emptied                     (plan_rebalancing)
-    Leavers       who leaves, when, by which rule                (plan_leavers)
-    brakes        which of them a brake will hold                (plan_brakes)
-    places        where waiting pods stand in the queue          (plan_queue)
-    Foresight     what then happens, who lands where             (simulation.foresight)
-    steps         what carrying the plan out does                (plan_steps)
-    with_status   the answer, with the revision that it rests on (plan_answer)
+    Leavers       pods that leave, when, by which rule           (plan_leavers)
+    brakes        evictions that a brake will hold back          (plan_brakes)
+    places        the queue places of waiting pods               (plan_queue)
+    Foresight     what happens then, and the pods' new nodes     (simulation.foresight)
+    steps         the steps to carry out the plan                (plan_steps)
+    with_status   the answer, with its revision                  (plan_answer)
 
-Nothing here states a rule of its own: placements are decided by the live cycle's core. A plan that
-a client then applies becomes an operation (``clusterstate.actions.plans``), whose steps
-``controllers.operations`` does.
+It has no rules of its own: the live scheduler's core decides placements. An applied plan becomes an
+operation (``clusterstate.actions.plans``), whose steps ``controllers.operations`` carries out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,19 +53,19 @@ from scheduling.worker import profiles
 def plan(world: LiveWorld, document: object) -> Manifest:
     """Return a ``Plan`` document with ``status``: what will happen if it is carried out now.
 
-    For a plan with ``rebalance`` the status has ``changes``: the drain or evictions that it stands
-    for. They are stored as the plan's changes, so that a second prediction has the same ones.
+    For a plan with ``rebalance`` the status has ``changes``: the resulting drain or evictions. They
+    are stored as the plan's changes, so that a second prediction has the same ones.
 
-    The same time is also simulated without the changes. So the plan does not list as its effect
-    what would happen anyway, such as waiting pods that find a place or preempt others.
+    The same period is also simulated without the changes, so that the plan does not list as its
+    effect what would happen anyway, such as placements or preemptions of waiting pods.
 
-    Where places are held, pods stay whose replacement finds no node that has room now, or that a
-    budget holds back: there is no place to hold. The plan is predicted again without them.
+    If room is reserved for replacements, a pod stays if its replacement fits no node now, or if a
+    budget protects it. The plan is predicted again without these pods.
 
     Raises:
         Invalid: with every wrong field.
-        ServiceUnavailable: it rebalances, and there is no solver.
-        TooLarge: it takes too long.
+        ServiceUnavailable: the plan rebalances, and the solver is not installed.
+        TooLarge: the prediction takes too long.
     """
     parsed = plan_document.read(document)
     comes_to: list[Manifest] | None = None
@@ -106,10 +105,10 @@ def plan(world: LiveWorld, document: object) -> Manifest:
 
 
 class _Planning:
-    """Predicts one plan: prepares the simulation, runs it, and makes the answer from it.
+    """Predicts one plan: prepares the simulation, runs it, and builds the answer.
 
-    ``kept``: why pods stay that the plan would make leave, by title. ``without_place``: the same of
-    others, where the plan holds places: for which there is none.
+    ``kept``: by title, why pods stay that the plan would evict. ``without_place``: the same for
+    pods without room to reserve for a replacement.
     """
 
     def __init__(
@@ -187,7 +186,7 @@ class _Planning:
             raise Invalid(KIND, "", list(errors), GROUP)
 
     def _without_room(self, leavers: Sequence[Leaver], future: Foresight) -> set[object]:
-        """Tell the simulation which leavers take no room: they wait or ended. Return their ids."""
+        """Tell ``future`` which leavers take no room, as they wait or ended; return their ids."""
         away: set[object] = set()
         snapshot = future.cluster.snapshot
         for one in leavers:
@@ -278,7 +277,7 @@ class _Planning:
         """Add a pod of the plan to the waiting ones, or a warning why it does not wait.
 
         Raises:
-            Invalid: admission does not let it in.
+            Invalid: admission refuses the pod.
         """
         if isinstance(ready, Ready):
             manager = controller_of(manifest) or {}
@@ -316,13 +315,13 @@ def _namespace_of(manifest: Manifest) -> str:
 
 
 class _Deadlines:
-    """How long pods may stay on nodes that have NoExecute taints already when they come."""
+    """How long new pods may stay on nodes that already have NoExecute taints."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
     def of(self, info: PodInfo, node_name: str) -> tuple[float, str] | None:
-        """Return the seconds and the rule, ``None`` if no taint evicts the pod."""
+        """Return the seconds and the taint's rule, ``None`` if no taint evicts the pod."""
         row = self._snapshot.row_of(node_name)
         if row is None:
             return None

@@ -1,7 +1,7 @@
-"""The cluster as it is now with the pods that wait, for questions about them.
+"""The present cluster and its waiting pods, for questions about them.
 
-``Present`` is a copy of the live snapshot that belongs to one question, and what it takes to decide
-for the pods of the queue: their classes and the profiles in force.
+``Present`` is a copy of the live snapshot for one question, with the classes of waiting pods and
+the profiles in force.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _HIGHEST_OF_USERS: Final = 1_000_000_000
 
 
 class Present:
-    """A copy of the live cluster, and the profiles in force that decide its waiting pods."""
+    """A copy of the live cluster, with the profiles in force."""
 
     def __init__(self, world: LiveWorld) -> None:
         self.world = world
@@ -42,7 +42,7 @@ class Present:
         """Return a stored scheduling class. Queries once if the snapshot does not know it.
 
         Raises:
-            NotFound: there is no such class any more.
+            NotFound: the class is no longer stored.
         """
         cached = self.snapshot.known_class(digest_of(class_id))
         if cached is not None:
@@ -55,7 +55,7 @@ class Present:
         )
 
     def framework(self, scheduler_name: str) -> Framework | None:
-        """Return a profile in force, ready to run; ``None`` if no profile has the name."""
+        """Return a profile in force with its plugins; ``None`` if no profile has the name."""
         found = self._frameworks.get(scheduler_name)
         if found is None:
             profile = self._configuration.profile(scheduler_name)
@@ -65,13 +65,13 @@ class Present:
         return found
 
     def frameworks(self) -> dict[str, Framework]:
-        """Return the profiles in force, ready to run, by scheduler name."""
+        """Return the profiles in force with their plugins, by scheduler name."""
         names = (one.scheduler_name for one in self._configuration.profiles)
         found = ((name, self.framework(name)) for name in names)
         return {name: one for name, one in found if one is not None}
 
     def to_place(self, pod: WaitingPod) -> PodToPlace:
-        """Return a waiting pod as the cycle sees it."""
+        """Return a waiting pod with its class and nominated node. May query once."""
         nominated = self.snapshot.nominated_node_of(pod.id)
         return PodToPlace(pod.id, self.info(pod.class_id), nominated)
 
@@ -82,14 +82,14 @@ class Present:
         *,
         most: int | None = None,
     ) -> list[PodToPlace]:
-        """Return the pods of a profile that may be tried, in the order of the queue.
+        """Return the waiting pods of a profile, in the order of the queue.
 
-        If a plugin of another package orders the queue, this uses the default order. It leaves out
-        pods with gates, and pods that have a node already and wait on Permit.
+        The order is the default one, also if a plugin of another package sorts the queue. Pods with
+        gates and reserved pods, which wait on Permit, are left out.
 
         Args:
-            scheduler_name: the profile's.
-            pods: from ``queries.pods.waiting``, queried when not given.
+            scheduler_name: that of the profile.
+            pods: from ``queries.pods.waiting``; queried by default.
             most: the limit for queried pods: the first ones of the queue.
         """
         framework = self.framework(scheduler_name)
@@ -118,7 +118,7 @@ class _Class(msgspec.Struct):
     """The fields of a PriorityClass that are needed here."""
 
     class Metadata(msgspec.Struct):
-        """Its name."""
+        """The name of a PriorityClass."""
 
         name: str
 
@@ -127,7 +127,7 @@ class _Class(msgspec.Struct):
 
 
 def priorities() -> list[tuple[int, str]]:
-    """Return values and names of the PriorityClasses that users may give, ascending.
+    """Return (value, name) of the PriorityClasses that users may use, ascending.
 
     Queries once.
     """

@@ -1,7 +1,7 @@
-"""Questions that the API asks of scheduling: simulations, headroom, decisions, configuration.
+"""Functions for the API: simulations, headroom, decisions, the scheduler's configuration.
 
-The functions that take a ``LiveWorld`` are questions to an advisor (``registry``); the others look
-into rows and are for any process.
+The functions with a ``LiveWorld`` argument answer questions in an advisor (``registry``); the
+others read rows and run in any process.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ def simulate(world: LiveWorld, document: object) -> Manifest:
 
 
 def headroom(world: LiveWorld, document: object) -> Manifest:
-    """Return how many more of a pod fit and what blocks the next one (a ``Headroom`` document).
+    """Return how many more pods like one fit, and what rejects the next (a ``Headroom`` document).
 
     Raises:
         Invalid: with every wrong field.
@@ -82,16 +82,15 @@ def headroom(world: LiveWorld, document: object) -> Manifest:
 def runtime_class_nodes(name: str, at: int | None = None) -> tuple[list[bytes], int]:
     """Return the nodes that match a RuntimeClass's scheduling rules, as JSON, and the revision.
 
-    ``at``: the revision at which nodes and class are looked at; ``None``: now.
+    ``at``: the revision of nodes and class; ``None``: now.
 
     A node matches when it has the labels of ``scheduling.nodeSelector`` (without one every node
-    has) and the class tolerates the taints that keep pods off it. Taints of the node's condition
-    (``node.kubernetes.io/``) come and go and are no reason to leave it out. R60. Queries thrice, of
-    the past some more times.
+    has) and the class tolerates the taints that keep pods off it. Taints for conditions of the node
+    (``node.kubernetes.io/``) are ignored. R60. Queries three times, more often for the past.
 
     Raises:
         NotFound: there is no such RuntimeClass.
-        Expired: the past is not known as far back.
+        Expired: the change log does not reach back to ``at``.
     """
     if at is None:
         runtime_class = get_manifest("RuntimeClass", "", name)
@@ -117,10 +116,11 @@ _KEPT = ("name", "namespace", "labels", "annotations", "ownerReferences")
 
 
 def landings(world: LiveWorld, keys: Sequence[tuple[str, str]]) -> list[Manifest]:
-    """Return where pods (namespace, name) would go if they left together and came again now.
+    """Return the nodes of pods (namespace, name) if they were deleted together and created again.
 
-    ``status``, and ``nodeName`` or the ``message`` why nowhere. A simulation of the live cluster
-    without them; nothing is stored. Queries as often for many pods as for one.
+    Each entry has ``status``, and ``nodeName`` or the ``message`` why there is none. It simulates
+    the live cluster; nothing is stored. The number of queries does not depend on the number of
+    pods.
 
     Raises:
         NotFound: one of the pods does not exist.
@@ -174,11 +174,11 @@ def decisions_of(
 ) -> list[Manifest]:
     """Return the decisions about pods of this name between two moments, the latest first.
 
-    Queries twice, of the past some more times.
+    Queries twice, more often for the past.
 
     Raises:
         NotFound: there was no such pod, and no decision about one.
-        Expired: that is not known.
+        Expired: the history does not reach back to ``until``.
     """
     records = decisions.of_pod(namespace, name, limit=limit, since=since, until=until)
     if not records and not _was_there(namespace, name, until):
@@ -199,7 +199,7 @@ def require_decided(
     """Check that a decision was made between two moments. Queries once.
 
     Raises:
-        NotFound: it was made at another time, or there is no decision with this id.
+        NotFound: there is no decision with this id at that time.
     """
     record = decisions.find(decision_id)
     if (
@@ -220,7 +220,7 @@ def decision(namespace: str, name: str, decision_id: int, *, full: bool) -> Mani
 
     Raises:
         NotFound: there is no such decision about the pod.
-        Expired: the full table can no longer be made again.
+        Expired: the full table can no longer be computed again.
     """
     record = decisions.find(decision_id)
     if record is None or (record.namespace, record.name) != (namespace, name):
@@ -229,7 +229,7 @@ def decision(namespace: str, name: str, decision_id: int, *, full: bool) -> Mani
 
 
 def decision_explained(world: LiveWorld, document: object) -> Manifest:
-    """Return ``decision`` in full, for a document with ``namespace``, ``name`` and ``id``."""
+    """Return ``decision`` with its table, for a document with ``namespace``, ``name``, ``id``."""
     question = msgspec.convert(document, _Decision)
     return decision(question.namespace, question.name, question.id, full=True)
 
@@ -251,12 +251,12 @@ _CONFIGURATION_NAME = "default"
 
 
 def stored_configuration(at: datetime | None = None) -> Manifest:
-    """Return the ``KubeSchedulerConfiguration`` in force, or that was in force at a moment.
+    """Return the ``KubeSchedulerConfiguration`` in force now or at a moment.
 
-    Revision 0 is the default one, in force since the cluster began: since ``kube-system`` is there.
+    Revision 0 is the default one, in force since the creation of ``kube-system``.
 
     Raises:
-        Expired: that one is not kept any more.
+        Expired: that revision is no longer stored.
     """
     stored = decisions.configuration() if at is None else decisions.configuration_at(at)
     metadata: Manifest = {"name": _CONFIGURATION_NAME, "resourceVersion": "0"}
@@ -274,10 +274,9 @@ def stored_configuration(at: datetime | None = None) -> Manifest:
 def configuration_status() -> Manifest:
     """Return the ``status`` of the configuration: whether the scheduler can use it.
 
-    ``inForce`` is the revision by which pods are decided. The condition ``Usable`` is False while a
-    profile holds its pods, and while another revision is in force. ``DecisionsVerified`` is False
-    while a kept decision came out differently when it was made again. Queries five
-    times.
+    ``inForce``: the revision in use. The condition ``Usable`` is False if a profile places no pods,
+    or another revision is in use. ``DecisionsVerified`` is False if a stored decision came out
+    differently when it was repeated. Queries five times.
     """
     use, newest = progress.configuration_use(), decisions.configuration_revision()
     if use is None:
@@ -334,10 +333,10 @@ def _as_configuration(document: Manifest, metadata: Manifest) -> Manifest:
 
 
 def replaced_version(document: object) -> int | None:
-    """Return the version that a configuration is to replace, ``None`` for whichever is in force.
+    """Return the ``resourceVersion`` in the document's metadata, ``None`` without one.
 
     Raises:
-        BadRequest: it is no object, or its ``metadata`` makes no sense.
+        BadRequest: the document or its ``metadata`` is not an object, or the version is malformed.
     """
     if not isinstance(document, dict):
         raise BadRequest("the body must be a KubeSchedulerConfiguration object")
@@ -354,9 +353,9 @@ def replaced_version(document: object) -> int | None:
 
 
 def check_configuration(document: object) -> tuple[str, list[str]]:
-    """Return a configuration as it would be stored, and advice.
+    """Return a configuration as it would be stored, and a list of advice for the user.
 
-    ``metadata`` and ``status`` do not matter.
+    ``metadata`` and ``status`` are ignored.
 
     Raises:
         Invalid: with every wrong field.

@@ -1,10 +1,10 @@
-"""The recent past of the live service as a script, to be played under another configuration.
+"""Turns the live service's recent history into a script, to replay it under other configurations.
 
 The script begins with the cluster at the first revision; every later change of a node, namespace,
 budget, service or controller is a step. A pod is added at its creation, or when its last scheduling
-gate was removed. It is removed when it has run as long as in the record, counted from its binding:
-so a policy that binds it earlier frees its node earlier. A pod that was deleted before it was bound
-is removed at the time of its deletion.
+gate was removed. It is removed after its recorded running time, counted from its binding: so a
+configuration that binds it earlier frees its node earlier. A pod that was deleted before it was
+bound is removed at the time of its deletion.
 """
 
 from collections import defaultdict
@@ -35,7 +35,7 @@ _GPUS: Final = ("stowage.dev/gpu-milli", "nvidia.com/gpu")
 
 
 class _PodLife(msgspec.Struct):
-    """A pod that came: its creation, and when it was bound and left, in seconds."""
+    """A recorded pod: the times of its creation, its binding and its end, in seconds."""
 
     came_at: float
     manifest: Manifest
@@ -47,15 +47,15 @@ class _PodLife(msgspec.Struct):
 def script(
     *, since: datetime, until: datetime, seed: int = 0, go_on: Callable[[], None] = lambda: None
 ) -> Script:
-    """Return what happened between two moments, as far as the history reaches back.
+    """Return the history between two moments as a script, as far as it reaches back.
 
     Queries a dozen times, and once for every 5,000 changes.
 
     Args:
         since: where the script begins.
         until: where it ends, at most now.
-        seed: for ties.
-        go_on: called now and then; it raises if the answer takes too long.
+        seed: for the choice among equal nodes.
+        go_on: called in loops; raises if the answer takes too long.
 
     Raises:
         Expired: the history was trimmed while it was read, or there was no node.
@@ -95,7 +95,7 @@ def outcome(found: Script, *, progress: Progress | None = None) -> Outcome:
 
 
 class _Reader:
-    """Turns changes into steps."""
+    """Turns changes of the log into steps of a script."""
 
     def __init__(self, objects: list[Manifest], began_at: datetime) -> None:
         self._began_at = began_at
@@ -116,7 +116,7 @@ class _Reader:
         return max((moment - self._began_at).total_seconds(), 0.0)
 
     def note(self, change: Change) -> None:
-        """Add the steps of a change."""
+        """Add the steps for one change."""
         at = self._seconds(change.at)
         if change.kind == "Pod":
             self._note_pod(change, at)
@@ -168,7 +168,7 @@ class _Reader:
             life.left_at = at
 
     def script(self, until: datetime, seed: int) -> Script:
-        """Return the recorded stretch as a script, up to a moment."""
+        """Return the steps up to ``until`` as a script."""
         steps = [step for together in self._steps.values() for step in together]
         came = (*self._waiting.values(), *self._pods.values())
         for life in {id(one): one for one in came}.values():

@@ -4,11 +4,10 @@ A question is a function of the live world and a JSON document::
 
     def headroom(world: World, document: object) -> Manifest | bytes
 
-It gives a JSON value, or JSON text as bytes where the text is at hand. It changes nothing that is
-stored, raises ``StatusError`` where the question is wrong, and asks ``world.go_on`` in long loops,
-where it may also say how far it is (``world.tell``).
-To add one, add a line to ``QUESTIONS``. The modules are imported when they are first needed: they
-bring NumPy and the engine along, which who asks does without.
+It returns a JSON value, or JSON text as bytes. It changes nothing stored, raises ``StatusError``
+for a wrong question, and calls ``world.go_on`` in long loops; ``world.tell`` reports progress. To
+add one, add a line to ``QUESTIONS``. The modules are imported at the first use: they import NumPy
+and the engine, which askers do not need.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ import msgspec
 class Question(msgspec.Struct, frozen=True):
     """The function that answers a question (``module:function``), and how long it may take.
 
-    ``long``: it may take a second or more. An advisor always keeps a thread for those that do not.
+    ``long``: it may take a second or more. An advisor reserves a thread for all others.
     """
 
     place: str
@@ -61,7 +60,7 @@ def answer(
         tell: called with the progress (``LiveWorld.tell``).
 
     Raises:
-        StatusError: as the question says.
+        StatusError: the question failed with it.
     """
     from scheduling.answers.live import LiveWorld
 

@@ -1,11 +1,11 @@
-"""Explaining a recorded decision, and making it again to show every node by every plugin.
+"""Explains a recorded decision, and repeats it to show the results of all plugins for all nodes.
 
-``make_again`` rebuilds the world as it was at the decision's snapshot revision from the stored
-versions and the change log, adds the pods that the scheduler had already placed in mind, decides
-with the profile, seed and draw of that time, and compares the outcome with the record. Rows of the
-rebuilt snapshot may stand in another order, so of equal nodes another one may come first: the
-record is verified when total, ties, counts and message agree and its node is among the best. A pod
-of a group is decided with its whole group: of a refused one the table is not made again.
+``make_again`` rebuilds the cluster at the decision's snapshot revision from stored versions and the
+change log, adds the pods that the scheduler had assumed, decides with the profile, seed and draw of
+that time, and compares the outcome with the record. Rows of the rebuilt snapshot may have another
+order, so another one of equal nodes may come first: the record is verified if total, ties, counts
+and message agree and its node is among the best. A pod of a group is decided with its whole group;
+for a refused group there is no table.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -68,7 +68,7 @@ class ReplayedDecision(msgspec.Struct, frozen=True):
 
 
 def describe(record: Record) -> Manifest:
-    """Return a recorded decision as JSON: columns and body, no table. Queries nothing."""
+    """Return a recorded decision as JSON, without its table of nodes. Queries nothing."""
     body = unpack(record.body)
     return {
         "apiVersion": API_VERSION,
@@ -126,9 +126,9 @@ def explain(record: Record) -> Manifest:
     ``runtimeClass``: what the pod's RuntimeClass contributed to the decision (R53), as long as the
     pod exists.
 
-    ``source``: where the table is from. ``replayed``, or ``stored`` if history no longer reaches
-    back and the table of a pod that was not placed is still kept. ``verified``: whether a replay
-    agrees with the record; ``differences``: where it does not.
+    ``source``: ``replayed``, or ``stored`` if history no longer reaches back and the table of an
+    unplaced pod is still stored. ``verified``: whether a replay agrees with the record;
+    ``differences``: where it does not.
 
     Raises:
         Expired: history does not reach back so far, and no table is kept.
@@ -202,10 +202,10 @@ def make_again(record: Record, *, full: bool = True) -> ReplayedDecision:
 def _decide_with_group(
     record: Record, key: GroupKey, framework: Framework
 ) -> tuple[Decision, pod_groups.Domain | None]:
-    """Decide the group of a pod again; return the pod's decision and the domain it was confined to.
+    """Decide the group of a pod again; return the pod's decision and its topology domain.
 
-    The domain is ``None`` if an exact search had placed the group: then its placement is followed
-    again. Queries some fifteen times.
+    The domain is ``None`` if an exact search had placed the group: then its placement is used.
+    Queries some fifteen times.
     """
     together = decisions.with_one_seed(record)
     members = {
@@ -233,10 +233,10 @@ def _decide_with_group(
 
 
 def framework_of(record: Record) -> Framework:
-    """Return the profile of then, ready to run. Queries once when its revision was not met before.
+    """Return the decision's profile with its plugins. Queries once if it is not cached.
 
     Raises:
-        Expired: the profile is gone, or cannot be used any more.
+        Expired: the profile was deleted or can no longer be used.
     """
     profile = profiles.at(record.profile_revision).profile(record.profile)
     if profile is None:
@@ -360,8 +360,8 @@ def _set_what_is_claimed(
 ) -> set[int]:
     """Add the volumes and devices of that time to the snapshot, if one of the pods claims any.
 
-    Return the ids of pods with claims that were only assumed then; they are assumed again, in the
-    same order.
+    Return the ids of pods with claims that were only assumed at that time; the caller assumes them
+    again, in order.
     """
     revision = snapshot.revision
     if any(info.volumes for info in pods):
@@ -384,9 +384,9 @@ def _set_what_is_claimed(
 
 
 def _nominate(record: Record, snapshot: Snapshot, infos: dict[int, PodInfo]) -> None:
-    """Note the nominations that pods refused just before the decision had got. Queries once.
+    """Restore the nominations of pods that were refused just before the decision. Queries once.
 
-    As ``engine.reference.cycle.assume_or_nominate`` noted them then.
+    The rule is that of ``engine.reference.cycle.assume_or_nominate``.
     """
     for refused in decisions.refused_before(record):
         body, info = unpack(refused.body), infos.get(refused.class_id)
@@ -429,7 +429,7 @@ def as_table(found: Manifest) -> str:
 
 
 def _written(came: Manifest) -> str:
-    """Return as text what a RuntimeClass contributed, or which part of that is the cause."""
+    """Return a RuntimeClass's contribution to a pod as text."""
     parts = [f"{k}={v}" for k, v in (came.get("nodeSelector") or {}).items()]
     parts += [f"toleration of {one.get('key', '')}" for one in came.get("tolerations") or ()]
     parts += [f"overhead {k} {v}" for k, v in (came.get("overhead") or {}).items()]

@@ -1,7 +1,7 @@
-"""How many more pods of several shapes fit now, and what keeps out the next one of each.
+"""How many more pods of several usual sizes fit now, and what rejects the next one of each.
 
-The answer is kept as long as nothing in the cluster changes, so that scrapes of ``/metrics``, pages
-and commands share it.
+The answer is cached until the cluster changes, so that scrapes of ``/metrics``, pages and commands
+share it.
 """
 
 import msgspec

@@ -1,4 +1,4 @@
-"""The pods that wait, in groups by what stands in their way, and what would help each group."""
+"""Groups waiting pods by what rejects them, with remedies for each group."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -36,8 +36,8 @@ _MOST_HELPED: Final = 10
 class WaitingGroupsQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The question: which groups, of one namespace or all, and whether with remedies.
 
-    One group alone comes with its remedies and the names of all its pods. ``patches``: whether the
-    asker may get the pods, since the patch of a remedy repeats all of their containers.
+    A single group is returned with remedies and the names of all its pods. ``patches``: whether the
+    user has the right to get the pods, since a remedy's patch repeats their containers.
     """
 
     namespace: str = ""
@@ -49,11 +49,11 @@ class WaitingGroupsQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 def waiting_groups(world: LiveWorld, document: object) -> Manifest:
     """Return ``items``, the largest group first, the ``revision``, and pods ``notExamined``.
 
-    Pods that have a node and wait on Permit are not among them. Queries four times and more.
-    ``document``: a ``WaitingGroupsQuestion``.
+    Reserved pods, which wait on Permit, are left out. Queries four times and more. ``document``: a
+    ``WaitingGroupsQuestion``.
 
     Raises:
-        NotFound: no pods wait for just these reasons any more.
+        NotFound: no pods wait for the question's reasons any more.
     """
     question = msgspec.convert(document, WaitingGroupsQuestion)
     present = Present(world)

@@ -1,9 +1,9 @@
-"""Why a pod waits, or why it is where it is: every node by every filter, and the scores.
+"""Why a pod waits, or has its node: the results of every filter for every node, and the scores.
 
-A pod that waits is judged in the cluster as it is now; of a pod that has a node the decision is
-made again in the cluster of then (``replay``), or, where history no longer reaches back so far or
-``world`` says so, the pod is judged now as if it came anew. All of it is asked of the filters and
-scorers of the pod's profile.
+A waiting pod is filtered in the present cluster. For a pod with a node, the decision is repeated in
+the cluster of its time (``replay``). If history does not reach back so far, or ``world`` is
+``now``, the pod is filtered now as if it were new. The filters and scorers are those of the pod's
+profile.
 """
 
 import base64
@@ -72,11 +72,11 @@ memory.when_replaced(_forget)
 class WhyQuestion(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The question ``why`` as JSON.
 
-    ``world``: ``now``, ``then`` (the latest decision about the pod), or empty for what fits.
-    ``limit``: the most nodes of the page; 0 for none. ``token``: ``metadata.continue`` of the page
-    before. ``rejected_by``: only nodes that this filter rejects. ``remedies``: whether to find out
-    what would let a waiting pod in. ``patches``: whether the asker may get the pod, since the patch
-    of a remedy repeats all of its containers.
+    ``world``: ``now``, ``then`` (the latest decision about the pod), or empty: ``now`` for a
+    waiting pod, ``then`` for one with a node. ``limit``: the most nodes of the page; 0 for none.
+    ``token``: ``metadata.continue`` of the page before. ``rejected_by``: only nodes that this
+    filter rejects. ``remedies``: whether to search remedies for a waiting pod. ``patches``: whether
+    the user has the right to get the pod, since a remedy's patch repeats its containers.
     """
 
     namespace: str
@@ -92,13 +92,13 @@ class WhyQuestion(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 def why(world: LiveWorld, document: object) -> Manifest:
     """Return an ``Explanation`` of a pod with one page of the nodes. Queries four times and more.
 
-    The whole table of an earlier page is kept for a while in this process; if it is gone, the next
-    page is about the present state. ``document``: a ``WhyQuestion``.
+    The table is cached in this process for further pages; if it is gone, the next page is about the
+    present state. ``document``: a ``WhyQuestion``.
 
     Raises:
         NotFound: there is no such pod, or ``then`` and no decision about it.
-        Expired: ``then``, and history no longer reaches back so far.
-        BadRequest: the token was not given out here.
+        Expired: ``then``, and history does not reach back so far.
+        BadRequest: the token is malformed.
     """
     query = msgspec.convert(document, WhyQuestion)
     key, offset = _read(query.token)
@@ -193,7 +193,7 @@ def _now(present: Present, pod: Subject, question_: WhyQuestion) -> tuple[Manife
 def _group(
     present: Present, framework: Framework, pod: Subject, info: PodInfo, *, helped: bool
 ) -> tuple[Shortfall | None, list[Remedy]]:
-    """Return what the PodGroup of a waiting pod lacks, and its remedies if they are asked for.
+    """Return what the PodGroup of a waiting pod lacks, and its remedies if ``helped``.
 
     Queries once if the pod is of a group.
     """
@@ -213,16 +213,16 @@ def _group(
 
 
 def stored_pod(namespace: str, name: str) -> Manifest | None:
-    """Return the manifest of a pod, ``None`` if it is gone by now. Queries once.
+    """Return the manifest of a pod, ``None`` if it was deleted. Queries once.
 
-    It leaves out the volume of the token that admission mounted, which no template has.
+    The token volume that admission added is left out, since templates do not have it.
     """
     text = find_object("Pod", namespace, name)
     return None if text is None else without_token(decode_object(text))
 
 
 def described(remedy: Remedy, stored: Manifest | None) -> Manifest:
-    """Return a remedy as JSON; how a pod is patched only where its manifest is ``stored``."""
+    """Return a remedy as JSON; its patch of a pod only if the pod's manifest is ``stored``."""
     found: Manifest = msgspec.to_builtins(remedy)
     for name in ("preempts", "moves", "plan"):
         if not found[name]:
@@ -235,17 +235,17 @@ def described(remedy: Remedy, stored: Manifest | None) -> Manifest:
 def moving(
     present: Present, pod: PodToPlace, title: str, queue: Sequence[PodToPlace]
 ) -> list[Remedy]:
-    """Return the remedy that moves the fewest pods found so that a waiting pod finds room.
+    """Return a remedy that moves as few pods as found necessary so that a waiting pod fits.
 
-    The remedy is a plan, which finds the pods anew when it is made, by the live rules. It does not
-    name the pods, since the asker may lack the right to get them. Empty for pods of groups and pods
-    with claims: room on one node does not suffice for these.
+    The remedy is a plan that finds the pods again when it is predicted. It does not name the pods,
+    since the user may lack the right to get them. Empty for pods of groups and pods with claims:
+    room on one node is not enough for these.
 
     Args:
-        present: the cluster as it is now.
+        present: the present cluster.
         pod: the pod that fits nowhere.
         title: its namespace and name.
-        queue: pods of its profile in the order in which they are tried; those before it come first.
+        queue: pods of its profile in queue order; those before it must not lose their room.
     """
     if pod.info.claims or group_key(pod.info.pod) is not None:
         return []
@@ -314,9 +314,9 @@ def _past_explanation(
 
 
 def _examined(record: Record, snapshot: Snapshot, pod: PodToPlace) -> Rows | None:
-    """Return the rows of the nodes that the decision looked at, ``None`` for all nodes.
+    """Return the rows of the nodes that the decision evaluated, ``None`` for all nodes.
 
-    They are not all nodes if the profile samples, or if room was made for the pod on one node.
+    They are not all nodes if the profile samples nodes, or if the pod had preempted on one node.
     """
     if record.evaluated >= record.node_count:
         return None
@@ -328,7 +328,7 @@ def _examined(record: Record, snapshot: Snapshot, pod: PodToPlace) -> Rows | Non
 
 
 def preemption(decision: Decision) -> Manifest:
-    """Return the nomination of a pod as JSON: the node, and how many pods would have to leave."""
+    """Return a pod's nomination as JSON: the node, and how many pods must be preempted."""
     nomination = decision.nomination
     if nomination is None or not nomination.node_name:
         return {"nominatedNode": "", "victims": 0}

@@ -1,8 +1,8 @@
 """The zones at a past revision: their state, their eviction rate, and the nodes that waited.
 
-The node lifecycle keeps of its zones only how they are (``controllers.nodes``). State and rate
-follow from the nodes alone, and whose NoExecute taint waited is seen in them; how many taints were
-left at once is not. The limits are those that are set now.
+The node lifecycle stores only the present state of zones (``controllers.nodes``). Past state and
+rate are computed from the past nodes, and so are the nodes whose NoExecute taint was delayed. How
+many taints could be added at once is unknown. The limits are the present settings.
 """
 
 import msgspec
@@ -21,7 +21,7 @@ _decode_node = msgspec.json.Decoder(Node).decode
 
 
 class PastZones(msgspec.Struct, frozen=True):
-    """State and rate of taints by zone, and ``waiting``: nodes that still lack a due taint."""
+    """State and taint rate by zone, and ``waiting``: nodes whose due taint was not added yet."""
 
     zones: dict[str, tuple[ZoneState, float]]
     waiting: list[str]
@@ -31,7 +31,7 @@ def zones_at(revision: int) -> PastZones:
     """Return the state of the zones at a revision. Queries once.
 
     Raises:
-        Expired: that is no longer known.
+        Expired: the change log does not reach back to the revision.
     """
     nodes = [observe(_decode_node(text)) for text in list_at("Node", revision)]
     zones, all_disrupted = zone_rates(nodes, lifecycle_settings())

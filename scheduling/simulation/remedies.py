@@ -68,7 +68,7 @@ class Remedy(msgspec.Struct, frozen=True):
     """Edits that opened nodes in a trial.
 
     ``target``: Pod, Node, Plan, or the kind of an object to make: PersistentVolume or
-    ResourceSlice, ``patch`` is then the first object, and ``plan`` a Plan that creates all.
+    ResourceSlice; ``patch`` is then the first object, and ``plan`` a Plan that creates all.
     ``opens``: how many of ``tried`` nodes took the pod then; ``nodes``: how many need the same
     edits; ``names``: some of them. ``frees``: how many waiting pods fit with only the first of
     ``names`` changed; ``of``: how many were tried. ``patch``: the change of the pod, or of the
