@@ -2,14 +2,14 @@
 
 ::
 
-    auth             whose request it is: bearer tokens and browsers' sessions
+    auth             the user of a request: bearer tokens and browsers' sessions
     impersonation    acting for another user
-    permissions      the one permission class of all views
-    reach            how far back a right tells of the past
+    permissions      the permission class of all views
+    reach            how much of the past a right covers
     naming           which pods an answer may name
-    naming_objects   which objects a question names, and who is told of them
-    notice_rights    which rights whoever is told of changes needs
-    outgoing         which services a question may have asked
+    naming_objects   which objects a question names, and which users may see them
+    notice_rights    the rights that receivers of events need
+    outgoing         which extenders a question may name
     account_tokens   new tokens of service accounts
-    issuer           who issues service accounts' tokens, and the keys to check them with
+    issuer           the issuer of service accounts' tokens, and its public keys
 """

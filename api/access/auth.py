@@ -1,11 +1,11 @@
 """Authentication of a request, and the rights of its user.
 
 A bearer token is looked up by its SHA-256 digest: the comparison is a hash look-up, so its time
-tells nothing about the token, and neither the database nor any log holds the token itself. Answers
-are remembered for ``REMEMBER_SECONDS``; a revoked token therefore works for at most that long.
+shows nothing of the token, and neither the database nor any log has the token itself. Users are
+cached for ``REMEMBER_SECONDS``, so a revoked token works for at most that long.
 
-``clusterstate.access`` is the one place that decides. Reviews answer from it as well, so what
-``kubectl auth can-i`` says is what the views do.
+``clusterstate.access`` decides about all rights. Reviews answer from it as well, so ``kubectl auth
+can-i`` says what the views do.
 """
 
 import hashlib
@@ -44,9 +44,9 @@ _REMEMBERED_TOKENS = 4096
 
 
 class TokenCache:
-    """Users by token digest, for ``seconds``; safe for threads; bounded.
+    """Users by token digest, cached for ``seconds``; safe for threads; bounded.
 
-    Only good tokens are remembered, so guessing tokens cannot fill it.
+    Only valid tokens are cached, so guessing tokens cannot fill the cache.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class TokenCache:
         self._lock = threading.Lock()
 
     def user(self, token: str, now: float) -> User | None:
-        """Return the user of ``token`` or None. Queries when the answer is not remembered.
+        """Return the user of ``token`` or None. Queries if the cached user is too old.
 
         ``now`` is a monotonic time in seconds.
         """
@@ -78,7 +78,7 @@ class TokenCache:
         return user
 
     def remembered(self, token: str, now: float) -> tuple[User | None, str]:
-        """Return the user while the answer is fresh, and the name also when it is not.
+        """Return the cached user, None if it is too old, and the user's name, however old.
 
         Queries nothing.
         """
@@ -88,7 +88,7 @@ class TokenCache:
         return (cached[0] if now < cached[1] else None), cached[0].name
 
     def forget(self) -> None:
-        """Drop everything that is remembered."""
+        """Empty the cache."""
         with self._lock:
             self._users.clear()
 
@@ -110,7 +110,7 @@ memory.when_replaced(tokens.forget)
 def remembered(authorization: str) -> tuple[User | None, str]:
     """Return user and user's name of an ``Authorization`` header from the cache, without a query.
 
-    The user is None and the name is there when the answer is too old to be trusted.
+    If the cached user is too old, the user is None, and the name is still returned.
 
     Raises:
         Unauthorized: no bearer token.
@@ -127,7 +127,7 @@ def _token(authorization: str) -> str:
 
 
 def authenticate(claim: Claim) -> User:
-    """Return the user that a request is from, or whom its sender acts for. May query.
+    """Return the user of a request: the sender, or the user that it impersonates. May query.
 
     Raises:
         Unauthorized: no bearer token, or one that is unknown or has expired.
@@ -137,7 +137,7 @@ def authenticate(claim: Claim) -> User:
 
 
 def log_in(authorization: str) -> User:
-    """Return the user that an ``Authorization`` header stands for. May query.
+    """Return the user of an ``Authorization`` header. May query.
 
     Raises:
         Unauthorized: no bearer token, or one that is unknown or has expired.
@@ -149,7 +149,7 @@ def log_in(authorization: str) -> User:
 
 
 def acting(sender: User, claim: Claim, policy: Policy | None = None) -> User:
-    """Return the sender, or the user that the sender acts for. May query unless given a policy.
+    """Return the user that the sender impersonates, or the sender. May query without a policy.
 
     Raises:
         AccessDenied: the sender may not act for that user.
@@ -167,7 +167,7 @@ USER = "stowage.user"
 
 
 def user_of(meta: Mapping[str, Any]) -> User:
-    """Return the user of a request, which the server may have found already.
+    """Return the user of a request, which the server may have determined already.
 
     Raises:
         Unauthorized, AccessDenied: see ``authenticate``.
@@ -180,29 +180,29 @@ def user_of(meta: Mapping[str, Any]) -> User:
 
 
 def identified(user: User, audit_id: uuid.UUID) -> User:
-    """Return the user with the audit id of this request, which all its changes record."""
+    """Return the user with the audit id of this request; all its changes record the id."""
     return msgspec.structs.replace(user, request=audit_id)
 
 
 class BearerAuthentication(BaseAuthentication):
-    """Programs: a bearer token, and perhaps the name of a user to act for."""
+    """Authentication of programs: a bearer token, and perhaps impersonation headers."""
 
     def authenticate(self, request: Request) -> tuple[User, None] | None:
-        """Return the user of the request, None for a browser's."""
+        """Return the user of the request, None if a browser sent it."""
         if USER not in request.META and middleware.is_browser(request._request):
             return None
         return user_of(request.META), None
 
     def authenticate_header(self, request: Request) -> str:
-        """Return the scheme that a 401 names."""
+        """Return the authentication scheme of a 401."""
         return "Bearer"
 
 
 class SessionAuthentication(BaseAuthentication):
-    """People: a session of the admin, to read and nothing else."""
+    """Authentication of people: a session of the admin, for reads only."""
 
     def authenticate(self, request: Request) -> tuple[User, None] | None:
-        """Return who is signed in, None for nobody."""
+        """Return the signed-in user, None if nobody is signed in."""
         if not middleware.is_browser(request._request):
             return None
         person = getattr(request._request, "user", None)  # the browser's chain looks it up
@@ -211,19 +211,19 @@ class SessionAuthentication(BaseAuthentication):
 
 
 def require_own_pod(user: User, namespace: str, name: str) -> None:
-    """Raise AccessDenied where a node's agent asks for a pod of another node, or for none.
+    """Raise AccessDenied if a node's agent reads a pod that is not on its node.
 
-    The answer does not say which of the two it is. Queries for agents of nodes alone.
+    The error is the same if there is no such pod. Queries for agents of nodes only.
     """
     if authorizer.reads_own_pods_only(user, namespace, name):
         require_own_node(user, namespace, name, node_of_pod(namespace, name))
 
 
 def narrowed(user: User, wants: Attributes, selector: str) -> str:
-    """Return the field selector of a list or watch; for a node's agent, limited to its own node.
+    """Return the field selector of a list or watch; a node's agent gets only pods of its own node.
 
-    An agent may list a pod of its own by name; a pod of that name may have been on another node
-    before. May query.
+    An agent may list a pod of its own by name, but earlier pods of that name may have been on other
+    nodes. May query.
     """
     if (wants.group, wants.resource) != ("", "pods") or wants.verb not in ("list", "watch"):
         return selector
@@ -234,7 +234,7 @@ def narrowed(user: User, wants: Attributes, selector: str) -> str:
 
 
 def require_own_node(user: User, namespace: str, name: str, node_name: str | None) -> None:
-    """Raise AccessDenied unless a pod is on the node whose agent asks; ``None``: there is none."""
+    """Raise AccessDenied unless ``node_name`` is the agent's own; ``None``: there is no pod."""
     if not node_name or node_name != nodes.name_of(user.name, user.groups):
         wants = Attributes("get", resource="pods", namespace=namespace, name=name)
         raise AccessDenied(user, wants)
@@ -269,7 +269,7 @@ class AccessDenied(Forbidden):
 
 
 def require(user: User, wants: Attributes, policy: Policy | None = None) -> None:
-    """Raise AccessDenied unless ``user`` may do that. Queries at times, unless given a policy."""
+    """Raise AccessDenied unless ``user`` may do ``wants``. May query without a policy."""
     decision = authorizer.decide(user, wants, policy)
     if not decision.allowed:
         raise AccessDenied(user, wants, decision.reason)
@@ -278,9 +278,9 @@ def require(user: User, wants: Attributes, policy: Policy | None = None) -> None
 def attributes_of(method: str, target: Target, selector: str) -> Attributes:
     """Return the attributes of a request with that method, path and field selector.
 
-    A namespace is judged as an object in itself, so that a RoleBinding there gives rights to it.
-    A selector names an object where one is read; what is created has no name that a rule knows.
-    Rule: apiserver ``request/requestinfo.go``.
+    A namespace is judged as an object in itself, so that a RoleBinding in it gives rights to it. A
+    field selector by name sets the name of a read; a creation has no name. Rule: apiserver
+    ``request/requestinfo.go``.
     """
     verb, kind = routes.verb(method, target), target.kind
     name = target.name or (method == "GET" and listed_name(kind.name, selector)) or ""

@@ -1,7 +1,7 @@
 """Acting for another user: the headers ``Impersonate-User``, ``-Group``, ``-Uid``, ``-Extra-*``.
 
-``kubectl --as`` sends them. Their sender needs the verb ``impersonate`` on each name in them;
-then the request is that user's in every respect. Rule: apiserver
+``kubectl --as`` sends them. Their sender needs the verb ``impersonate`` on each name in them; then
+the request is that user's in every respect. Rule: apiserver
 ``pkg/endpoints/filters/impersonation.go``, v1.36.
 """
 
@@ -25,7 +25,7 @@ _EXTRA = "extra-"
 
 
 class ActsFor(msgspec.Struct, frozen=True):
-    """The user that a request wants to act as."""
+    """The user that a request impersonates."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class ActsFor(msgspec.Struct, frozen=True):
             yield Attributes("impersonate", _GROUP, "uids", name=self.uid)
 
     def user(self, sender: User) -> User:
-        """Return the user, with the groups that every user of that sort has."""
+        """Return the impersonated user, with the groups that every such user has."""
         groups = list(self.groups)
         account = accounts.account_of(self.name)
         if account is not None and not groups:
@@ -79,7 +79,7 @@ def claim_of_headers(headers: Iterable[tuple[bytes, bytes]]) -> Claim:
     """Return the claim of an ASGI request, whose header names are in lower case.
 
     Raises:
-        BadRequest: a user is described, and not named.
+        BadRequest: there are impersonation headers without ``Impersonate-User``.
     """
     authorization = b""
     pairs: list[tuple[str, str]] = []
@@ -95,7 +95,7 @@ def claim_of_environ(environ: Mapping[str, Any]) -> Claim:
     """Return the claim of a WSGI request, where repeated headers are separated by commas.
 
     Raises:
-        BadRequest: a user is described, and not named.
+        BadRequest: there are impersonation headers without ``Impersonate-User``.
     """
     pairs = [
         (name.removeprefix("HTTP_IMPERSONATE_").lower().replace("_", "-"), part.strip())
@@ -107,7 +107,7 @@ def claim_of_environ(environ: Mapping[str, Any]) -> Claim:
 
 
 def _acts_for(pairs: list[tuple[str, str]]) -> ActsFor:
-    """Return the user that impersonation headers describe; their prefix is removed already."""
+    """Return the user of impersonation headers, whose common prefix is removed already."""
     users, groups, uids = [], [], []
     extra: dict[str, list[str]] = {}
     for name, value in pairs:

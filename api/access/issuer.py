@@ -1,10 +1,9 @@
 """Discovery of the issuer of service account tokens and its keys (OpenID Connect).
 
-Programs that are given such a token for an audience of their own check it without asking the API
-for a review: ``/.well-known/openid-configuration`` names the issuer and where its keys are,
-``/openid/v1/jwks`` has the public keys. The role ``system:service-account-issuer-discovery`` gives
-the right to read both, and service accounts have it. Rule: pkg/serviceaccount/openidmetadata.go,
-v1.36.
+Programs that receive such a token for an audience of their own can verify it without a TokenReview:
+``/.well-known/openid-configuration`` has the issuer and the URL of its keys, ``/openid/v1/jwks``
+the public keys. The role ``system:service-account-issuer-discovery`` allows reading both, and
+service accounts have it. Rule: pkg/serviceaccount/openidmetadata.go, v1.36.
 """
 
 from typing import Any, Final
@@ -35,7 +34,7 @@ def configuration(request: HttpRequest) -> HttpResponse:
 
 
 def keys(request: HttpRequest) -> HttpResponse:
-    """Answer with the public keys, the one that signs first. Queries."""
+    """Answer with the public keys, the one that signs now first. Queries."""
     return _answer(request, lambda: {"keys": accounts.published_keys()}, "application/jwk-set+json")
 
 

@@ -1,7 +1,7 @@
-"""Which pods an answer may name: those of namespaces whose pods the asker may list.
+"""Which pods an answer may name: those of namespaces whose pods the user may list.
 
-Questions are answered on the whole cluster. Whoever may ask one but may not read the pods that the
-answer is about gets their number instead of their names.
+Answers are computed on the whole cluster. Pods that the user may not list are counted in the
+answer, and not named.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,19 +29,19 @@ def reader(user: User) -> MayRead:
 
 
 def reads_all(user: User) -> bool:
-    """Return whether a user may list all pods, so that any answer may name any of them."""
+    """Return whether a user may list all pods, so that an answer may name all of them."""
     return authorizer.decide(user, Attributes(verb="list", resource="pods")).allowed
 
 
 def named(titles: Iterable[str], may_read: MayRead) -> tuple[list[str], int]:
-    """Return the pods (``namespace/name``) that may be named, and how many there are besides."""
+    """Return the pods (``namespace/name``) that may be named, and the number of the others."""
     every = list(titles)
     found = [one for one in every if may_read(one.partition("/")[0])]
     return found, len(every) - len(found)
 
 
 def as_text(titles: Iterable[str], may_read: MayRead) -> str:
-    """Return pods as text, those that may not be named as a number."""
+    """Return pods as text, the ones that may not be named as a number."""
     found, others = named(titles, may_read)
     if others:
         found.append(f"{others} pods of other namespaces" if others > 1 else "another pod")
@@ -52,7 +52,7 @@ def of_simulation(answer: Manifest, may_read: MayRead) -> Manifest:
     """Return a simulation's answer without pods that may not be named.
 
     Victims are counted in ``otherVictims`` beside ``victims``, and evictions in
-    ``status.otherEvictions``. Pods of the document are the asker's own words.
+    ``status.otherEvictions``. Pods that the user posted are always named.
     """
     status = answer["status"]
     own = {result["pod"] for result in status["results"]}
@@ -74,9 +74,9 @@ def of_simulation(answer: Manifest, may_read: MayRead) -> Manifest:
 
 
 def of_node_advice(answer: Manifest, may_read: MayRead) -> Manifest:
-    """Return advice about nodes without the pods that the reader may not see.
+    """Return advice about nodes without the pods that the user may not see.
 
-    ``otherPods`` counts those that ``pods`` named.
+    ``otherPods`` counts the pods that are removed from ``pods``.
     """
     _count_others(
         answer["status"], "pods", "otherPods", lambda one: may_read(one.partition("/")[0])

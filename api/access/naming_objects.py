@@ -1,9 +1,9 @@
-"""Which objects a question or a plan names: each is judged by the right to get it.
+"""Which objects a question or a plan names; the user needs the right to get each.
 
-A question is answered on the whole cluster, so what it names is looked up by rights that the asker
-may not have. So each object is judged before anything is asked, and the refusal is the same whether
-the object is there or not. What admission says of a posted pod (limits and quotas of a namespace,
-a name that is taken) is told to who may create pods there.
+The service looks these objects up with rights that the user may not have. So each right is checked
+before anything is looked up, and the refusal is the same whether the object exists or not.
+Admission's errors about a posted pod (limits and quotas of a namespace, a name in use) are shown
+only to users who may create pods there.
 """
 
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ _SCALED: Final = "Deployment"
 
 
 def require(user: User, document: object) -> None:
-    """Refuse a question that names objects which the asker may not get. May query.
+    """Refuse a question that names objects which the user may not get. May query.
 
-    Of a simulation, or a question about headroom, these are the objects to delete; of a plan the
+    For a simulation, or a question about headroom, these are the objects to delete; for a plan the
     pods to evict or to make room for, and the workload to scale. The answer about a posted pod
-    tells whether one of that name exists: the user must be allowed to create pods there, or to get
-    that one. Parts that cannot be parsed are left to the document's reader.
+    shows whether one of that name exists, so the user must have the right to create pods there, or
+    to get that one. Parts that cannot be parsed are left to the document's reader.
 
     Raises:
         AccessDenied: the user may not get one of them.
@@ -119,7 +119,7 @@ def visible_results(user: User, answer: Manifest) -> Manifest:
 
 
 def visible_refusal(user: User, document: object, error: StatusError) -> StatusError:
-    """Return why the pod of a question about headroom is not admitted, or that it is not."""
+    """Return admission's error about a posted pod, without reasons that the user may not see."""
     spec = document.get("spec") if isinstance(document, dict) else None
     pod = spec.get("pod") if isinstance(spec, dict) else None
     metadata = pod.get("metadata") if isinstance(pod, dict) else None
@@ -135,8 +135,8 @@ def visible_refusal(user: User, document: object, error: StatusError) -> StatusE
 def visible_spec(user: User, spec: Manifest) -> Manifest:
     """Return the spec of a plan without names and objects that the user may not get.
 
-    They are counted: ``otherPods``, ``otherNodes``, ``otherObjects``; a workload has no name. The
-    configuration is shown to who may get the one in force. May query.
+    These are counted: ``otherPods``, ``otherNodes``, ``otherObjects``; a workload has no name. A
+    configuration is shown to users who may get the one in force. May query.
     """
 
     def may(wants: Iterator[Attributes]) -> bool:

@@ -1,4 +1,4 @@
-"""The rights that somebody needs to be told of changes: to watch the kinds that changed."""
+"""The rights that receivers of events need: to watch the kinds that changed."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ from clusterstate.queries.people.notices import CHANGE, OF_EVENTS, OF_PODS
 
 
 def to_watch(kind_name: str, namespace: str) -> Attributes:
-    """Return the right to watch a kind, in the namespace if it is in one; empty for all."""
+    """Return the right to watch a kind, in the namespace if the kind has one; empty for all."""
     kind = KINDS[kind_name]
     space = namespace if kind.namespaced else ""
     return Attributes("watch", kind.group, kind.plural, namespace=space)
 
 
 def rights_for(types: frozenset[str], kinds: Sequence[str], namespace: str) -> list[Attributes]:
-    """Return the rights for types of notices; ``kinds`` are those of ``change``."""
+    """Return the rights for these types of events; ``kinds`` are those of the type ``change``."""
     pods = {"Pod"} if not OF_PODS.isdisjoint(types) else set()
     named = sorted(pods | (set(kinds) if CHANGE in types else set()))
     own = [f"{one}s" for one in sorted(types & OF_EVENTS.keys())]

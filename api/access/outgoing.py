@@ -1,8 +1,8 @@
-"""Whom this service asks on somebody's behalf: extenders of a configuration that a question has.
+"""Which extenders a configuration in a question may name.
 
-An extender is a URL that the advisor posts to, and files that it reads to do so, from inside the
-network. So a question about another configuration may name the extenders of the configuration in
-force; only people who could put other ones in force may name these.
+An advisor sends requests to an extender's URL, and reads files for that, from inside the network.
+So a question about another configuration may name the extenders of the configuration in force; only
+users with the right to change that may name others.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ _TO_CHANGE = Attributes("update", "stowage.dev", "schedulerconfiguration")
 
 
 def require_extenders(user: User, document: object) -> None:
-    """Refuse a question whose configurations name extenders that its sender may not use.
+    """Refuse a question whose configurations name extenders that the user may not use.
 
     Queries once, if it names any.
 
     Raises:
-        Forbidden: it does.
+        Forbidden: it names such an extender.
     """
     extenders = [one for found in _configurations(document) for one in _listed(found, "extenders")]
     if not extenders or authorizer.decide(user, _TO_CHANGE).allowed:
@@ -40,7 +40,7 @@ def require_extenders(user: User, document: object) -> None:
 
 
 def _configurations(document: object) -> Iterator[Manifest]:
-    """Yield the configurations in a question: of itself, of policies, of changes."""
+    """Yield the configurations in a question: its own, and those of policies and changes."""
     spec = document.get("spec") if isinstance(document, dict) else None
     if not isinstance(spec, dict):
         return

@@ -1,4 +1,4 @@
-"""The permission class of all views, which asks `clusterstate.access`."""
+"""The permission class of all views, which calls `clusterstate.access`."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from api.access import auth
 
 
 class RoleBased(BasePermission):
-    """Allows what roles and bindings give, and what nodes may do for themselves.
+    """Allows requests by roles and bindings, and by the rights of nodes.
 
-    A view has ``user``, and ``wants(request)`` yields what the sender has to be allowed to do. A
-    view without an answer to what it wants is a defect, and open to nobody.
+    A view has ``user``, and ``wants(request)`` yields the rights that the request needs. A view
+    that yields none is a defect, and refuses everybody.
     """
 
     def has_permission(self, request: Any, view: Any) -> bool:
         """Return True.
 
         Raises:
-            AccessDenied: the user may not do that; the sentence says what.
+            AccessDenied: the user lacks a right; the message names it.
         """
         user = view.user
         if auth.MASTERS not in user.groups:

@@ -1,11 +1,11 @@
-"""How far back a right reaches: one that a binding gives in a namespace, to its creation.
+"""How much of the past a right covers: if a binding in a namespace gives it, until its creation.
 
-The binding was made in the namespace that is there. What was in a former namespace of that name may
-have been another team's, so it is told to nobody by such a right, in whatever way the past is
-asked for: a moment, a revision, a watch or a list that goes on from one, changes, decisions.
+The binding belongs to the present namespace. A former namespace of that name may have been another
+team's, so the right does not cover its past, however a request reads the past: by a moment, a
+revision, a watch or a list that continues from one, changes, decisions.
 
-Of Secrets such a right gives the present alone. A value that was rotated is not less secret than
-before; who may read Secrets of all namespaces may read their past.
+For Secrets such a right covers the present alone. A value that was rotated is as secret as before;
+users with the right to read Secrets of all namespaces may read their past.
 
 A right in all namespaces has no bound.
 """
@@ -33,10 +33,10 @@ _MOST_LOOKED_AT: Final = 500
 def beginning(user: User, wants: Attributes) -> Beginning | None:
     """Return since when a user's right covers the past; ``None``: all of the past.
 
-    Queries where the right is bounded, once as a rule.
+    Queries once as a rule if the right is bounded.
 
     Raises:
-        AccessDenied: the past of Secrets is asked for.
+        AccessDenied: the request reads the past of Secrets.
         Expired: the namespace is gone.
     """
     found = _beginning(user, wants)
@@ -61,8 +61,8 @@ def require(user: User, wants: Attributes, revision: int) -> None:
     """Check that a user's right covers the past since a revision. Queries as ``beginning``.
 
     Raises:
-        AccessDenied: the past of Secrets is asked for.
-        Expired: the revision lies before the creation of the namespace.
+        AccessDenied: the request reads the past of Secrets.
+        Expired: the revision is before the creation of the namespace.
     """
     found = beginning(user, wants)
     if found is not None and revision < found.revision:
@@ -77,13 +77,13 @@ def require_moment(user: User, wants: Attributes, moment: datetime) -> None:
 
 
 def require_from(user: User, wants: Attributes, revision: int) -> None:
-    """Check that a watch from this revision on, or a further page of a list at it, may be answered.
+    """Check that a user may watch from this revision on, or read a further page of a list at it.
 
-    For Secrets the revision must show the present state. Queries as ``beginning``, and once or
+    For Secrets none may have changed since the revision. Queries as ``beginning``, and once or
     twice more for Secrets.
 
     Raises:
-        Expired: the revision lies before the creation of the namespace, or a Secret changed since.
+        Expired: the revision is before the creation of the namespace, or a Secret changed since.
     """
     found = _beginning(user, wants)
     if found is None:
@@ -97,7 +97,7 @@ def require_from(user: User, wants: Attributes, revision: int) -> None:
 
 
 def tells(user: User, wants: Attributes, revision: int) -> bool:
-    """Return whether a user's right covers the past since a revision. Queries as above."""
+    """Return whether a user's right covers the past since a revision. Queries as ``beginning``."""
     try:
         found = beginning(user, wants)
     except (AccessDenied, Expired):

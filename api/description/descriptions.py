@@ -1,7 +1,7 @@
 """Descriptions of types and fields: the text of ``kubectl explain``.
 
-Kubernetes' own texts for the types that are served; ``tools/generate_wire_types.py`` writes them to
-``texts.json``. What has none there is described by its name and its type.
+``tools/generate_wire_types.py`` writes Kubernetes' own texts for the served types to
+``texts.json``. A type or field without such a text is described by its name and its type.
 """
 
 import re
@@ -17,7 +17,7 @@ _WORDS: Final = re.compile(r"[A-Z]+s?(?![a-z])|[A-Z]?[a-z0-9]+")
 
 @cache
 def _texts() -> dict[str, dict[str, str]]:
-    """Return the texts by type and field; that of the type itself is at the empty name."""
+    """Return the texts by type and field; the text of the type itself has an empty field name."""
     return msgspec.json.decode(_FILE.read_bytes(), type=dict[str, dict[str, str]])
 
 
@@ -27,12 +27,12 @@ def of_kind(kind: str) -> str:
 
 
 def of_field(type_name: str, field: str, shape: str) -> str:
-    """Return what a field is for; ``shape`` is the word for its type: text, list ..."""
+    """Return the description of a field; ``shape`` is the word for its type: text, list ..."""
     return _texts().get(type_name, {}).get(field) or f"{_sentence(field)}: {shape}."
 
 
 def _sentence(name: str) -> str:
-    """Return the words of a name: ``hostIPs`` is ``Host IPs``."""
+    """Return the words of a name: ``hostIPs`` becomes ``Host IPs``."""
     words = [w if w[:2].isupper() else w.lower() for w in _WORDS.findall(name)] or [name]
     text = " ".join(words)
     return f"{text[0].upper()}{text[1:]}"

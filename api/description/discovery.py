@@ -1,7 +1,7 @@
 """Discovery, from the registry of kinds: ``/api``, ``/apis``, ``/version``.
 
-kubectl asks all of it on an empty cache, once per group-version, and keeps it for minutes. A group
-is listed only when it has resources: kubectl never caches an empty one. Shapes: apimachinery
+kubectl reads all of it if its cache is empty, once per group-version, and caches it for minutes. A
+group is listed only when it has resources: kubectl never caches an empty one. Shapes: apimachinery
 ``meta/v1/types.go``, v1.36.
 """
 
@@ -40,8 +40,8 @@ def _entry(
 ) -> dict[str, Any]:
     """Return the entry of a resource, or of a subresource (``pods/decisions``).
 
-    ``singular``: its name for one object, where that is not the kind's; ``of``: the group and
-    version of the kind, where they are not the resource's.
+    ``singular``: the resource's name for one object, if it is not the kind's; ``of``: the group and
+    version of the kind, if they are not the resource's.
     """
     usual = "" if "/" in name else kind.lower()
     found = {
@@ -57,7 +57,7 @@ def _entry(
 
 
 def _reviews(*kinds: str) -> list[dict[str, Any]]:
-    """Return the entries of questions about access."""
+    """Return the entries of the review kinds."""
     return [
         _entry(f"{kind.lower()}s", kind, "create", namespaced=kind.startswith("Local"))
         for kind in kinds
@@ -207,7 +207,7 @@ def groups() -> dict[str, Any]:
 def aggregated(version: str, *, core: bool) -> dict[str, Any]:
     """Return the ``APIGroupDiscoveryList`` of the core group, or of all others.
 
-    It says in one answer what the documents of all groups and versions say. Shape: k8s.io/api
+    It has the content of the documents of all groups and versions. Shape: k8s.io/api
     ``apidiscovery/v2/types.go``, v1.36.
     """
     by_group: dict[str, list[dict[str, Any]]] = {}
@@ -232,7 +232,7 @@ def aggregated(version: str, *, core: bool) -> dict[str, Any]:
 
 
 def _aggregated(group: str, version: str, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return resources with their subresources below them."""
+    """Return the entries of resources, each with its subresources inside."""
     found: dict[str, dict[str, Any]] = {}
     for entry in entries:
         name, _, subresource = entry["name"].partition("/")
@@ -276,7 +276,7 @@ def core_versions(server_address: str) -> dict[str, Any]:
 
 
 def paths() -> dict[str, list[str]]:
-    """Return the main paths, as ``/`` lists them."""
+    """Return the main paths, as the list that ``/`` answers."""
     served = [
         f"/apis/{group}/{version}" if group else f"/api/{version}"
         for group, version in group_versions()

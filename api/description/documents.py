@@ -1,4 +1,4 @@
-"""Views of the discovery documents: what `api.description.discovery` knows, behind a token."""
+"""Views of the documents of `api.description.discovery`, for users with a token."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,12 +13,12 @@ from clusterstate.access.rules import Attributes
 
 
 class DocumentView(views.StatusView):
-    """A document that everybody with a token may read."""
+    """A document that all users with a token may read."""
 
     renderer_classes = (*renderers.OF_DOCUMENTS, renderers.DiscoveryRenderer)
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to read this path; whatever is posted is judged by its handler."""
+        """Return the right to read this path; handlers of POST check further rights."""
         return (Attributes(verb="get", path=request.path_info),) if request.method == "GET" else ()
 
     def reply(self, document: dict[str, Any] | None) -> Response:
@@ -40,7 +40,7 @@ class DocumentView(views.StatusView):
 
 
 class RootView(DocumentView):
-    """``/``: the paths that are served."""
+    """``/``: the served paths."""
 
     def get(self, request: Request) -> Response:
         """Return the paths."""
@@ -59,7 +59,7 @@ class CoreVersionsView(DocumentView):
     """``/api``."""
 
     def get(self, request: Request) -> Response:
-        """Return the versions of the core group, or in one answer all of its resources."""
+        """Return the versions of the core group or, aggregated, all of its resources."""
         return self.aggregated(request, core=True) or self.reply(
             discovery.core_versions(request.META.get("HTTP_HOST") or request.META["SERVER_NAME"])
         )
@@ -77,7 +77,7 @@ class GroupsView(DocumentView):
     """``/apis``."""
 
     def get(self, request: Request) -> Response:
-        """Return the groups, or in one answer all of their resources."""
+        """Return the groups or, aggregated, all of their resources."""
         return self.aggregated(request, core=False) or self.reply(discovery.groups())
 
 

@@ -1,10 +1,10 @@
 """``/openapi/v2``: the types and their patch rules, for clients that validate and explain.
 
 kubectl reads the answer as a protobuf ``openapi.v2.Document`` whatever its media type (gnostic,
-``openapiv2/OpenAPIv2.proto``). The document is built from the wire types, so it says exactly what
-the server checks, and it holds the patch extensions of every list: a document without them would
-make ``kubectl apply`` silently keep what was removed. Its ``paths`` hold what clients look for
-there, one ``patch`` operation with a ``dryRun`` parameter for each kind.
+``openapiv2/OpenAPIv2.proto``). The document is built from the wire types, so it describes exactly
+the server's checks, and it has the patch extensions of every list: without them ``kubectl apply``
+would silently keep removed items. Its ``paths`` have the part that clients read there, one
+``patch`` operation with a ``dryRun`` parameter for each kind.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def gvk(group: str, version: str, kind: str) -> Json:
-    """Return what ``x-kubernetes-group-version-kind`` holds."""
+    """Return the value of ``x-kubernetes-group-version-kind``."""
     return {"group": group, "version": version, "kind": kind}
 
 
@@ -66,7 +66,7 @@ def _roots() -> Iterator[tuple[type, str, str, str]]:
 
 
 class Definitions:
-    """Collects one definition per wire type, under Kubernetes' names, in the words of version 2."""
+    """Collects a definition for each wire type, under Kubernetes' names, in syntax of version 2."""
 
     place = "#/definitions/"
 
@@ -79,7 +79,7 @@ class Definitions:
         return {"$ref": f"{self.place}{name}"}
 
     def quantity(self) -> Json:
-        """Return the schema of a quantity, which is given out as text."""
+        """Return the schema of a quantity: in answers it is a text."""
         return {"type": "string"}
 
     def number_or_text(self) -> Json:
@@ -87,7 +87,7 @@ class Definitions:
         return {"type": "string", "format": "int-or-string"}
 
     def add(self, struct: type) -> str:
-        """Return the definition's name."""
+        """Add the definition of a wire type, unless it is there; return its name."""
         if struct in self._names:
             return self._names[struct]
         own = struct.__name__
@@ -155,7 +155,7 @@ _SHAPES = {
 
 
 def _word(schema: Json) -> str:
-    """Return the type of a schema in people's words."""
+    """Return the type of a schema as a word."""
     if schema.get("format") == "date-time":
         return "a time"
     return _SHAPES.get(schema.get("type", ""), "an object")
@@ -193,8 +193,8 @@ def _patch_operation(kind: Kind) -> Json:
 def _nameless() -> tuple[str, Json]:
     """Return the path and the ``patch`` of a pod's status, under a kind without a name.
 
-    kubectl 1.20 looks here whether a pod that it drains can be tried dry, by the kind that the
-    items of a PodList name; and items name none.
+    kubectl 1.20 checks here whether the server supports a dry run for a pod that it drains. It
+    searches for the kind in the items of a PodList, which have none.
     """
     pod = KINDS["Pod"]
     operation = {
@@ -244,7 +244,7 @@ def _bytes(field: int, value: bytes | str) -> bytes:
 
 
 def _named(field: int, name: str, value: bytes) -> bytes:
-    """Return an entry of an ordered map: a name and a message."""
+    """Return an entry of an ordered protobuf map: a name and a message."""
     return _bytes(field, _bytes(1, name) + _bytes(2, value))
 
 

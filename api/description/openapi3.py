@@ -1,9 +1,9 @@
 """``/openapi/v3``: an index, and a document in OpenAPI 3.0 for each group and version.
 
-kubectl explains, validates and patches by these documents from 1.27 on; other tools generate
-clients. The schemas are those of version 2 (`openapi`) in the words of version 3; the paths are all
-that is served: every operation of every kind, and the resources of ``stowage.dev``. Each address in
-the index has the hash of its document, so that clients may keep it for ever.
+From 1.27 on kubectl explains, validates and patches by these documents; other tools generate
+clients. The schemas are those of version 2 (`openapi`) in the syntax of version 3; the paths are
+complete: every operation of every kind, and the resources of ``stowage.dev``. Each URL in the index
+has the hash of its document, so that clients may cache it for ever.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class _Schemas(openapi.Definitions):
     place = _PLACE
 
     def add(self, struct: type) -> str:
-        """Return the name of a type's schema."""
+        """Add the schema of a wire type, unless it is there; return its name."""
         name = super().add(struct)
         if struct is wire_types.EventsV1Event:  # answered as null where the core group has none
             self.found[name]["properties"]["eventTime"]["nullable"] = True
@@ -207,7 +207,7 @@ class _Operations:
         return operation
 
     def kind(self, kind: Kind) -> None:
-        """Add all that is done with objects of a kind."""
+        """Add all operations on objects of a kind."""
         about = gvk(kind.group, kind.version, kind.name)
         name = self._schemas.add(kind.wire_type)
         self._schemas.found[name].setdefault(_GVK, [])
@@ -266,7 +266,7 @@ class _Operations:
         return {method: found[method] for method in methods}
 
     def _subresource(self, entry: Json, path: str, word: str, about: Json, one: Json) -> None:
-        """Add a subresource, as discovery lists it, of the objects at ``path``."""
+        """Add a discovered subresource of the objects at ``path``."""
         subresource = entry["name"].partition("/")[2]
         schema = one
         if entry["kind"] != about["kind"]:
@@ -289,7 +289,7 @@ class _Operations:
         self.paths[where] = {**item, "parameters": [*_in_path(where), _PRETTY]}
 
     def _schema_of(self, about: Json) -> Json:
-        """Return a reference to the schema of a kind that has no collection."""
+        """Return a reference to the schema of a kind without a collection."""
         kind = about["kind"]
         struct = getattr(wire_types, kind, None)
         if struct is None:
@@ -304,7 +304,7 @@ class _Operations:
         return self._schemas.reference(name)
 
     def posted(self, group: str, version: str, entry: Json) -> None:
-        """Add what can only be posted, as discovery lists it."""
+        """Add a discovered resource that accepts only POST."""
         about = gvk(str(entry.get("group", group)), entry.get("version", version), entry["kind"])
         one = self._schema_of(about)
         place = "/namespaces/{namespace}" if entry["namespaced"] else ""
@@ -353,7 +353,7 @@ def _tag(group: str, version: str) -> str:
 
 
 def _in_path(path: str) -> list[Json]:
-    """Return the parameters that a path holds."""
+    """Return the parameters in a path."""
     return [
         _parameter(name, f"The {name} that is meant.", place="path")
         for name in re.findall(r"\{(\w+)\}", path)
@@ -503,7 +503,7 @@ _OWN_PARAMETERS: Final[dict[str, tuple[Json, ...]]] = {
 
 
 def _own(operations: _Operations) -> None:
-    """Add what is served of ``stowage.dev``, as the router tells of it."""
+    """Add the operations of ``stowage.dev``, from the router."""
     for path, viewset, actions in resources.router.served(_OWN.removeprefix("/")):
         for method, action in actions.items():
             parameters: tuple[Json, ...] = ()
@@ -549,20 +549,20 @@ def document(group: str, version: str) -> Json:
 
 @cache
 def _body(group: str, version: str) -> tuple[bytes, str]:
-    """Return a document's text and its hash."""
+    """Return a document as JSON, and its hash."""
     body = _encode(document(group, version))
     return body, hashlib.sha256(body).hexdigest()[:32].upper()
 
 
 def versions() -> Iterator[tuple[str, str, str]]:
-    """Yield group, version and the key in the index of all that is served."""
+    """Yield (group, version, key in the index) of each document."""
     for group, version in discovery.group_versions():
         yield group, version, _root(group, version).removeprefix("/")
 
 
 @cache
 def index() -> Json:
-    """Return where each document is."""
+    """Return the index: the URL of each document."""
     return {
         "paths": {
             key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={_body(group, version)[1]}"}
@@ -575,7 +575,7 @@ def index() -> Json:
 
 
 def v3(request: HttpRequest, key: str = "") -> HttpResponse:
-    """Answer with the index, or with one document, for everybody with a token."""
+    """Answer with the index, or with one document, to all users with a token."""
     try:
         if request.method != "GET":
             raise errors.MethodNotAllowed(errors.WRONG_METHOD)
@@ -597,7 +597,7 @@ def v3(request: HttpRequest, key: str = "") -> HttpResponse:
 
 
 def _answer(request: HttpRequest, body: bytes, hashed: str) -> HttpResponse:
-    """Return a document; one that was asked for by its hash never changes."""
+    """Return a document; if the request has its hash, the client may cache it for ever."""
     etag = f'"{hashed or hashlib.sha256(body).hexdigest()[:32].upper()}"'
     if request.META.get("HTTP_IF_NONE_MATCH") == etag:
         response = HttpResponse(status=304)

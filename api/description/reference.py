@@ -1,9 +1,9 @@
-"""``/docs/``: what can be asked of the API, as pages for people.
+"""``/docs/``: the operations of the API, as pages for people.
 
-The pages are written here from the documents of ``/openapi/v3``, which tell of every operation of
-every kind and of ``stowage.dev``: no script draws them, so the strictest policy holds, and nothing
-is loaded from elsewhere. (Swagger UI and ReDoc would be a megabyte of script each, and need styles
-that the policy of all other pages forbids.)
+The pages are rendered on the server from the documents of ``/openapi/v3``, which have every
+operation of every kind and of ``stowage.dev``. They need no script and load nothing from elsewhere,
+so the strictest content security policy holds. (Swagger UI and ReDoc would be a megabyte of script
+each, and need styles that the policy of all other pages forbids.)
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Path(msgspec.Struct, frozen=True):
-    """A path and what can be done there."""
+    """A path and its operations."""
 
     path: str
     operations: list[Operation]
@@ -60,10 +60,10 @@ class Schema(msgspec.Struct, frozen=True):
 
 
 class ReferenceView(views.StatusView):
-    """The list of groups, or all of one group and version."""
+    """The list of groups, or the page of one group and version."""
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to read what the pages are made from."""
+        """Return the right to read the documents behind the pages."""
         return (Attributes(verb="get", path="/openapi/v3"),)
 
     def get(self, request: Request, key: str = "") -> HttpResponse:
@@ -76,7 +76,7 @@ class ReferenceView(views.StatusView):
 
 @cache
 def page(key: str) -> str:
-    """Return a page, made once: what is served does not change while a process lives.
+    """Return a page, rendered once: the served API does not change while a process lives.
 
     Raises:
         NotFound: no such group and version.
@@ -136,7 +136,7 @@ def _schemas(document: dict[str, Any]) -> Iterator[Schema]:
 
 
 def _type(schema: dict[str, Any]) -> Link:
-    """Return the type of a value, with a link to its schema if it has one of its own."""
+    """Return the type of a value, with a link to its schema if that has a name."""
     (reference,) = [one["$ref"] for one in (schema, *schema.get("allOf", ())) if "$ref" in one] or [
         ""
     ]

@@ -1,19 +1,19 @@
-"""Kubernetes' kinds over HTTP: every kind of the registry by one viewset.
+"""Kubernetes' kinds over HTTP: one viewset serves every kind of the registry.
 
 ::
 
-    views        what all views share: the way of a request
-    viewsets     objects of all kinds, single ones and collections. Reads with ``?at=`` ask
-                 ``clusterstate.queries.past`` which revision that was
-    subresources  ... and their subresources: the viewset of all kinds, whole
+    views        base of all views: the steps of a request
+    viewsets     objects of all kinds, single ones and collections. Reads with ``?at=`` find the
+                 revision by ``clusterstate.queries.past``
+    subresources  the complete viewset of all kinds, with subresources
     routers      which action serves which path
-    deletions    what a client is told of a deletion, and of one that it did not spell out
-    own          resources that no kind of the registry has: the base of ``api.stowage``
+    deletions    answers and warnings of deletions
+    own          base of ``api.stowage``: resources without a kind in the registry
     bindings     binding pods, one or many
     scale        the subresource ``scale``
     mixed_lists  a ``List`` of objects of any kinds, created together
     containers   logs, processes and ports of containers: each request refused with a reason
-    component_statuses  whether the components work, for ``kubectl get cs``
-    reviews      questions about who a user is and what the user may do
-    foretelling  the warnings of a dry run of a pod's creation: where the pod would be placed
+    component_statuses  the state of the components, for ``kubectl get cs``
+    reviews      reviews: the user of a token, and the rights of users
+    foretelling  dry runs of a pod's creation: the node where the pod would be placed
 """

@@ -17,7 +17,7 @@ from clusterstate.objects.values.errors import BadRequest
 
 
 class BindingsViewSet(OwnViewSet):
-    """``POST namespaces/NS/bindings``: bind the pod that the body names."""
+    """``POST namespaces/NS/bindings``: bind the pod named in the body."""
 
     group = ""
     resource = "bindings"

@@ -1,4 +1,4 @@
-"""``componentstatuses``: what ``kubectl get cs`` asks, told by the parts of ``/readyz``."""
+"""``componentstatuses`` for ``kubectl get cs``, from the parts of ``/readyz``."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ _COMPONENTS: Final = {
 
 
 class ComponentStatusesViewSet(OwnViewSet):
-    """Whether the components work; deprecated in Kubernetes, and asked for all the same."""
+    """The state of the components; deprecated in Kubernetes, but clients still read it."""
 
     group, resource = "", "componentstatuses"
     kind = "ComponentStatus"

@@ -1,8 +1,8 @@
 """Requests that Kubernetes passes on to a kubelet: logs, exec, attach and port-forward.
 
-No agent serves containers here, so each of these requests is refused, with a sentence that says so:
-a bare 404 reads as if the pod, or the path, were wrong. The right to make the request and the
-object come first, as in Kubernetes. The refusals are not in discovery.
+No agent serves containers here, so each of these requests is refused with a sentence that says so;
+a bare 404 would look as if the pod, or the path, were wrong. As in Kubernetes, the user's right and
+the object are checked first. The refusals are not in discovery.
 """
 
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ class ContainersView(StatusView):
     """``pods/NAME/log`` and the like: refused with the reason, whatever the method."""
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to do that to what the path names."""
+        """Return the right to this request on the object in the path."""
         path = self.kwargs
         verb, plural = _VERBS[request.method], path["plural"]
         name = _named(path["name"], path["subresource"])
@@ -56,7 +56,7 @@ class ContainersView(StatusView):
     def get(
         self, request: Request, plural: str, name: str, subresource: str, namespace: str = ""
     ) -> NoReturn:
-        """Refuse.
+        """Refuse the request.
 
         Raises:
             NotFound: there is no such object.
@@ -73,5 +73,5 @@ class ContainersView(StatusView):
 
 
 def _named(name: str, subresource: str) -> str:
-    """Return the name of the object: a proxy may name a port behind it, as in ``web:80``."""
+    """Return the name of the object; a proxy's name may end in a port, as in ``web:80``."""
     return name.partition(":")[0] if subresource == "proxy" else name

@@ -14,10 +14,10 @@ from clusterstate.objects.values.meta import Manifest
 def outcome(
     kind: Kind, name: str, deleted: DeletedObject, delete_options: Manifest
 ) -> tuple[Any, int, list[str]]:
-    """Return what a deletion is answered, its code and warnings.
+    """Return the answer to a deletion, its status code, and warnings.
 
-    The answer is the object, where it stays or is a pod; otherwise that it is gone. The code is 202
-    where it stays and the client says ``orphanDependents=false``; old clients know no code but 200.
+    The answer is the object if it still exists or is a pod, else a Status. The code is 202 if the
+    object still exists and the client sent ``orphanDependents=false``; old clients expect 200.
     ``delete_options`` are the DeleteOptions. Rule: DeleteResource, apiserver
     ``endpoints/handlers/delete.go``.
     """
@@ -32,13 +32,13 @@ def outcome(
 
 
 def answer_of_collection(kind: Kind, delete_options: Manifest) -> Response:
-    """Return the answer to the deletion of a collection: its objects are gone, or begin to go."""
+    """Return the answer to the deletion of a collection, a Status."""
     success = errors.success(details=_details(kind, ""))
     return replies.reply(success, warnings=_warnings(kind, delete_options))
 
 
 def _warnings(kind: Kind, delete_options: Manifest) -> list[str]:
-    """Return the warning for a deletion that names no policy and leaves its dependents."""
+    """Return the warning for a deletion without a policy that leaves the object's dependents."""
     text = ORPHANED_UNASKED.get(kind.name)
     return [text] if text and not delete_options.get("propagationPolicy") else []
 

@@ -15,11 +15,11 @@ _SECONDS = 2.0
 
 
 def placed(text: bytes, warnings: list[str], *, may_read: naming.MayRead) -> bytes:
-    """Return an unplaced pod, as JSON, with ``spec.nodeName`` as the scheduler would choose it now.
+    """Return an unplaced pod, as JSON, with the node that the scheduler would choose now.
 
-    ``may_read`` says whether the sender may know the pods of a namespace: others are only counted.
-    Where it fits nowhere, where others would have to leave for it, and where no advisor answers,
-    the pod is as it was and a warning says so.
+    ``may_read`` returns whether the user may see the pods of a namespace; others are only counted.
+    If the pod fits nowhere or only by preemption, or if no advisor answers, it is returned
+    unchanged, with a warning that says so.
     """
     pod: Manifest = msgspec.json.decode(text)
     spec = pod.get("spec") or {}

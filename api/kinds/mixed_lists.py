@@ -23,7 +23,7 @@ class MixedListView(StatusView):
     """``POST /api/v1``: create every item of a ``List`` of any kinds, or none."""
 
     def post(self, request: Request) -> Response:
-        """Create the items in the order in which they stand; each is judged by itself."""
+        """Create the items in their order; the user needs the right to create each."""
         body = wire.typed(request.data, "List", "v1")
         mode = request.query_params.get("fieldValidation", "")
         new_objects: list[tuple[Kind, str, Manifest]] = []
@@ -55,7 +55,7 @@ class MixedListView(StatusView):
 
 
 def _kind_of(item: Any, index: int) -> Kind:
-    """Return the kind that an item of a mixed list names."""
+    """Return the kind of an item of a mixed list."""
     if isinstance(item, dict):
         name = item.get("kind")
         kind = KINDS.get(name) if isinstance(name, str) else None

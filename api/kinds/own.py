@@ -1,4 +1,4 @@
-"""Resources that no kind of the registry has: reviews, and what is Stowage's own."""
+"""Base of resources without a kind in the registry: reviews, and Stowage's own."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -26,10 +26,10 @@ _VERBS: Final = {
 
 
 class OwnViewSet(ActionsMixin, StatusView):
-    """A resource, by the words that permissions use for it.
+    """A resource, with its names in permissions.
 
-    ``subresource``: the resource is one, of objects called as ``owner`` is in the path. ``asks``:
-    answers come from an advisor, which may take a minute; such requests wait in a lane of their own
+    ``subresource``: the resource is a subresource, of the objects that the path calls ``owner``.
+    ``asks``: an advisor answers, which may take a minute; such requests have a lane of their own
     (``api.serving``).
     """
 
@@ -56,11 +56,11 @@ class OwnViewSet(ActionsMixin, StatusView):
     """The revision of that moment, or the one that is asked about; None: the present."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Judge the request; find out which past it asks about.
+        """Check the request; set the past moment or revision that it reads.
 
         Raises:
-            BadRequest: the past is asked for where none is known.
-            Expired: it is not known any more.
+            BadRequest: the action has no past.
+            Expired: that past is not stored any more.
         """
         super().initial(request, *args, **kwargs)
         query = request.query_params
@@ -96,10 +96,10 @@ class OwnViewSet(ActionsMixin, StatusView):
                 reach.require_moment(self.user, wants, moment)
 
     def require_kept(self, seconds: float) -> None:
-        """Check that the past is still kept at the moment that the request asks about.
+        """Check that the requested moment is at most ``seconds`` ago.
 
         Raises:
-            Expired: it is not: what is so old is dropped.
+            Expired: it is older: such rows are deleted.
         """
         if self.moment is not None and self.moment < clock.now() - timedelta(seconds=seconds):
             raise Expired(f"only the last {seconds:.0f} seconds of {self._what()} are kept")
@@ -108,7 +108,7 @@ class OwnViewSet(ActionsMixin, StatusView):
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right that the action takes: its verb on the object that the path names."""
+        """Return the right for the action: its verb on the object in the path."""
         named: dict[str, Any] = self.kwargs
         return (
             Attributes(

@@ -1,7 +1,7 @@
-"""Reviews: questions about who a user is and what the user may do. Nothing is stored.
+"""Reviews: who a user is and what the user may do. Nothing is stored.
 
-``kubectl auth whoami`` and ``auth can-i`` ask them, and programs that decide by our rules. Shapes:
-k8s.io/api ``authentication/v1`` and ``authorization/v1``, v1.36.
+``kubectl auth whoami`` and ``auth can-i`` use them, and programs that authorize by our rules.
+Shapes: k8s.io/api ``authentication/v1`` and ``authorization/v1``, v1.36.
 """
 
 import time
@@ -55,7 +55,7 @@ class SelfSubjectReviewViewSet(ReviewViewSet):
     wire_type = wire_types.SelfSubjectReview
 
     def answer(self, spec: Manifest, namespace: str) -> Manifest:
-        """Return the caller's name, groups and further facts."""
+        """Return the caller's name, uid, groups and extra fields."""
         return {"userInfo": user_info(self.user)}
 
 
@@ -112,13 +112,13 @@ class LocalSubjectAccessReviewViewSet(SubjectAccessReviewViewSet):
 
 
 class SelfSubjectRulesReviewViewSet(ReviewViewSet):
-    """``selfsubjectrulesreviews``: everything that the caller may do in a namespace."""
+    """``selfsubjectrulesreviews``: all rights of the caller in a namespace."""
 
     kind, resource = "SelfSubjectRulesReview", "selfsubjectrulesreviews"
     wire_type = wire_types.SelfSubjectRulesReview
 
     def answer(self, spec: Manifest, namespace: str) -> Manifest:
-        """Return the rules that bindings give; a node's own rights are not expressed as rules."""
+        """Return the rules of the caller's bindings; rights of a node's agent are not rules."""
         place = spec.get("namespace") or ""
         if not place:
             raise BadRequest("no namespace on request")
@@ -143,7 +143,7 @@ class TokenReviewViewSet(ReviewViewSet):
     wire_type = wire_types.TokenReview
 
     def answer(self, spec: Manifest, namespace: str) -> Manifest:
-        """Return the user, or that the token is not good."""
+        """Return the user, or that the token is not valid."""
         token, audiences = spec.get("token") or "", list(spec.get("audiences") or ())
         if not token:
             detail = "nonempty token required"
@@ -184,10 +184,10 @@ def access(user: User, wants: Attributes) -> Manifest:
 
 
 def attributes(spec: Manifest, kind: str) -> Attributes:
-    """Return what the spec of an access review asks about.
+    """Return the attributes in the spec of an access review.
 
     Raises:
-        Invalid: it asks about a resource and a path, or about neither.
+        Invalid: it has a resource and a path, or neither.
     """
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (resource is None) is (path is None):
@@ -212,7 +212,7 @@ def _wrong(kind: str, path: str, value: Any, detail: str) -> Invalid:
 
 
 def _stated_fields(selector: Any) -> str:
-    """Return a review's field selector as a parameter has it; only equalities are kept."""
+    """Return a review's field selector as a query parameter; only equalities are kept."""
     if not isinstance(selector, dict):
         return ""
     if raw := selector.get("rawSelector"):

@@ -1,11 +1,11 @@
 """Kubernetes' paths for viewsets: which action serves which path and method.
 
 A *kind* of the registry is served below ``/api/VERSION`` or ``/apis/GROUP/VERSION`` as a collection
-(in a namespace, or in all), as an object, and as an object's subresources. Sixty kinds would be
-some hundred patterns for each request to be compared with; ``routes`` reads such a path at once, so
-the router has one view for each *shape* of path and chooses by what was read. Resources without a
-kind are registered by their path. A trailing slash means nothing: clients write both forms, and a
-redirect would turn their PATCH into a GET.
+(in a namespace, or in all), as an object, and as an object's subresources. Sixty kinds would need
+some hundred patterns, all compared with each request. Instead ``routes`` parses such a path at
+once, and the router has one view for each *shape* of path. Resources without a kind are registered
+by their path. A trailing slash is ignored: clients write both forms, and a redirect would turn
+their PATCH into a GET.
 """
 
 import re
@@ -38,7 +38,7 @@ SINGLE: Final = {"get": "retrieve", "put": "update"}
 
 
 class Kinds:
-    """The view of all kinds: one for each shape of path."""
+    """The view of all kinds, with one viewset for each shape of path."""
 
     def __init__(self, viewset: Any) -> None:
         self.cls = viewset
@@ -56,7 +56,7 @@ class Kinds:
         return self.view(routes.target_of(request.META, request))(request)
 
     def view(self, target: Target | None) -> View:
-        """Return the view for what a path names; where that is nothing, one that says so."""
+        """Return the view for a target; for ``None``, one that answers 404."""
         if target is None:
             return self.undeleted
         if not target.name:
@@ -65,7 +65,7 @@ class Kinds:
 
 
 class KubernetesRouter(BaseRouter):
-    """Collects viewsets, and writes their URL patterns."""
+    """Collects viewsets, and makes their URL patterns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,8 +79,8 @@ class KubernetesRouter(BaseRouter):
     def register(self, prefix: str, viewset: Any, basename: str | None = None) -> None:
         """Serve a resource without a kind below a path such as ``apis/G/V/nodes/{node}/usage``.
 
-        The viewset may be registered under several paths, and says by ``is_single`` that the path
-        names one object, by ``is_namespaced`` that its objects have no path without a namespace.
+        The viewset may be registered under several paths. ``is_single``: the path names one object.
+        ``is_namespaced``: its objects have no path without a namespace.
         """
         self.registry.append((prefix, viewset, basename or self.get_default_basename(viewset)))
 
@@ -89,7 +89,7 @@ class KubernetesRouter(BaseRouter):
         return str(viewset.resource)
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
-        """Return the patterns: those of single paths before those of the kinds."""
+        """Return the URL patterns; those of single paths come before those of the kinds."""
         found: list[URLPattern | URLResolver] = [
             pattern
             for prefix, viewset, basename in self.registry
@@ -101,7 +101,7 @@ class KubernetesRouter(BaseRouter):
         return found
 
     def served(self, prefix: str) -> Iterator[tuple[str, Any, dict[str, str]]]:
-        """Yield each path below a prefix, without a kind, with its viewset and its actions."""
+        """Yield each path without a kind below a prefix, with its viewset and its actions."""
         for where, viewset, basename in self.registry:
             if where.startswith(prefix):
                 for path, actions, _ in _paths(where, viewset, basename):

@@ -1,4 +1,4 @@
-"""The subresource ``scale``: how many replicas an object wants and has."""
+"""The subresource ``scale``: the desired and the actual replicas of an object."""
 
 from datetime import datetime
 from typing import Final
@@ -19,7 +19,7 @@ KIND: Final = Kind(name="Scale", wire_type=wire_types.Scale, group="autoscaling"
 
 
 def shown(scale: Manifest) -> Response:
-    """Return the answer that holds a ``Scale``, in whichever form the client wants it."""
+    """Return a ``Scale`` as an answer, in the form that the client accepts."""
     version = {"resourceVersion": scale["metadata"].get("resourceVersion", "")}
     return replies.reply(
         replies.MadeManifests(kind=KIND, items=[scale], metadata=version, alone=True)
@@ -48,7 +48,7 @@ def scale_of(kind: Kind, item: Manifest) -> Manifest:
 
 
 def with_replicas(current: Manifest, scale: Manifest) -> Manifest:
-    """Return an object with as many replicas as a ``Scale`` of it wants.
+    """Return the object with the replicas of a ``Scale``.
 
     Raises:
         Conflict: the ``Scale`` is of another object of that name.

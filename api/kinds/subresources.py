@@ -1,4 +1,4 @@
-"""The subresources of objects: what can be asked of, and done to, an object besides itself.
+"""The subresources of objects.
 
 ``status``, ``resize`` and ``approval`` write the object itself, each the part that its strategy
 allows (`objects.registry.strategies`). The others have bodies of their own: a Scale, an Eviction, a
@@ -28,10 +28,10 @@ from clusterstate.objects.wire.managed_fields import Manager
 
 
 class KindViewSet(ObjectViewSet):
-    """Serve a kind whole: its objects, their collections and their subresources."""
+    """Serve a kind completely: its objects, their collections and their subresources."""
 
     def is_dry_run(self, request: Request) -> bool:
-        """Return what the parameters say, or the DeleteOptions in the body."""
+        """Return whether the parameters or the DeleteOptions in the body say ``dryRun``."""
         if self.target.subresource == "eviction" and request.method == "POST":
             return bool(self._eviction(request)["dryRun"])
         return super().is_dry_run(request)
@@ -58,12 +58,12 @@ class KindViewSet(ObjectViewSet):
 
     @read_resize.mapping.put
     def replace_resize(self, request: Request) -> HttpResponseBase:
-        """Replace what the pod and its containers ask for, and nothing else."""
+        """Replace the resources of the pod and its containers, and nothing else."""
         return self.update(request)
 
     @read_resize.mapping.patch
     def patch_resize(self, request: Request) -> HttpResponseBase:
-        """Change what the pod and its containers ask for, and nothing else."""
+        """Change the resources of the pod and its containers, and nothing else."""
         return self.partial_update(request)
 
     @action(detail=True, methods=["get"], url_path="approval")
@@ -73,12 +73,12 @@ class KindViewSet(ObjectViewSet):
 
     @read_approval.mapping.put
     def replace_approval(self, request: Request) -> HttpResponseBase:
-        """Replace the conditions that approve or deny."""
+        """Replace the conditions Approved and Denied."""
         return self.update(request)
 
     @read_approval.mapping.patch
     def patch_approval(self, request: Request) -> HttpResponseBase:
-        """Change the conditions that approve or deny."""
+        """Change the conditions Approved and Denied."""
         return self.partial_update(request)
 
     @action(detail=True, methods=["put"])
@@ -109,19 +109,19 @@ class KindViewSet(ObjectViewSet):
 
     @action(detail=True, methods=["get"])
     def scale(self, request: Request) -> Response:
-        """Return how many replicas an object wants and has."""
+        """Return the ``Scale`` of an object."""
         return shown(scale_of(self.target.kind, replies.decode(self._former(request).body)))
 
     @scale.mapping.put
     def replace_scale(self, request: Request) -> Response:
-        """Answer a PUT of the Scale: set how many replicas the workload is to have."""
+        """Set the replicas of the object by a ``Scale``."""
         value: Any = request.data
         self._limit(request)
         return self._set_scale(lambda _: value, self._manager(request))
 
     @scale.mapping.patch
     def patch_scale(self, request: Request) -> Response:
-        """Change how many replicas it shall have."""
+        """Change the replicas of the object by a patch of its ``Scale``."""
         change = self._patch(request, wire_types.Scale)
         if change is not None:
             return self._set_scale(change, self._manager(request))
@@ -135,7 +135,7 @@ class KindViewSet(ObjectViewSet):
         return self._write_scale(apply, None)
 
     def _eviction(self, request: Request) -> Manifest:
-        """Return the DeleteOptions of an Eviction that is about this pod."""
+        """Return the DeleteOptions of the Eviction in the body, which must be of this pod."""
         target = self.target
         value = request.data if request.body else {}
         eviction = wire.request(
@@ -148,7 +148,7 @@ class KindViewSet(ObjectViewSet):
         return options.delete_options(eviction.get("deleteOptions") or {}, request.query_params)
 
     def _set_scale(self, change: Change, manager: Manager) -> Response:
-        """Write the replicas of the ``Scale`` that ``change`` makes of the object's own."""
+        """Write the replicas of the ``Scale`` that ``change`` returns for the present one."""
 
         def scaled(current: Manifest) -> Manifest:
             scale = change(scale_of(self.target.kind, current))

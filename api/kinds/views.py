@@ -30,9 +30,9 @@ Handler = Callable[..., HttpResponseBase]
 
 
 class ActionsMixin(ViewSetMixin):
-    """Viewsets that are freed at once: DRF's own keep references to themselves.
+    """Viewsets that are freed at once, without reference cycles.
 
-    It makes a bound method of each action an attribute of the instance, so that each request would
+    DRF makes a bound method of each action an attribute of the instance, so each request would
     leave its view, body and answer to the garbage collector.
     """
 
@@ -40,7 +40,7 @@ class ActionsMixin(ViewSetMixin):
 
     @classmethod
     def as_view(cls, actions: Any = None, **initkwargs: Any) -> Any:
-        """Return a view whose methods are served by ``actions``."""
+        """Return a view that maps methods to ``actions``."""
         view = super().as_view(actions, **initkwargs)
 
         def served(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -52,27 +52,27 @@ class ActionsMixin(ViewSetMixin):
         return update_wrapper(served, view)  # with the attributes that DRF and others look for
 
     def handler(self, method: str) -> Handler | None:
-        """Return the action that answers a method, None where nothing does."""
+        """Return the action of a method, None if there is none."""
         name = self.action_map.get(method)
         return None if name is None else getattr(self, name)
 
 
 class DryRunAnswer(HttpResponseBase):
-    """The answer to a dry run that is made when what was written has been rolled back."""
+    """The answer to a dry run, made after its writes were rolled back."""
 
     def __init__(self, make: Callable[[], HttpResponseBase]) -> None:
         self.make = make
 
 
 class StatusView(APIView):
-    """A view whose every failure is a ``Status`` and whose every caller is known and may do that.
+    """A view that answers failures with a ``Status``, and checks the user's rights.
 
-    Every write is a dry run if the request says so, whatever the handler does: it runs in a
-    transaction that is rolled back. No handler has to know.
+    Every write is a dry run if the request says so: it runs in a transaction that is rolled back,
+    of which the handler need not know.
 
-    Nobody waits for another process in that transaction, which all followers of the change log
-    would wait for: what an advisor has to say is asked before (``inquire``), or after what was
-    written was rolled back (``DryRunAnswer``).
+    The transaction must not wait for another process, since all followers of the change log would
+    wait for it. So an advisor is asked before it (``inquire``), or after the rollback
+    (``DryRunAnswer``).
     """
 
     http_method_names = ["get", "post", "put", "patch", "delete"]
@@ -91,7 +91,7 @@ class StatusView(APIView):
     _versioning: ClassVar[Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Make the judges of the class."""
+        """Make the class's authenticators, permissions, parsers and the like."""
         super().__init_subclass__(**kwargs)
         cls._authenticators = [one() for one in cls.authentication_classes]
         cls._permissions = [one() for one in cls.permission_classes]
@@ -102,39 +102,39 @@ class StatusView(APIView):
         cls._versioning = cls.versioning_class() if cls.versioning_class else None
 
     def get_authenticators(self) -> Any:
-        """Return the authenticators that were made once for the class."""
+        """Return the class's authenticators."""
         return self._authenticators
 
     def get_permissions(self) -> Any:
-        """Return the permissions that were made once for the class."""
+        """Return the class's permissions."""
         return self._permissions
 
     def get_throttles(self) -> Any:
-        """Return the throttles that were made once for the class."""
+        """Return the class's throttles."""
         return self._throttles
 
     def get_parsers(self) -> Any:
-        """Return the parsers that were made once for the class."""
+        """Return the class's parsers."""
         return self._parsers
 
     def get_renderers(self) -> Any:
-        """Return the renderers that were made once for the class."""
+        """Return the class's renderers."""
         return self._renderers
 
     def get_content_negotiator(self) -> Any:
-        """Return the content negotiator that were made once for the class."""
+        """Return the class's content negotiator."""
         return self._negotiation
 
     # --------------------------------------------------------------------- the way of a request
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Return the finished answer, or a ``DeferredAnswer`` that the request's batch fills in."""
+        """Return the finished answer, or a ``DeferredAnswer`` that the batch completes later."""
         self.args, self.kwargs = args, kwargs
         wrapped = self.request = self.initialize_request(request, *args, **kwargs)
         return self.complete(wrapped, lambda: self.carry_out(wrapped, *args, **kwargs))
 
     def complete(self, request: Request, make: Callable[[], HttpResponseBase]) -> HttpResponseBase:
-        """Return the finished answer that ``make`` returns, or the failure that it raises."""
+        """Return the finished answer from ``make``, or for the error that it raises."""
         try:
             response = make()
         except Exception as error:  # noqa: BLE001  # every failure becomes a Status
@@ -152,7 +152,7 @@ class StatusView(APIView):
         )
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Judge the request, rights first: without them the answer says nothing else."""
+        """Check the request, rights first: without them the answer shows nothing else."""
         query = request.query_params
         if query:
             options.check_timeout(query)
@@ -171,18 +171,18 @@ class StatusView(APIView):
             self.check_form(request)
 
     def perform_authentication(self, request: Any) -> None:
-        """Find out whose request this is."""
+        """Set the user of the request."""
         user = request.user
         if user is None:
             raise Unauthorized("Unauthorized")
         self.user = user
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return what the sender has to be allowed to do, all of it."""
+        """Return all rights that the request needs."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it is about")
 
     def check_form(self, request: Request) -> None:
-        """Check the parameters of the form of the answer, before anything is done.
+        """Check the parameters for the form of the answer, before anything is done.
 
         Raises:
             BadRequest: a parameter has an unknown value.
@@ -194,7 +194,7 @@ class StatusView(APIView):
             wire.boolean(request.query_params.get("pretty"), "pretty")
 
     def carry_out(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Judge the request and run its handler for the user; roll back what a dry run wrote."""
+        """Check the request and run its handler for the user; roll back the writes of a dry run."""
         self.initial(request, *args, **kwargs)
         advisor.asking(self.user.name)
         method = request.method
@@ -217,15 +217,15 @@ class StatusView(APIView):
         return answer.make() if isinstance(answer, DryRunAnswer) else answer
 
     def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: the hook for what a handler that writes must ask others before it begins."""
+        """Do nothing: a hook for questions to advisors before a handler's transaction begins."""
 
     def handler(self, method: str) -> Handler | None:
-        """Return what answers a method, None where nothing does."""
+        """Return the handler of a method, None if there is none."""
         found: Handler | None = getattr(self, method, None)
         return found if method in self.http_method_names else None
 
     def is_dry_run(self, request: Request) -> bool:
-        """Return whether the request is to change nothing.
+        """Return whether the request is a dry run.
 
         Raises:
             StatusError: a parameter has an unknown value.
@@ -256,7 +256,7 @@ class StatusView(APIView):
     def finalize_response(  # type: ignore[override]  # a batch's answers come later
         self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
-        """Return the answer, written in the form that the client asks for."""
+        """Return the answer, rendered in the form that the client accepts."""
         if isinstance(response, batches.DeferredAnswer):
             response.view, response.request = self, request
             return response
@@ -271,14 +271,14 @@ class StatusView(APIView):
         return response
 
     def answered(self, request: Request, response: HttpResponseBase) -> None:
-        """Do nothing: the hook for code that looks at each finished answer.
+        """Do nothing: a hook that gets each finished answer.
 
-        Called once for each request, behind everything, on the thread that answered it; in a batch
-        when the batch was carried out. ``request.user`` may be missing: the sender was not known.
+        Called once for each request, last, on the thread that answered it; in a batch, after the
+        batch. ``request.user`` may be missing if authentication failed.
         """
 
     def _written(self, request: Request, response: Response, renderer: Any = None) -> Response:
-        """Return an answer with its body, or the failure that writing the body raised."""
+        """Return an answer with its rendered body, or the error that the renderer raised."""
         renderer = renderer or getattr(request, "accepted_renderer", None)
         if renderer is None or response.exception:
             renderer = self._for_failures(request)
@@ -301,13 +301,13 @@ class StatusView(APIView):
             return self._written(request, self.handle_exception(error))
 
     def _after(self, request: Request, renderer: Any) -> Any:
-        """Return the renderer that a client takes next where one can write no such answer."""
+        """Return the client's next accepted renderer, if ``renderer`` cannot render the answer."""
         found = list(negotiation.fitting(request.META.get("HTTP_ACCEPT", ""), self._renderers))
         place = found.index(renderer) if renderer in found else len(found)
         return next(iter(found[place + 1 :]), None)
 
     def _for_failures(self, request: Request) -> Any:
-        """Return the renderer for a failure, in whatever form the success would have come."""
+        """Return the renderer for a failure, whatever the form of a success would be."""
         if is_browser(request._request):
             return renderers.PAGE
         form = negotiation.for_failures(request.META.get("HTTP_ACCEPT", ""))

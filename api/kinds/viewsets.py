@@ -1,9 +1,9 @@
 """Objects of all kinds: each request becomes one call to an action or a query.
 
-A view reads the path, the user, the parameters and the body; then an action writes or a query
-reads, and what comes back is the answer. Rules about objects live in admission, rules about storage
-in actions; here is only HTTP. `api.kinds.subresources` adds the subresources of an object, and
-`api.kinds.routers` knows which action serves which path and method.
+A view reads the path, the user, the parameters and the body, calls an action that writes or a query
+that reads, and answers with the result. Rules about objects are in admission, rules about storage
+in actions; this module has only HTTP. `api.kinds.subresources` adds the subresources of an object,
+and `api.kinds.routers` decides which action serves which path and method.
 """
 
 import time
@@ -77,7 +77,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return _OF_PATCHES if self.request.method == "PATCH" else self._parsers
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]  # as above
-        """Read the path and judge the request."""
+        """Read the path and check the request."""
         # Without a target the version is refused, and nothing below is asked.
         target = self.target = cast("routes.Target", routes.target_of(request.META, request))
         if target is not None:
@@ -95,14 +95,14 @@ class ObjectViewSet(ActionsMixin, StatusView):
             form.change_request(request)
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return what the method does with what the path names."""
+        """Return the right to the method's verb on the object or collection in the path."""
         selector = request.query_params.get("fieldSelector", "")
         return (auth.attributes_of(request.method, self.target, selector),)
 
     def finalize_response(  # type: ignore[override]  # as above
         self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
-        """Return the answer in the API version and format that the client asks for."""
+        """Return the answer in the API version and format that the client accepts."""
         if self.form is not None and isinstance(response, Response):
             self.form.change_answer(request, response)
         if self.deprecated and not isinstance(response, batches.DeferredAnswer):
@@ -110,9 +110,9 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return super().finalize_response(request, response, *args, **kwargs)
 
     def is_dry_run(self, request: Request) -> bool:
-        """Return whether the parameters, or the DeleteOptions in the body, ask for a dry run.
+        """Return whether the parameters, or the DeleteOptions in the body, say ``dryRun``.
 
-        The deletion of a collection answers False: it uses many short transactions and rolls each
+        The deletion of a collection returns False: it uses many short transactions and rolls each
         of them back itself.
         """
         if request.method == "DELETE":
@@ -174,9 +174,9 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return replies.reply(StoredAnswer(kind, get_object(kind, target.namespace, target.name)))
 
     def _former(self, request: Request) -> StoredAnswer:
-        """Return an object as it was at the moment or the revision that the parameters name.
+        """Return an object as of the moment or the revision in the parameters.
 
-        As it is now, where they name none.
+        Without either, as it is now.
         """
         target, query = self.target, request.query_params
         kind, namespace, name = target.kind, target.namespace, target.name
@@ -307,7 +307,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return update_or_create(update, create)
 
     def _created(self, manifest: Manifest, warnings: Texts) -> Response:
-        """Create an object at whose name nothing is, by an update (``AllowCreateOnUpdate``)."""
+        """Create an object by an update, if no object has its name (``AllowCreateOnUpdate``)."""
         target = self.target
         stored = objects.create(
             target.kind, target.namespace, manifest, now=clock.now(), user=self.user
@@ -340,7 +340,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return self._update(request, patched, warnings)
 
     def _patch(self, request: Request, wire_type: Any) -> Change | None:
-        """Return the function that patches; None for a server-side apply, which needs more."""
+        """Return the function that patches; None for a server-side apply, which differs."""
         self._limit(request)
         content_type = parsers.media_type(request.META.get("CONTENT_TYPE"))
         value: Any = request.data
@@ -360,7 +360,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return change
 
     def _apply(self, request: Request, value: Any) -> HttpResponseBase:
-        """Server-side apply: create, or merge what the manager says."""
+        """Server-side apply: create the object, or merge the manager's fields into it."""
         target = self.target
         force = options.is_forced(request)
         manifest, warnings = self._manifest(request, value)
@@ -395,7 +395,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         *,
         by_apply: bool = False,
     ) -> HttpResponseBase:
-        """Write what ``change`` makes of the object; an apply says itself who owns what then."""
+        """Write the object that ``change`` returns; an apply sets the field owners itself."""
         target, form = self.target, self.form
         manager = None if by_apply else self._manager(request)
 
@@ -428,7 +428,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
     # ----------------------------------------------------------------------------- deletes
 
     def destroy(self, request: Request) -> HttpResponseBase:
-        """Delete an object, or begin to."""
+        """Delete an object, or start its deletion."""
         target, delete_options = self.target, self._delete_options(request)
 
         def finish(deleted: DeletedObject) -> Response:
@@ -475,7 +475,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return deletions.answer_of_collection(target.kind, delete_options)
 
     def _delete_options(self, request: Request) -> Manifest:
-        """Return DeleteOptions from the body and, where that is silent, the parameters."""
+        """Return DeleteOptions from the body, with missing fields from the parameters."""
         if self._options is None:
             self._limit(request)
             body = request.data if request.body else {}
@@ -490,11 +490,11 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return wire.manifest(value, self.target.kind, mode, self._twice(request))
 
     def _manager(self, request: Request) -> Manager:
-        """Return who writes, and through which subresource."""
+        """Return the field manager, with the subresource that it writes."""
         return Manager(options.field_manager(request), self.target.subresource)
 
     def _require_name(self, metadata: Manifest) -> None:
-        """Refuse a body that is about another object than the path.
+        """Refuse a body whose name or namespace differs from the path.
 
         Rule: ``checkName``, apiserver ``endpoints/handlers/rest.go``, v1.36.
         """
@@ -506,7 +506,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
             )
 
     def _twice(self, request: Request) -> wire.Twice:
-        """Return what stands twice in the body, where the client wants to know it."""
+        """Return the duplicate fields in the body, if the client requested their check."""
         mode = request.query_params.get("fieldValidation", "")
         return wire.repeated(request.body, request.META.get("CONTENT_TYPE"), mode)
 
@@ -515,7 +515,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
             raise TooLarge(f"the object is larger than the limit of {MAX_OBJECT_BYTES} bytes")
 
     def _object(self, body: bytes, status: int = 200, warnings: Iterable[str] = ()) -> Response:
-        """Return one stored object."""
+        """Return the answer with one stored object."""
         return replies.reply(
             StoredAnswer(self.target.kind, body), status=status, warnings=[*warnings]
         )
@@ -524,13 +524,13 @@ class ObjectViewSet(ActionsMixin, StatusView):
 def update_or_create(
     update: Callable[[], HttpResponseBase], create: Callable[[], HttpResponseBase]
 ) -> HttpResponseBase:
-    """Update the object, or create it where there is none, and return the answer.
+    """Update the object, or create it if there is none, and return the answer.
 
-    A request that loses a race to create the object updates the winner's. Rule: GuaranteedUpdate,
-    apiserver ``storage/etcd3/store.go``, v1.36.
+    If another request creates the object at the same moment, this one updates it. Rule:
+    GuaranteedUpdate, apiserver ``storage/etcd3/store.go``, v1.36.
 
     Raises:
-        StatusError: what ``update`` or ``create`` raise.
+        StatusError: from ``update`` or ``create``.
     """
     for _ in range(_UPDATE_TRIES):
         with suppress(NotFound):

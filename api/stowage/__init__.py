@@ -1,15 +1,15 @@
-"""The group ``stowage.dev``: what Kubernetes does not have, each resource a viewset of its own.
+"""The group ``stowage.dev``: resources that Kubernetes does not have, each a viewset of its own.
 
 ::
 
-    decisions, why                 what was decided about a pod; why it waits or is where it is
+    decisions, why                 decisions about a pod; why it waits or is where it is
     decision_search                decisions across pods, listed and exported
-    trail, story, audit_view       what happened to an object and who did it; the audit log
-    plans                          what a change will do, and the operation that makes it;
-                                   brakes, and approving one
-    simulations, selections        questions about placing that store nothing; what selects what
+    trail, story, audit_view       changes of an object and their authors; the audit log
+    plans                          the effects of a change, and the operation that makes it;
+                                   brakes, and their approval
+    simulations, selections        questions about placement; selectors and their objects
     canaries                       another scheduler configuration on trial
-    evictions, permits             who must leave and when; pods that Permit plugins keep waiting
+    evictions, permits             eviction timers; pods that wait for Permit plugins
     waiting_times                  how long pods wait, against a goal
-    webhooks                       programs that are told of events
+    webhooks                       events, sent to programs
 """

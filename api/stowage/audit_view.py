@@ -1,4 +1,4 @@
-"""The audit log, asked: ``audit`` of the group ``stowage.dev``, for administrators."""
+"""``audit`` of the group ``stowage.dev``: the audit log, for administrators."""
 
 import uuid
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ class AuditViewSet(OwnViewSet):
         return (Attributes("list", "audit.k8s.io", "events"),)
 
     def list(self, request: Request) -> Response:
-        """Return an EventList of audit.k8s.io/v1; ``continue`` goes on with older lines."""
+        """Return an EventList of audit.k8s.io/v1; ``continue`` leads to older lines."""
         query = request.query_params
         if settings.AUDIT_KEEP_HOURS:
             self.require_kept(settings.AUDIT_KEEP_HOURS * 3600)
@@ -77,9 +77,9 @@ def earlier(until: datetime | None, at: datetime | None) -> datetime | None:
 
 
 def moment(text: str, name: str) -> datetime | None:
-    """Return the time that a parameter says (``options.time_of``), None where it says nothing.
+    """Return the time in a parameter (``options.time_of``), None if it is absent.
 
     Raises:
-        BadRequest: it is no time.
+        BadRequest: the text is not a time.
     """
     return options.time_of(text, name, now=clock.now()) if text else None

@@ -1,8 +1,8 @@
 """Canaries: another scheduler configuration on trial (``/apis/stowage.dev/v1/canaries``).
 
-POST one, and nothing decides by it. ``GET canaries/NAME/report`` tells what it would have made of
-everything since. ``POST canaries/NAME/switch`` puts it in force and guards it: when plugins fail or
-are slow the former configuration comes back by itself. ``return`` gives it back at once.
+POST stores one, without effect on pods. ``GET canaries/NAME/report`` returns how it would have
+placed all pods since then. ``POST canaries/NAME/switch`` puts it in force, on probation: if plugins
+fail or are slow, the service restores the former configuration. ``return`` restores it at once.
 """
 
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """A configuration, and how it is guarded once it is in force."""
+    """A configuration, and the limits of its probation once it is in force."""
 
     configuration: dict[str, Any]
     guard_seconds: Annotated[int, msgspec.Meta(ge=10, le=86400)] = 600
@@ -75,9 +75,9 @@ class CanariesViewSet(OwnViewSet):
     renderer_classes = renderers.OF_OBJECTS
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the rights that an action takes.
+        """Return the rights for an action.
 
-        That to canaries; to put a configuration in force also the right to change it.
+        They are to canaries; to put a configuration in force, also to change the configuration.
         """
         what = {"give_back": "return"}.get(self.action or "", self.action)
         if what in ("cancel", "report", "return", "switch"):
@@ -96,7 +96,7 @@ class CanariesViewSet(OwnViewSet):
             yield from (Attributes(verb="list", resource=one) for one in ("nodes", "pods"))
 
     def list(self, request: Request) -> Response:
-        """Return the latest hundred, the newest first."""
+        """Return the latest hundred canaries, the newest first."""
         items = [manifest(one) for one in latest_canaries()]
         return replies.reply(MadeManifests(KIND, items, {}))
 
@@ -105,19 +105,19 @@ class CanariesViewSet(OwnViewSet):
         return replies.reply(MadeManifests(KIND, [manifest(find_canary(name))], {}, alone=True))
 
     def create(self, request: Request) -> Response:
-        """Check a configuration and keep it on trial; advice comes as warnings."""
+        """Check a configuration and store it as a canary; advice is returned as warnings."""
         made_now, warnings = create_canary(request.data, by=self.user)
         return replies.reply(manifest(made_now), status=201, warnings=warnings)
 
     @action(detail=True, methods=["get"])
     def report(self, request: Request, name: str) -> Response:
-        """Return a Comparison of what happened since and what would have (``?html=true``)."""
+        """Return a Comparison of actual decisions with the canary's (``?html=true``)."""
         html = wire.boolean(request.query_params.get("html"), "html")
         return replies.reply(reported(find_canary(name), report=html))
 
     @action(detail=True, methods=["post"])
     def switch(self, request: Request, name: str) -> Response:
-        """Put the canary's configuration in force, and guard it."""
+        """Put the canary's configuration in force, on probation."""
         found = actions.switch(name, by=self.user.name, now=clock.now())
         return replies.reply(manifest(found), status=201)
 
@@ -135,13 +135,13 @@ class CanariesViewSet(OwnViewSet):
 
 
 def create_canary(document: object, *, by: User) -> tuple[StoredCanary, list[str]]:
-    """Check a ``Canary`` as a client sends it, and keep it on trial; return it and advice.
+    """Check and store a ``Canary`` as a client sends it; return the stored one and advice.
 
     Raises:
-        BadRequest: it is none, or its name cannot be one.
+        BadRequest: it is no Canary, or its name is invalid.
         Invalid: its configuration is wrong; with every field.
         AlreadyExists: there is one of this name.
-        Forbidden: it names extenders that ``by`` may not have asked.
+        Forbidden: it names extenders that ``by`` may not use.
     """
     try:
         body = msgspec.convert(document, Body)
@@ -165,10 +165,10 @@ def create_canary(document: object, *, by: User) -> tuple[StoredCanary, list[str
 
 
 def question(canary: StoredCanary, *, report: bool = False, pictures: bool = False) -> Manifest:
-    """Return the ``Comparison`` to ask for of a trial.
+    """Return the ``Comparison`` with which an advisor replays a trial.
 
-    It is the same within an hour, so that a request for the progress names the same question,
-    also minutes after it was asked.
+    It is the same within an hour, so that a later request for the progress is recognised as the
+    same question.
     """
     until = canary.switched_at or canary.ended_at or clock.now()
     earliest = datetime.fromtimestamp(until.timestamp() // _HOUR * _HOUR - _LONGEST, UTC)
@@ -183,13 +183,13 @@ def question(canary: StoredCanary, *, report: bool = False, pictures: bool = Fal
 
 
 def reported(canary: StoredCanary, *, report: bool = False, pictures: bool = False) -> Manifest:
-    """Return the ``Comparison`` of what happened in a trial and what would have, by an advisor."""
+    """Return an advisor's ``Comparison`` of the actual decisions in a trial with the canary's."""
     found: Manifest = advisor.ask("comparison", question(canary, report=report, pictures=pictures))
     return found
 
 
 def manifest(canary: StoredCanary) -> Manifest:
-    """Return a canary as clients read it."""
+    """Return a canary as in the API."""
     status: Manifest = {"state": canary.state}
     if canary.message:
         status["message"] = canary.message

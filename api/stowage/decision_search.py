@@ -1,11 +1,11 @@
 """Decisions across pods: listed in pages, and exported as one stream of lines or columns.
 
-    /apis/stowage.dev/v1/decisions           a page, the newest first; ``continue`` goes on
-    /apis/stowage.dev/v1/decisions/export    all that are found, as JSON lines or as an Arrow stream
+    /apis/stowage.dev/v1/decisions           a page, the newest first; ``continue`` leads on
+    /apis/stowage.dev/v1/decisions/export    all matches, as JSON lines or as an Arrow stream
 
-Both take the filters of ``read``. Whoever may get the decisions of pods, in a namespace or in all,
-may ask for those there. An export whose client loses that right meanwhile breaks off: JSON lines
-end with a Status that says so, and the answer has no proper end.
+Both take the filters of ``read``, and need the right to get decisions of pods, in a namespace or in
+all. If the client loses that right, an export stops: JSON lines end with a Status that says so, and
+the HTTP answer is not completed.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read(query: Mapping[str, str], *, at: datetime | None = None) -> Search:
-    """Return the filters of query parameters; ``at``: only what was decided until then.
+    """Return the filters of query parameters; ``at``: only decisions made until then.
 
     Raises:
         BadRequest: a parameter is unknown, or has an invalid value.
@@ -99,11 +99,11 @@ class DecisionSearchViewSet(OwnViewSet):
     dated = ("list",)
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to get decisions of pods, in the namespace that is asked about."""
+        """Return the right to get decisions of pods, in the namespace of the request."""
         return (_needs(request.query_params.get("namespace", "")),)
 
     def list(self, request: Request) -> Response:
-        """Return a DecisionList; ``continue`` goes on with older ones.
+        """Return a DecisionList; ``continue`` leads to older ones.
 
         A page may have fewer than ``limit`` items, or none, although more follow.
         """
@@ -131,11 +131,11 @@ class Lines:
         return b"".join(_encode(one.manifest()) + b"\n" for one in items)
 
     def end(self) -> bytes:
-        """Return nothing: lines need no end."""
+        """Return empty bytes: lines need no end."""
         return b""
 
     def failure(self, error: StatusError) -> bytes:
-        """Return a last line that says why there are no more."""
+        """Return a last line with the error."""
         return wire.encode(errors.as_status(error)) + b"\n"
 
 
@@ -143,7 +143,7 @@ class Columns:
     """Decisions as an Arrow stream.
 
     Raises:
-        NotInstalled: there is no library that could write it.
+        NotInstalled: the library nanoarrow is not installed.
     """
 
     media_type = arrow.MEDIA_TYPE
@@ -156,11 +156,11 @@ class Columns:
         return self._writer.batch([msgspec.structs.astuple(one) for one in items])
 
     def end(self) -> bytes:
-        """Return what ends the stream."""
+        """Return the end of the stream."""
         return self._writer.end()
 
     def failure(self, error: StatusError) -> bytes:
-        """Return nothing: without an end the stream is not whole."""
+        """Return empty bytes: without its end the stream is visibly incomplete."""
         return b""
 
 
@@ -192,7 +192,7 @@ def _open(scope: Scope) -> _Export:
 
 @connections.used()
 def _page(export: _Export, before: int) -> tuple[bytes, int]:
-    """Return a part of the export, and where the next one begins. Queries; runs on a thread."""
+    """Return a part of the export, and the start of the next. Queries; runs on a thread."""
     found: Page = decision_search.search(export.chosen, limit=_AT_ONCE, before=before)
     body = export.form.page(found.items) if found.items else b""
     return body if found.more else body + export.form.end(), found.more

@@ -43,17 +43,17 @@ class DecisionsViewSet(OwnViewSet):
     dated = ("list", "retrieve")
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to get them, for a list as well: they belong to one pod."""
+        """Return the right to get, also for a list: the decisions belong to one pod."""
         return (msgspec.structs.replace(*super().wants(request), verb="get"),)
 
     def _since(self, request: Request) -> datetime | None:
-        """Return from when on the user's right tells of decisions, ``None``: of all."""
+        """Return since when the user's right covers decisions, ``None``: all."""
         (wants,) = self.wants(request)
         began = reach.beginning(self.user, wants)
         return None if began is None else began.at
 
     def list(self, request: Request, namespace: str, name: str) -> HttpResponseBase:
-        """Return the latest ones; of several in full the latest alone."""
+        """Return the latest decisions; with ``explain=full`` only the very latest has details."""
         from scheduling.answers import questions
 
         form, full = _form(request)
@@ -72,7 +72,7 @@ class DecisionsViewSet(OwnViewSet):
     def retrieve(
         self, request: Request, namespace: str, name: str, decision: str
     ) -> HttpResponseBase:
-        """Return one by its number."""
+        """Return one decision by its number."""
         from scheduling.answers import questions
 
         form, full = _form(request)
@@ -112,7 +112,7 @@ class ConfigurationViewSet(OwnViewSet):
     dated = ("retrieve",)
 
     def retrieve(self, request: Request) -> Response:
-        """Return the last configuration, with its status, or that of the moment asked about."""
+        """Return the configuration in force, or that of a past moment, with its status."""
         from scheduling.answers import questions
 
         found = questions.stored_configuration(self.moment)
@@ -121,7 +121,7 @@ class ConfigurationViewSet(OwnViewSet):
         return replies.reply(found)
 
     def update(self, request: Request) -> Response:
-        """Check and store a configuration; advice comes as warnings."""
+        """Check and store a configuration; advice is returned as warnings."""
         from scheduling.answers import questions
 
         replaces = questions.replaced_version(request.data)
@@ -140,7 +140,7 @@ def _explained(namespace: str, name: str, decision: int) -> Manifest:
 
 
 def _form(request: Request) -> tuple[str, bool]:
-    """Return whether JSON or a table is wanted, and whether in full."""
+    """Return the format, json or table, and whether ``explain=full``."""
     query = request.query_params
     form = _choice(query.get("format"), "format", ("json", "table"))
     full = _choice(query.get("explain"), "explain", ("summary", "full")) == "full"

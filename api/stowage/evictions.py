@@ -1,8 +1,8 @@
 """Pending evictions, with due times and causes: ``evictions`` of the group ``stowage.dev``.
 
 An eviction here is a timer: read-only, named after its pod. ``kubectl get evictions -A`` prints
-them, the earliest first. (Posting a ``policy/v1`` Eviction to a pod is another thing; that one is
-carried out at once.)
+them, the earliest first. (Posting a ``policy/v1`` Eviction to a pod is different: it takes effect
+at once.)
 """
 
 import base64
@@ -40,7 +40,7 @@ _SELECTABLE = ("metadata.namespace", "metadata.name", "spec.nodeName")
 
 
 class EvictionsPagination(ContinuePagination):
-    """There may be a million timers, and the token leads to the rest."""
+    """Pages of timers, of which there may be a million."""
 
     most = 10_000
 
@@ -98,12 +98,12 @@ class EvictionListViewSet(OwnViewSet):
 
 
 class EvictionsViewSet(EvictionListViewSet):
-    """The timers of a namespace, and a pod's own by its name."""
+    """The timers of a namespace, and that of a pod by its name."""
 
     asks = True
 
     def retrieve(self, request: Request, namespace: str, name: str) -> Response:
-        """Return an Eviction; with ``landing=true`` where its pod would go if it came again now."""
+        """Return an Eviction; ``landing=true`` adds where its pod would go if created again now."""
         lands = wire.boolean(request.query_params.get("landing"), "landing")
         revision = changes.watermark()
         held = held_back(clock.now())
@@ -122,14 +122,14 @@ class EvictionsViewSet(EvictionListViewSet):
 
 
 def _landing(namespace: str, name: str) -> Manifest:
-    """Return where the pod would go if it came again now: ``nodeName``, or why nowhere."""
+    """Return the node of a copy of the pod created now (``nodeName``), or why there is none."""
     found: Manifest
     (found,) = advisor.ask("landings", [(namespace, name)])
     return found
 
 
 def manifest(timer: Timer) -> Manifest:
-    """Return a timer as clients read it."""
+    """Return a timer as in the API."""
     spec: dict[str, Any] = {
         "nodeName": timer.node_name,
         "podUID": timer.pod_uid,
@@ -193,9 +193,9 @@ def _read_token(token: str) -> tuple[datetime, int] | None:
 
 
 class UsageViewSet(OwnViewSet):
-    """Usage of a node and its pods: reported by its agent with PUT, read with GET (R135).
+    """Usage of a node and its pods: the node's agent reports it with PUT; GET reads it (R135).
 
-    A node may report and read its own, others what their roles allow.
+    An agent may report and read its own node's, other users what their roles allow.
     """
 
     kind = "NodeUsage"
@@ -203,12 +203,12 @@ class UsageViewSet(OwnViewSet):
     is_single = True
 
     def retrieve(self, request: Request, node: str) -> Response:
-        """Return the last report with what was concluded from it: pressures and next victims."""
+        """Return the last report with its conclusions: pressures and next victims."""
         get_object("Node", "", node)
         return replies.reply(_usage_manifest(node))
 
     def update(self, request: Request, node: str) -> Response:
-        """Keep a report; the body's ``usage`` is that of ``Report``."""
+        """Store a report; the body's ``usage`` is that of ``Report``."""
         body = request.data
         report = body.get("usage") if isinstance(body, dict) else None
         usage.report(node, report if isinstance(report, dict) else {}, now=clock.now())
@@ -239,9 +239,9 @@ class ZonesViewSet(OwnViewSet):
     versioned = ("list",)
 
     def list(self, request: Request) -> Response:
-        """Return a ZoneList: state, taints per second, and how many are left at once.
+        """Return a ZoneList: state, taints per second, and how many may be set at once.
 
-        Of the past: as the nodes of that time have it. How many were left at once is not known.
+        For a past moment: computed from the nodes of that time, without the last number.
         """
         then = self.revision
         zones: dict[str, Manifest]

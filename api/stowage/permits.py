@@ -1,7 +1,7 @@
-"""Pods that Permit plugins keep waiting: ``waitingpods`` of the group ``stowage.dev``.
+"""Pods that wait for Permit plugins: ``waitingpods`` of the group ``stowage.dev``.
 
-They have a node that is set aside for them. ``kubectl get waitingpods -A`` prints them, the longest
-waiting first; posting to ``permit`` allows or rejects one on behalf of a plugin (R163, R164).
+Each has a reserved node. ``kubectl get waitingpods -A`` prints them, the longest-waiting first; a
+POST to ``permit`` allows or rejects one on behalf of a plugin (R163, R164).
 """
 
 from collections.abc import Iterable
@@ -69,7 +69,7 @@ class WaitingPodsViewSet(OwnViewSet):
 
     @action(detail=True, methods=["post"])
     def permit(self, request: Request, namespace: str, name: str) -> Response:
-        """Allow or reject on behalf of a plugin; return the pod as it waited until then."""
+        """Allow or reject on behalf of a plugin; return the waiting pod as it was before."""
         return _decide(request.data, namespace, name, self.user)
 
 
@@ -81,12 +81,12 @@ class PodPermitViewSet(OwnViewSet):
     is_namespaced = True
 
     def create(self, request: Request, namespace: str, name: str) -> Response:
-        """Allow or reject on behalf of a plugin; return the pod as it waited until then."""
+        """Allow or reject on behalf of a plugin; return the waiting pod as it was before."""
         return _decide(request.data, namespace, name, self.user)
 
 
 def _decide(document: Any, namespace: str, name: str, user: User) -> Response:
-    """Carry out a Permit."""
+    """Apply a Permit."""
     try:
         permit = msgspec.convert(document, Permit)
     except msgspec.ValidationError as error:
@@ -104,7 +104,7 @@ def _decide(document: Any, namespace: str, name: str, user: User) -> Response:
 
 
 def manifest(one: Reservation) -> Manifest:
-    """Return a waiting pod as clients read it."""
+    """Return a waiting pod as in the API."""
     waits = sorted(one.waits.items(), key=lambda item: (item[1], item[0]))
     return {
         "apiVersion": KIND.api_version,

@@ -1,7 +1,7 @@
-"""Plans: what a change will do, and the operation that makes it (``/apis/stowage.dev/v1/plans``).
+"""Plans: the effects of a change, and the operation that makes it (``/apis/stowage.dev/v1/plans``).
 
-POST a ``Plan`` and an advisor predicts its outcome; the answer is kept under a name for a week.
-``POST plans/NAME/apply`` predicts it again and begins to carry it out if the outcome is the same;
+POST a ``Plan`` and an advisor predicts its outcome; the plan is stored under a name for a week.
+``POST plans/NAME/apply`` predicts it again and starts the operation if the outcome is the same;
 otherwise it answers 409 with the new plan and the differences.
 """
 
@@ -70,7 +70,7 @@ class PlansViewSet(OwnViewSet):
     """An advisor's prediction for a new plan, as JSON text: it may be long."""
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the rights needed: to predict also to read, to apply also to make each change."""
+        """Return the rights: to predict also to read, to apply also to make each change."""
         name = self.kwargs.get(self.lookup_url_kwarg, "")
         if self.action in _OPERATIONS:
             yield Attributes(
@@ -84,10 +84,11 @@ class PlansViewSet(OwnViewSet):
             yield from (Attributes(verb="list", resource=one) for one in ("nodes", "pods"))
 
     def _rights(self, plan: StoredPlan) -> Iterator[Attributes]:
-        """Yield the right to each change of a plan, which a refusal names.
+        """Yield the right to each change of a plan, so that a refusal names the missing one.
 
         Raises:
-            Forbidden: one is missing of a user who does not read which pods leave, and of where.
+            Forbidden: a user who may not list all pods lacks one; the message hides namespace and
+                name.
         """
         if naming.reads_all(self.user):
             yield from rights(plan)
@@ -133,7 +134,7 @@ class PlansViewSet(OwnViewSet):
             self.foretold = advisor.ask("plan", _undone(find_plan(kwargs["name"])))
 
     def create(self, request: Request) -> Response:
-        """Predict what a change will do; the plan is stored unless ``dryRun=All``."""
+        """Predict the effects of a change; the plan is stored unless ``dryRun=All``."""
         document = request.data
         if request.query_params.get("dryRun"):
             return replies.reply(_with_spec(self.answer, document.get("spec")), status=201)
@@ -150,17 +151,17 @@ class PlansViewSet(OwnViewSet):
 
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, name: str) -> Response:
-        """Let the operation rest."""
+        """Pause the operation."""
         return self._operated(actions.pause(name, now=clock.now()))
 
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, name: str) -> Response:
-        """Let the operation go on."""
+        """Resume the operation."""
         return self._operated(actions.resume(name, now=clock.now()))
 
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, name: str) -> Response:
-        """End the operation; what is done stays done."""
+        """End the operation; finished steps stay done."""
         return self._operated(actions.cancel(name, now=clock.now()))
 
     @action(detail=True, methods=["post"])
@@ -177,7 +178,7 @@ class PlansViewSet(OwnViewSet):
 
 
 def _with_spec(answer: bytes, spec: Any) -> bytes:
-    """Return an answer about a plan with what was asked, without reading it."""
+    """Return the JSON of a plan's answer with its spec inserted, without parsing it."""
     return b'%s,"spec":%s}' % (answer[:-1], replies.encode(spec))
 
 
@@ -204,12 +205,12 @@ def predicted_plan(
 ) -> StoredPlan:
     """Predict the plan of a document and store it. Asks an advisor if ``foretold`` is missing.
 
-    ``is_preview``: a page made the plan to show a preview; the user did not ask for one.
+    ``is_preview``: a page made the plan to show a preview; the user did not request one.
     ``seconds``: the longest wait for the advisor.
 
     Raises:
         Invalid: with every wrong field.
-        Forbidden: it names extenders that ``by`` may not have asked.
+        Forbidden: it names extenders that ``by`` may not use.
     """
     naming_objects.require(by, document)
     outgoing.require_extenders(by, document)
@@ -220,7 +221,7 @@ def predicted_plan(
 def _store(
     document: Manifest, status: Manifest, *, by: User, is_preview: bool = False
 ) -> StoredPlan:
-    """Keep a plan; in place of its ``rebalance`` the changes that this comes to, if any."""
+    """Store a plan; its ``rebalance`` is replaced by the predicted changes, if there are any."""
     if changes := status.get("changes"):
         spec = {"holdPlaces": True, **document["spec"], "changes": changes}
         document = {**document, "spec": spec}
@@ -235,7 +236,7 @@ def begin(
     foretold: Manifest | None = None,
     seconds: float | None = None,
 ) -> StoredPlan:
-    """Have a plan carried out if its prediction still holds; its steps are those of the new one.
+    """Start a plan's operation if its prediction still holds; the steps are the new prediction's.
 
     ``foretold`` is the new prediction; without it an advisor is asked, for ``seconds`` at most.
 
@@ -266,16 +267,16 @@ def undoing(
     Asks an advisor if ``foretold`` is missing, for ``seconds`` at most.
 
     Raises:
-        Conflict: it did nothing that can be taken back.
+        Conflict: it made no change that can be undone.
     """
     return predicted_plan(_undone(plan), by=by, foretold=foretold, seconds=seconds)
 
 
 def _undone(plan: StoredPlan) -> Manifest:
-    """Return the document of the plan that takes a plan back.
+    """Return the document of the plan that undoes a plan.
 
     Raises:
-        Conflict: it did nothing that can be taken back.
+        Conflict: it made no change that can be undone.
     """
     changes = taken_back(plan)
     if not changes:
@@ -287,7 +288,7 @@ def _undone(plan: StoredPlan) -> Manifest:
 
 
 def rights(plan: StoredPlan) -> Iterator[Attributes]:
-    """Yield the right to each change that carrying the plan out makes, once."""
+    """Yield the right to each change in a plan, each right once."""
     seen: set[Attributes] = set()
     for step in plan.to_do():
         wanted = [_right(step)]
@@ -334,10 +335,10 @@ def _right(step: dict[str, Any]) -> Attributes:
 
 
 def taken_back(plan: StoredPlan) -> list[Manifest]:
-    """Return the changes that take back what the operation did, and nothing that it did not do.
+    """Return the changes that undo the finished steps of an operation.
 
-    Each brings a node back to what it was when its step was done. Neighbouring changes that say the
-    same of several nodes become one. Queries once.
+    Each restores a node to its state before the step. Equal changes of several nodes in a row
+    become one. Queries once.
     """
     found: list[Manifest] = []
     for change in undo_of(plan.id):
@@ -356,7 +357,7 @@ def taken_back(plan: StoredPlan) -> list[Manifest]:
 
 
 def differences(before: Manifest, after: Manifest, holding: str) -> Iterator[Manifest]:
-    """Yield what differs between two predictions: the pod, and the old and new text about it."""
+    """Yield the differences of two predictions: the pod, and the old and new text about it."""
     for part in ("leaving", "placed"):
         if part == "placed" and holding == LEAVING:
             continue
@@ -387,7 +388,7 @@ def _essence(part: str, entry: Manifest | None, holding: str) -> Manifest | None
 
 
 def _changed(plan: StoredPlan, new: StoredPlan, found: list[Manifest], *, by: User) -> Conflict:
-    """Return the refusal to carry out a plan that does not hold, without causes that name pods."""
+    """Return the Conflict for a plan that does not hold, without causes that name pods."""
     named = naming.reads_all(by)
     causes = [
         {
@@ -417,10 +418,10 @@ def _text(entry: object) -> str:
 def manifest(
     plan: StoredPlan, *, brief: bool = False, named: bool = True, reader: User | None = None
 ) -> Manifest:
-    """Return a plan as clients read it; with ``reader`` its spec as this user may read it.
+    """Return a plan as in the API; with ``reader`` its spec as this user may read it.
 
-    ``brief``: without who leaves and where each lands; not ``named``: without messages as well,
-    which name pods, too.
+    ``brief``: without the leaving pods and their landings; not ``named``: also without messages,
+    which may name pods.
     """
     posted, outcome = plan.posted_document(), plan.prediction()
     spec: Manifest = posted.get("spec") or {}
@@ -468,7 +469,7 @@ _STATES: Final = {
 
 
 def _steps(plan: StoredPlan) -> list[Manifest]:
-    """Return what carrying a plan out does, and of one that was applied what became of each."""
+    """Return the steps of a plan and, if it was applied, the state of each."""
     steps = plan.to_do()
     if plan.applied_at is None:
         return steps
@@ -478,7 +479,7 @@ def _steps(plan: StoredPlan) -> list[Manifest]:
 
 
 class BrakesViewSet(OwnViewSet):
-    """Zones, namespaces and owners whose pods are held back, because too many would leave."""
+    """Zones, namespaces and owners whose evictions are held back, because there are too many."""
 
     kind = BRAKE.name
     resource = BRAKE.plural

@@ -22,7 +22,7 @@ KIND: Final = Kind(name="Selection", group=GROUP)
 
 
 class SelectionsViewSet(OwnViewSet):
-    """Lists what selects which pods: budgets, Services and so on, in one namespace or in all."""
+    """Lists selectors and their objects: budgets, Services and so on, of one or all namespaces."""
 
     kind = "Selection"
     resource = KIND.plural
@@ -31,7 +31,7 @@ class SelectionsViewSet(OwnViewSet):
     versioned = ("list",)
 
     def list(self, request: Request, namespace: str = "") -> Response:
-        """Return a SelectionList; with ``overlapping``, those that do."""
+        """Return a SelectionList; ``overlapping``: only those that overlap with another."""
         only_overlapping = wire.boolean(request.query_params.get("overlapping"), "overlapping")
         then = self.revision
         metadata = replies.list_metadata(changes.watermark() if then is None else then)
@@ -43,7 +43,7 @@ class SelectionsViewSet(OwnViewSet):
 
 
 def manifest(one: Selection) -> Manifest:
-    """Return a selection as clients read it."""
+    """Return a selection as in the API."""
     of = one.of
     metadata: Manifest = {"name": f"{of.kind.lower()}.{of.name}"}
     if of.namespace:

@@ -1,6 +1,6 @@
-"""Questions about placing that store nothing: simulations, headroom, nodes of a RuntimeClass.
+"""Questions about placement, which store nothing: simulations, headroom, nodes of a RuntimeClass.
 
-The answers to the first two come from an advisor (``scheduling.answers.advisor``).
+An advisor answers the first two (``scheduling.answers.advisor``).
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from scheduling.answers import advisor
 class QuestionViewSet(OwnViewSet):
     """A POST whose body is a question and whose answer is a document.
 
-    An answer in which nothing is left out for the asker is passed on as the text that it is.
+    If the user may see the whole answer, it is passed on unparsed.
     """
 
     asks = True
@@ -35,7 +35,7 @@ class QuestionViewSet(OwnViewSet):
         raise AssertionError("each question says how it is answered")
 
     def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Ask; nothing is written, so a dry run is nothing else."""
+        """Ask an advisor; nothing is written, so a dry run is the same."""
         naming_objects.require(self.user, request.data)
         outgoing.require_extenders(self.user, request.data)
         self.answer = self.ask(request.data)
@@ -67,7 +67,7 @@ KIND: Final = Kind(name="Headroom", group=GROUP, plural="headroom")
 
 
 class HeadroomViewSet(QuestionViewSet):
-    """How many more of this pod fit, and what blocks the next one? Of usual shapes by a list."""
+    """How many more of this pod fit, and what blocks the next one; GET: of configured shapes."""
 
     kind = KIND.name
     resource = KIND.plural
@@ -88,16 +88,16 @@ class HeadroomViewSet(QuestionViewSet):
 
 
 class NodeAdviceViewSet(QuestionViewSet):
-    """Which nodes to add for the pods that wait?"""
+    """Which nodes to add for the pending pods."""
 
     kind = "NodeAdvice"
     resource = "nodeadvice"
 
     def ask(self, document: Any) -> Manifest | bytes:
-        """Return ``status`` with the cheapest nodes found, and the waiting pods that fit there.
+        """Return ``status`` with the cheapest nodes found, and the pending pods that fit there.
 
-        Pods that the user may not list are counted and not named. Where nodes are removed the
-        answer names nodes and pods of all namespaces, which the user must be allowed to list.
+        Pods that the user may not list are counted and not named. If the advice may remove nodes,
+        it names nodes and pods of all namespaces, and the user needs the right to list these.
 
         Raises:
             AccessDenied: nodes may be removed, and the user may not list nodes or pods.
@@ -113,33 +113,33 @@ class NodeAdviceViewSet(QuestionViewSet):
 
 
 class _OfAllPods(QuestionViewSet):
-    """A question whose answer tells of all nodes and pods."""
+    """A question whose answer names all nodes and pods."""
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to this, and to what it tells of: all nodes and pods."""
+        """Return the right to the question, and the rights to list all nodes and pods."""
         yield from super().wants(request)
         yield from (Attributes(verb="list", resource=one) for one in ("nodes", "pods"))
 
 
 class PackingsViewSet(_OfAllPods):
-    """What fits if all pods are looked at together?"""
+    """Where all pods would go if they were placed together."""
 
     kind = "Packing"
     resource = "packings"
 
     def ask(self, document: Any) -> bytes:
-        """Return ``status`` with where each pod goes, who is left, and the bound."""
+        """Return ``status`` with the node of each pod, the unplaced pods, and the bound."""
         return advisor.ask_text("packing", document)
 
 
 class ComparisonsViewSet(_OfAllPods):
-    """What would the recent past have been under other configurations?"""
+    """How the recent past would have been under other configurations."""
 
     kind = "Comparison"
     resource = "comparisons"
 
     def ask(self, document: Any) -> bytes:
-        """Return ``status`` with the runs side by side, and what differs."""
+        """Return ``status`` with the runs side by side, and their differences."""
         return advisor.ask_text("comparison", document)
 
 
@@ -152,7 +152,7 @@ class RuntimeClassNodesViewSet(OwnViewSet):
     versioned = ("list",)
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to this, and the right to list nodes."""
+        """Return the right to the subresource, and the right to list nodes."""
         yield Attributes(
             verb="get",
             group=self.group,

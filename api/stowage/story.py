@@ -1,4 +1,4 @@
-"""A trail as text for people: one line for each change, and below it what it followed from."""
+"""A trail as text for people: one line for each change, and below it its causes."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -47,7 +47,7 @@ def _decision(item: dict[str, Any]) -> str:
 
 
 def _reasons(item: dict[str, Any]) -> list[str]:
-    """Return a line for each thing that a change followed from."""
+    """Return a line for each cause of a change."""
     lines = []
     if room := item.get("preemptedFor"):
         pod = "/".join(room[key] for key in ("namespace", "name") if key in room) or room["uid"]

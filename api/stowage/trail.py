@@ -1,8 +1,8 @@
 """The history of an object: ``changes`` of the group ``stowage.dev``.
 
-``GET /apis/stowage.dev/v1/changes?kind=Pod&namespace=default&name=web-1`` answers the changes that
-the log keeps, the newest first. Whoever may get the object may read its trail. The other way round
-``?cause=UID`` answers which pods a plan, an approved brake or a request sent away.
+``GET /apis/stowage.dev/v1/changes?kind=Pod&namespace=default&name=web-1`` answers the object's
+changes in the log, the newest first; it needs the right to get the object. Conversely,
+``?cause=UID`` answers which pods a plan, an approved brake or a request evicted.
 """
 
 import uuid
@@ -37,14 +37,14 @@ MOST_GONE = 10_000
 
 
 class ChangesViewSet(OwnViewSet):
-    """The changes of one object, the newest first, and who made them."""
+    """The changes of one object, the newest first, with their authors."""
 
     resource = "changes"
     kind = "Change"
     versioned = ("list",)
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to get the object, or to this at all where the question names none."""
+        """Return the right to get the object or, without one in the query, to list changes."""
         if "cause" in request.query_params:
             return super().wants(request)
         try:
@@ -54,10 +54,10 @@ class ChangesViewSet(OwnViewSet):
         return (Attributes("get", kind.group, kind.plural, namespace=namespace, name=name),)
 
     def list(self, request: Request) -> HttpResponseBase:
-        """Return a ChangeList; ``continue`` goes on with older changes.
+        """Return a ChangeList; ``continue`` leads to older changes.
 
-        With ``format=table`` the same as text for people. With ``cause`` the pods that a plan, an
-        approval or a request sent away, of those that the user may get.
+        ``format=table``: the same as text for people. ``cause``: the pods that a plan, an approval
+        or a request evicted, of those that the user may get.
         """
         query = request.query_params
         if "cause" in query:
@@ -142,7 +142,7 @@ class ChangesViewSet(OwnViewSet):
 
 
 def _object(request: Request) -> tuple[Kind, str, str]:
-    """Return kind, namespace and name of the object that is asked about.
+    """Return kind, namespace and name of the object in the query.
 
     Raises:
         BadRequest: one of them is missing, or there is no such kind.
@@ -167,7 +167,7 @@ def _kind(name: str) -> Kind:
 
 
 def may_see_pod(user: User, namespace: str, name: str, revision: int) -> bool:
-    """Return whether the name of a pod of that time may be told: pods preempt across namespaces.
+    """Return whether the user may see the name of a pod at a revision, such as a preemptor's.
 
     May query.
     """
@@ -184,7 +184,7 @@ def _may_see_node(user: User, name: str) -> bool:
 
 
 def _change(step: TrailEntry) -> dict[str, Any]:
-    """Return what any change has as JSON; what is not known is left out."""
+    """Return the fields that any change has as JSON, without unknown ones."""
     item: dict[str, Any] = {
         "resourceVersion": str(step.revision),
         "time": format_time(step.at),
@@ -201,9 +201,9 @@ def _change(step: TrailEntry) -> dict[str, Any]:
 
 
 def _because(step: TrailEntry, kind: Kind, namespace: str, name: str, user: User) -> list[Manifest]:
-    """Return what a change followed from, up to the first object that the user may not get.
+    """Return the causes of a change, up to the first object that the user may not get.
 
-    A plan that was applied, a brake that was approved, or what a controller looked at.
+    A cause is an applied plan, an approved brake, or the change to which a controller reacted.
     """
     found = [one for one in (wanted_by(step.request, user),) if one is not None]
     for cause in consequences.causes_of(step, kind, namespace, name):
@@ -236,7 +236,7 @@ def wanted_by(cause: str, user: User) -> Manifest | None:
 
 
 def _item(step: TrailEntry, kind: Kind, namespace: str, name: str, user: User) -> Manifest:
-    """Return a change as JSON shows it to a user; what is not known is left out."""
+    """Return a change as JSON for a user, without unknown fields."""
     item = _change(step)
     if step.node:
         item["nodeName"] = step.node

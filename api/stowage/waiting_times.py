@@ -1,7 +1,7 @@
-"""How long pods wait and waited, against a goal, and who starves: ``waitingtimes``.
+"""How long pods wait and waited, against a goal, and which starve: ``waitingtimes``.
 
-One document, and as a table (``kubectl get waitingtimes``) a row for each value that tells the pods
-apart.
+One document; as a table (``kubectl get waitingtimes``) it has a row for each value by which the
+pods are grouped.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ class WaitingTimesViewSet(OwnViewSet):
     renderer_classes = renderers.OF_OBJECTS
 
     def retrieve(self, request: Request, namespace: str = "") -> Response:
-        """Return a WaitingTimes: of pods that wait, of pods that were placed, and who starves."""
+        """Return a WaitingTimes: of pending pods, of placed pods, and of starving ones."""
         query = request.query_params
         by = query.get("by") or _USUAL_DIMENSION
         if by not in waiting_times.DIMENSIONS:
@@ -54,10 +54,10 @@ class WaitingTimesViewSet(OwnViewSet):
 
 
 class _Report(MadeManifests, frozen=True, gc=False):
-    """A WaitingTimes, which has many rows as a table: one for each value."""
+    """A WaitingTimes; as a table it has a row for each value of the grouping."""
 
     def table(self, include: str, version: str = V1) -> dict[str, Any]:
-        """Return a Table with a row for each value that pods wait or waited with."""
+        """Return a Table with a row for each value of the grouping that has pods."""
         rows = values(self.items[0])
         return tables.table(
             self.kind, rows, self.metadata, now=clock.now(), include=include, version=version
@@ -65,10 +65,10 @@ class _Report(MadeManifests, frozen=True, gc=False):
 
 
 def values(report: Manifest) -> list[Manifest]:
-    """Return what a WaitingTimes says of each value: who waits now, who was placed, who starves.
+    """Return the groups of a WaitingTimes: pending, placed and starving pods of each value.
 
-    Those of the most waiting pods come first. ``starved`` and ``placed`` are None where the report
-    does not tell them by this.
+    Values with pending pods come first. ``starved`` and ``placed`` are None if the report does not
+    have them by this grouping.
     """
     by, status = report["spec"]["by"], report["status"]
     starved = Counter(value for one in status["starved"] for value in _starved_by(by, one))

@@ -1,7 +1,7 @@
 """Webhooks: ``webhooks`` of the group ``stowage.dev``, which deliver events to programs.
 
-``spec.secret`` is written and never read: an answer says whether there is one. Whoever makes a
-webhook has its events sent elsewhere, so they need the right to watch what it tells of, too.
+``spec.secret`` is never returned: an answer only says whether there is one. A webhook sends events
+to somebody else, so its author also needs the right to watch the kinds in them.
 """
 
 import re
@@ -62,7 +62,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The members of ``metadata`` that are read; others may come from an earlier answer."""
+    """The fields of ``metadata`` that are read; others may come from an earlier answer."""
 
     name: str = ""
     resource_version: str = ""
@@ -78,7 +78,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """The revision after which everything is delivered again."""
+    """The revision from which everything is delivered again."""
 
     since: str
     kind: str = "Replay"
@@ -86,14 +86,14 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class WebhooksViewSet(OwnViewSet):
-    """Subscriptions to events, the outcome of their deliveries, and delivering again."""
+    """Subscriptions to events, the results of their deliveries, and repeated deliveries."""
 
     kind = KIND.name
     resource = KIND.plural
     renderer_classes = renderers.OF_OBJECTS
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to the webhook; ``rights_for`` then checks that to watch its events."""
+        """Return the right to the webhook; ``rights_for`` has the rights to watch its events."""
         (found,) = super().wants(request)
         if self.action == "destroy":
             found = msgspec.structs.replace(found, verb="delete")
@@ -104,7 +104,7 @@ class WebhooksViewSet(OwnViewSet):
         return (found,)
 
     def list(self, request: Request) -> Response:
-        """Return all of them by name."""
+        """Return all webhooks by name."""
         items = [_shown(one, self.user) for one in queries.every()]
         return replies.reply(MadeManifests(KIND, items, {}))
 
@@ -114,7 +114,7 @@ class WebhooksViewSet(OwnViewSet):
         return replies.reply(MadeManifests(KIND, [shown], {}, alone=True))
 
     def create(self, request: Request) -> Response:
-        """Make one; without a secret it gets one, which only this answer tells."""
+        """Create a webhook; if the spec has no secret, one is generated and returned only now."""
         body = _read(request.data)
         name = body.metadata.name
         if not _NAME.fullmatch(name):
@@ -131,7 +131,7 @@ class WebhooksViewSet(OwnViewSet):
         return replies.reply(shown, status=201)
 
     def update(self, request: Request, name: str) -> Response:
-        """Replace one; without a secret it keeps the one that it has."""
+        """Replace a webhook; if the spec has no secret, the stored one stays."""
         body = _read(request.data)
         if body.metadata.name not in ("", name):
             raise BadRequest(f"metadata.name: must be {name}, as the path says")
@@ -143,14 +143,14 @@ class WebhooksViewSet(OwnViewSet):
         return replies.reply(_shown(found, self.user))
 
     def destroy(self, request: Request, name: str) -> Response:
-        """Delete one, with its delivery log."""
+        """Delete a webhook, with its delivery log."""
         gone = webhooks.delete(name)
         details = {"name": name, "group": own.GROUP, "kind": self.resource, "uid": gone.uid}
         return replies.reply(errors.success(details=details))
 
     @action(detail=True, methods=["get"])
     def deliveries(self, request: Request, name: str) -> Response:
-        """Return the tries to deliver, the newest first; ``continue`` goes on with older ones."""
+        """Return the tries to deliver, the newest first; ``continue`` leads to older ones."""
         query = request.query_params
         limit = min(wire.integer(query.get("limit"), "limit") or _MANY, _MOST)
         before = wire.integer(query.get("continue"), "continue") or 0
@@ -180,11 +180,11 @@ class WebhooksViewSet(OwnViewSet):
         return replies.reply(_shown(webhooks.replay(name, revision), self.user), status=201)
 
     def _check(self, spec: Spec) -> None:
-        """Check what a spec says, and that its writer may watch what it tells of.
+        """Check a spec, and that its author may watch the kinds in its events.
 
         Raises:
             BadRequest: a field has an invalid value, or names a receiver that is not allowed.
-            AccessDenied: they may not.
+            AccessDenied: the author may not watch them.
         """
         _check_receiver(spec.url)
         if not spec.types:
@@ -242,14 +242,14 @@ def _read(data: Any) -> Body:
 
 
 def _stored(spec: Spec) -> Manifest:
-    """Return a spec as it is stored: without the secret, and without what it does not say."""
+    """Return a spec as it is stored: without the secret, and without empty fields."""
     found: Manifest = msgspec.to_builtins(spec)
     del found["secret"]
     return {name: value for name, value in found.items() if value not in ("", [], False)}
 
 
 def _shown(one: Webhook, user: User) -> Manifest:
-    """Return a webhook as a user sees it; the path of a URL is often as good as a password."""
+    """Return a webhook for a user; the path of its URL is hidden, since it may be a secret."""
     spec = dict(one.spec)
     changes = Attributes("update", own.GROUP, "webhooks", name=one.name)
     if not authorizer.decide(user, changes).allowed:

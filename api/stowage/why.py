@@ -1,7 +1,7 @@
 """Why pods wait or are where they are: ``pods/NAME/why`` and ``waitinggroups``.
 
-The answers come from an advisor (``scheduling.answers.advisor``). They are columns of thousands of
-nodes, so they are compressed for clients that take that.
+An advisor answers (``scheduling.answers.advisor``), in columns of thousands of nodes, so the
+answers are compressed for clients that accept gzip.
 """
 
 import gzip
@@ -29,12 +29,12 @@ _LEVEL = 5
 
 
 class CompressedViewSet(OwnViewSet):
-    """An advisor's answers, which are compressed with gzip where the client takes that."""
+    """An advisor's answers, compressed with gzip if the client accepts that."""
 
     asks = True
 
     def restrictions(self, namespace: str, name: str = "") -> Manifest:
-        """Return the question's restrictions for a user who may not get the pods."""
+        """Return fields that restrict the answer if the user may not get the pods."""
         wants = Attributes("get", resource="pods", namespace=namespace, name=name)
         return {} if authorizer.decide(self.user, wants).allowed else {"patches": False}
 
@@ -56,7 +56,7 @@ class CompressedViewSet(OwnViewSet):
 
 
 class WhyViewSet(CompressedViewSet):
-    """What every filter says of every node about a pod, the scores, and what would help."""
+    """Each filter's verdict on every node for a pod, the scores, and remedies."""
 
     kind = "Explanation"
     no_past = "say world=then for the cluster that the last decision was made on"
@@ -65,7 +65,7 @@ class WhyViewSet(CompressedViewSet):
     is_single = True
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to get it."""
+        """Return the right to get the subresource."""
         return (msgspec.structs.replace(*super().wants(request), verb="get"),)
 
     def retrieve(self, request: Request, namespace: str, name: str) -> Response:
@@ -93,14 +93,14 @@ KIND: Final = Kind(name="WaitingGroup", group=GROUP)
 
 
 class WaitingGroupsViewSet(CompressedViewSet):
-    """The pods that wait, all or of a namespace, by what stands in their way; or one group."""
+    """The pending pods of a namespace or of all, grouped by reason; or one group."""
 
     kind = KIND.name
     resource = KIND.plural
     renderer_classes = renderers.OF_OBJECTS
 
     def list(self, request: Request, namespace: str = "") -> Response:
-        """Return a WaitingGroupList, the largest first; with ``remedies`` what would help."""
+        """Return a WaitingGroupList, the largest first; ``remedies`` adds helpful changes."""
         with_remedies = wire.boolean(request.query_params.get("remedies"), "remedies")
         restrictions = self.restrictions(namespace) if with_remedies else {}
         found = _groups(namespace=namespace, remedies=with_remedies, **restrictions)
@@ -122,5 +122,5 @@ def _groups(**question: Any) -> Manifest:
 
 
 def _unless_refused(text: str | None) -> bool:
-    """Return a switch that is on unless the query says otherwise."""
+    """Return the boolean in ``remedies``; True if it is absent."""
     return True if not text else wire.boolean(text, "remedies")

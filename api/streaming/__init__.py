@@ -6,8 +6,8 @@
                      in the order of their revisions
     watch            ``?watch=true``: an open answer with one line for each event
     waiting          ``?waitFor=PodScheduled``: answered when the pod has been decided on
-    streams          server-sent events: what every such stream shares
-    events_stream    what happens, as server-sent events
-    state_metrics    ``/metrics/state``, written while it is read
-    rights           such an answer ends when its client may not have it any more
+    streams          base of all streams of server-sent events
+    events_stream    events of the cluster as server-sent events
+    state_metrics    ``/metrics/state``, produced while the client reads
+    rights           ends an open answer if its client loses a right
 """

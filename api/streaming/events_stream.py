@@ -1,15 +1,15 @@
-"""``GET /apis/stowage.dev/v1/events/stream``: what happens, as server-sent events.
+"""``GET /apis/stowage.dev/v1/events/stream``: events of the cluster as server-sent events.
 
-    types=bind,unschedulable,evict,preempt,plan,brake,change   only these; without it those of pods
-    kinds=Node,Pod          what ``change`` tells of (all kinds of which the caller may watch all)
-    namespace=, name=, node=, labelSelector=        only objects like that
-    latest=true             of several changes of an object since the last message only the last one
-    since=REVISION          from there on; the header Last-Event-ID says the same, and comes first
-    timeoutSeconds=         how long; without it half an hour to an hour
+    types=bind,unschedulable,evict,preempt,plan,brake,change   only these; default: those of pods
+    kinds=Node,Pod          kinds of ``change`` (default: all that the caller may watch completely)
+    namespace=, name=, node=, labelSelector=        only matching objects
+    latest=true             of several changes of an object since the last message only the last
+    since=REVISION          from there on; the header Last-Event-ID has priority over it
+    timeoutSeconds=         duration; default: half an hour to an hour
 
-Each message has a CloudEvent in one line; its ``id:`` is the revision to go on from (of several
-messages of one revision the last one has it). Whoever reads
-the stream needs the right to watch the kinds that it tells of, in the namespace or in all.
+Each message is a CloudEvent in one line; its ``id:`` is the revision from which to continue (of
+several messages of one revision only the last has it). The reader needs the right to watch the
+kinds in the stream, in the namespace or in all.
 """
 
 import asyncio

@@ -4,19 +4,17 @@
 
     change log --(thread: read by watermark)--> ring of events per kind --(loop)--> watches
 
-A thread follows the log while anybody watches: woken by commits of this process, by the Redis
-channel that other processes publish to, and by a short poll should a wake-up be lost. It reads only
-the kinds that are watched and turns changes into events; the event loop appends them to a *ring*
-per kind and wakes the watches of that kind.
+While there are watches, a thread follows the log. Commits of this process wake it, and so does the
+Redis channel to which other processes publish; a short poll finds changes whose wake-up was lost.
+The thread reads only the watched kinds and turns changes into events. The event loop appends these
+to a *ring* per kind and wakes the watches of that kind.
 
-A watch has no queue, only a cursor: the revision up to which it has sent. What it has not sent yet
-it takes from the ring, and when it is slower than the ring is long, or started further back, from
-the log itself. So a slow client costs nothing but its own delay, and nothing can be missed: both
-sources are ordered by revision and complete up to theirs. Bytes are built once per event and
-shared by all watches.
+A watch has no queue, only a cursor: the revision up to which it has sent. It takes further events
+from the ring or, if it is too slow for the ring or started before it, from the log itself. So a
+slow client costs nothing but its own delay, and misses nothing: both sources are ordered by
+revision and complete. Bytes are built once per event and shared by all watches.
 
-``floor`` of a ring is the revision after which it has everything; None until the first read that
-included its kind.
+``floor`` of a ring is the revision after which it is complete; None before its first read.
 """
 
 import asyncio
@@ -59,12 +57,12 @@ _decode = msgspec.json.decode
 
 
 def overlay(change: Change) -> Overlay:
-    """Return what fills the slots of the changed object's document."""
+    """Return the values for the slots of the changed object's document."""
     return pod_overlay(change.node_name, change.scheduled_at, change.unschedulable, change.eviction)
 
 
 def previous_overlay(change: Change) -> Overlay:
-    """Return what filled the slots before the change."""
+    """Return the values of the slots before the change."""
     return pod_overlay(
         change.previous_node_name,
         change.previous_scheduled_at,
@@ -74,9 +72,9 @@ def previous_overlay(change: Change) -> Overlay:
 
 
 class Event:
-    """A change as watches need it: stored bytes, decoded values and finished lines, made once.
+    """A change for watches: stored bytes, decoded values and finished lines, each made once.
 
-    ``is_own``: it is about an Event that the service recorded and no client has changed since.
+    ``is_own``: the object is an Event of this service that no client has changed.
     """
 
     __slots__ = ("_lines", "_new", "_old", "change", "is_own", "object")
@@ -147,8 +145,8 @@ class Event:
 def events_of(items: Sequence[Change]) -> list[Event]:
     """Return the events of changes that were read with their documents.
 
-    Events of the service's own have no document: they are composed as they are now. Queries once
-    if there are such.
+    Events of this service have no document and are composed as they are now. Queries once if there
+    are such.
     """
     rows = [c.object_id for c in items if c.text is None and c.kind == "Event"]
     composed = event_manifests(rows) if rows else {}
@@ -166,9 +164,9 @@ def events_of(items: Sequence[Change]) -> list[Event]:
 
 
 def digested(items: Sequence[Change]) -> list[Event]:
-    """Return the events of changes, without those of objects of which no event can be made.
+    """Return the events of changes; an object that raises an error is set aside and left out.
 
-    Such an object is set aside, and the watches continue without it.
+    The watches continue without it.
     """
     parts = aside.each(
         "watch",
@@ -181,7 +179,7 @@ def digested(items: Sequence[Change]) -> list[Event]:
 
 
 def _remains(change: Change) -> bytes:
-    """Return the rest of a deleted Event: its name and the revision."""
+    """Return the JSON of a deleted Event: only its name and the revision."""
     return msgspec.json.encode(
         {
             "kind": "Event",
@@ -225,7 +223,7 @@ class Ring:
         del self._revisions[:drop]
 
     def after(self, cursor: int) -> list[Event] | None:
-        """Return the events after ``cursor``, None when the ring does not reach back so far."""
+        """Return the events after ``cursor``, None if the ring begins later."""
         if self.floor is None or cursor < self.floor:
             return None
         return self._events[bisect_right(self._revisions, cursor) :]
@@ -272,8 +270,8 @@ class Hub:
     ) -> Subscription:
         """Start to follow a kind, or with ``key`` one object (namespace, name) of it.
 
-        With ``selects`` changes have the earlier state, too, so that selectors find objects that no
-        longer match.
+        ``selects``: read also the objects before each change, so that a watch can find objects that
+        no longer match its selectors.
         """
         if not self._threads:
             self._start()
@@ -295,7 +293,7 @@ class Hub:
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Stop following; the last one to leave a kind ends reading it."""
+        """Stop following; after the last watch of a kind, the kind is no longer read."""
         kind = subscription.kind
         if subscription.key is None:
             self._subscriptions[kind].discard(subscription)
@@ -389,7 +387,7 @@ class Hub:
     # ---------------------------------------------------------------------- on its threads
 
     def _request_read(self) -> None:
-        """Have the reader look, whether or not there is news."""
+        """Make the thread read the log, even without a wake-up."""
         self._looks = True
         self._wake.set()
 
@@ -397,10 +395,10 @@ class Hub:
         self._hear(revision)
 
     def _hear(self, revision: int) -> None:
-        """Wake the reader, unless it has read as far as the revision that was committed.
+        """Wake the thread, unless it has read the announced revision already.
 
-        A commit of this process is heard of twice: at once, and over Redis a moment later. While
-        nobody watches, no commit is news.
+        A commit of this process is announced twice: at once, and over Redis a moment later. Without
+        watches the thread is not woken.
         """
         position = self._position
         if self._subscribed[0] and (position is None or revision > position):
@@ -413,7 +411,7 @@ class Hub:
         return self._heard > (self._position or 0)
 
     def _wait(self) -> None:
-        """Wait until there is something to look for, or it is time to poll."""
+        """Wait for a request to read, an announced revision, or the next poll."""
         end = time.monotonic() + (POLL_SECONDS if self._listening else POLL_WITHOUT_REDIS_SECONDS)
         while self._wake.wait(max(0.0, end - time.monotonic())):
             self._wake.clear()
@@ -456,12 +454,12 @@ class Hub:
         connection.close()
 
     def _read(self, kinds: frozenset[str], selecting: frozenset[str]) -> bool:
-        """Hand the changes after the position to the loop, and move it; return whether to go on.
+        """Pass the changes after the position to the loop, and move it; return whether to go on.
 
-        The first read hands over the watermark, without changes.
+        The first read passes the watermark, without changes.
 
         Raises:
-            Expired: the log no longer has what came after the position.
+            Expired: the changes after the position were trimmed.
             DatabaseError: the log cannot be read.
         """
         start = self._position
@@ -479,7 +477,7 @@ class Hub:
         return read.more
 
     def _pending(self, kinds: frozenset[str]) -> bool:
-        """Return whether a ring still waits for its first read; a wrong True does no harm."""
+        """Return whether a ring waits for its first read; a wrong True only costs a read."""
         rings = self._rings
         return any((ring := rings.get(kind)) is not None and ring.floor is None for kind in kinds)
 
@@ -495,7 +493,7 @@ class Hub:
             self._loop.call_soon_threadsafe(self._arrived, subscribed, start, events, position)
 
     def _listen(self) -> None:
-        """Set the wake-up for each message on the channel; without Redis the poll is quicker."""
+        """Set the wake-up for each message on the channel; without Redis the polls are faster."""
         while not self._closed:
             try:
                 with redis.Redis.from_url(

@@ -1,11 +1,10 @@
 """Ends open answers whose clients have lost the right to them.
 
-A watch is authorised when it begins and lasts for up to an hour. So that a revoked or expired
-token, a disabled user or a group that was taken away counts for it too, the clients of all open
-watches and long polls of this process are looked at again every ``EVERY_SECONDS``: each token and
-each right once, however many answers hold it. A watch that must end gets an ERROR event with the
-Status 401 or 403 that a new request would get. While the database does not answer nothing is known,
-and no answer to anyone else ends.
+A watch is authorised when it begins and lasts for up to an hour. So that it ends when its token is
+revoked or expires, its user is disabled or loses a group, a loop checks the clients of all open
+watches and long polls of this process every ``EVERY_SECONDS``: each token and each right once, for
+all answers together. A watch that must end gets an ERROR event with the Status 401 or 403 that a
+new request would get. While the database does not answer, all answers stay open.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ class _Keeper:
         self._task: asyncio.Task[None] | None = None
 
     def hold(self, claims: Sequence[_Claim]) -> "asyncio.Future[StatusError]":
-        """Return a future that gets the error as soon as one of the claims is no longer valid."""
+        """Return a future that gets the error as soon as one of the claims becomes invalid."""
         lost: asyncio.Future[StatusError] = asyncio.get_running_loop().create_future()
         for claim in claims:
             self._open.setdefault(claim, set()).add(lost)
@@ -49,7 +48,7 @@ class _Keeper:
         return lost
 
     def let_go(self, claims: Sequence[_Claim], lost: "asyncio.Future[StatusError]") -> None:
-        """Note that an answer has ended."""
+        """Stop checking the claims for an answer that has ended."""
         for claim in set(claims):
             held = self._open[claim]
             held.discard(lost)
@@ -98,7 +97,7 @@ _keepers: dict[asyncio.AbstractEventLoop, _Keeper] = {}
 
 
 async def run_while_allowed(work: Coroutine[Any, Any, T], sender: Claim, *wants: Attributes) -> T:
-    """Return what ``work`` returns; cancel it when its client loses one of the rights ``wants``.
+    """Return the result of ``work``; cancel it if the client loses one of the rights ``wants``.
 
     Raises:
         Unauthorized: the token is revoked or has expired, or its user was disabled.

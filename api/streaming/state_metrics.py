@@ -1,15 +1,15 @@
 """``GET /metrics/state``: metrics of objects by kube-state-metrics' names, streamed.
 
-PostgreSQL makes the lines and this process passes them on, a page of some thousand objects at a
-time, as fast as the client reads: one thread at a time, for as long as a page takes, and a few
-megabytes of memory, however large the cluster is. One scrape at a time is answered in a process.
+PostgreSQL produces the lines and this process passes them on, a page of some thousand objects at a
+time, as fast as the client reads. A page uses one thread and a few megabytes, however large the
+cluster is. A process answers one scrape at a time.
 
     resources=pods,nodes      only these (as kube-state-metrics' --resources)
     namespaces=a,b            only objects of these namespaces, and those without one
     shard=0&totalShards=4     one part of the objects (--shard, --total-shards)
 
-The scrape needs the right to read ``/metrics``, also where STOWAGE_METRICS_OPEN is set: the answer
-names all objects.
+The scrape needs the right to read ``/metrics``, even with STOWAGE_METRICS_OPEN: the answer names
+all objects.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class _Stream:
         )
 
     def packed(self, text: str, *, last: bool = False) -> bytes:
-        """Return text as it is sent."""
+        """Return text as bytes, compressed if the answer is."""
         data = text.encode()
         if self._packer is None:
             return data
@@ -104,7 +104,7 @@ class _Stream:
 
     @connections.used()
     def page(self, family: StateFamily, after: int) -> tuple[int | None, bytes]:
-        """Return a page of a metric, and where the next one begins. Queries; runs on a thread."""
+        """Return a page of a metric, and the start of the next. Queries; runs on a thread."""
         last, text = queries.page(family, self._request.selection, after)
         head = exposition.head(family.name, "gauge", family.text) if not after else ""
         return last, self.packed(head + text)

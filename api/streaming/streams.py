@@ -1,18 +1,18 @@
-"""Server-sent events over the change log: the parts that every such stream shares.
+"""Base of streams of server-sent events over the change log.
 
 ::
 
     hub's rings --ChangeStream--> events by revision --the stream's own--> Messages --Outlet-->
 
 ``ChangeStream`` makes one stream of several kinds, ordered by revision, complete and without
-repetition, from the rings of this process or, where these do not reach back, from the log.
-``run`` sends what a stream makes of them: at most ``PER_SECOND`` times a second, so that a burst of
-changes is one write; an ``id:`` with every message, which a browser sends back as ``Last-Event-ID``
-to go on there; and an ``id:`` alone while nothing happens, so that it goes on near the present. A
-client that does not read gets a last message ``end``, as does one that asks for what the log no
-longer has. Nothing is queued for anybody: a slow client is only further back in the log.
+repetition, from the rings of this process or, for earlier revisions, from the log. ``run`` sends
+the stream's messages: at most ``PER_SECOND`` writes a second, so that a burst of changes is one
+write; an ``id:`` with every message, which a browser sends back as ``Last-Event-ID`` to continue
+there; and an ``id:`` alone while nothing happens, so that it continues near the present. A client
+that does not read gets a last message ``end``, and so does one whose revision was trimmed from the
+log. Nothing is queued: a slow client only reads an earlier part of the log.
 
-What a stream shows, and who may see it, is its own business (`api.streaming.events_stream`).
+The stream itself decides what it shows, and to whom (`api.streaming.events_stream`).
 """
 
 import asyncio
@@ -56,27 +56,27 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     data: bytes
 
     def text(self) -> bytes:
-        """Return the message as it is sent."""
+        """Return the message in the format of server-sent events."""
         body = b"event: %s\ndata: %s\n\n" % (self.event.encode(), self.data)
         return b"id: %d\n%s" % (self.id, body) if self.id else body
 
 
 class TooSlow(StatusError):
-    """The client of a stream does not read what it is sent."""
+    """The client of a stream does not read."""
 
     code, reason = 429, "TooManyRequests"
 
 
 def end_message(error: StatusError) -> bytes:
-    """Return the message ``end``, which says why a stream ends; it has no id."""
+    """Return the message ``end`` with the reason; it has no id."""
     return b"event: end\ndata: %s\n\n" % wire.encode(errors.as_status(error))
 
 
 class ChangeStream:
-    """Several kinds of the change log as one stream. All methods belong to the event loop.
+    """Several kinds of the change log as one stream. Call its methods on the event loop only.
 
-    ``selecting`` are the kinds whose earlier documents are wanted too. ``wake`` is set when there
-    may be news. Call ``close`` in the end.
+    ``selecting`` are the kinds that also need the objects before each change. ``wake`` is set when
+    there may be news. Call ``close`` in the end.
     """
 
     def __init__(self, kinds: Collection[str], *, selecting: Collection[str] = ()) -> None:
@@ -98,11 +98,11 @@ class ChangeStream:
     async def after(self, cursor: int, on_thread: OnThread) -> tuple[list[Event], int]:
         """Return the events after ``cursor``, in order, and the revision up to which that is all.
 
-        Empty while nothing is known yet; then ``wake`` is set later. Queries, on a thread, where
-        the rings do not reach back so far.
+        Empty before the first read; then ``wake`` is set later. Queries, on a thread, if the rings
+        begin after ``cursor``.
 
         Raises:
-            Expired: the log does not reach back so far either.
+            Expired: the log begins after ``cursor``, too.
         """
         rings = [hub.ring(kind) for kind in self.kinds]
         if any(ring.floor is None for ring in rings):
@@ -141,14 +141,14 @@ def latest(events: Sequence[Event]) -> list[Event]:
 
 
 class Outlet:
-    """Sends the text of a stream to a client that has to read it in time."""
+    """Sends the text of a stream; the client must read it in time."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
         self._connection: Any = scope.get(CONNECTION)
 
     async def begin(self) -> None:
-        """Send the headers, and how soon a browser shall come back."""
+        """Send the headers, and the delay before a browser reconnects."""
         await self._send({"type": "http.response.start", "status": 200, "headers": HEADERS})
         await self._body(b"retry: %d\n\n" % RETRY_MILLISECONDS)
 
@@ -172,7 +172,7 @@ class Outlet:
             ) from None
 
     async def end(self, error: StatusError | None = None) -> None:
-        """Finish the answer, with a message that says why where there is an error."""
+        """Finish the answer, after a message with the error if there is one."""
         if isinstance(error, TooSlow):
             self._connection.end(end_message(error))  # behind what the connection holds already
             return
@@ -193,12 +193,12 @@ async def run(
     *,
     seconds: float,
 ) -> None:
-    """Send what ``tell`` makes of the events after ``cursor``, until the time is over.
+    """Send the messages that ``tell`` returns for events after ``cursor``, until the time is over.
 
     Returns when the client has gone, too.
 
     Raises:
-        Expired: the log does not reach back so far.
+        Expired: the log begins after ``cursor``.
         TooSlow: the client does not read.
     """
     loop = asyncio.get_running_loop()

@@ -1,13 +1,12 @@
 """``GET .../pods/NAME?waitFor=CONDITION``: answer when the condition holds.
 
-``PodScheduled``: the pod has been decided on. It has a node, or is known to fit nowhere, or not to
-be tried yet (its PodScheduled condition is there). That no profile of this service has the name of
-its scheduler decides nothing: another scheduler may bind it. ``Bound``: it has a node, or has ended
-without.
+``PodScheduled``: the pod has been decided on. It has a node, or its PodScheduled condition says
+that it fits nowhere or is gated. If no profile of this service has its scheduler's name, the pod is
+not decided on: another scheduler may bind it. ``Bound``: it has a node, or has ended without one.
 
-The answer is the pod, as of a plain GET, at the latest after ``timeoutSeconds`` (30). Nothing is
-held meanwhile but an open connection: the loop waits for the pod's next change in the log. A POST
-of pods may wait as well, if the user may read them; it answers with the pods as they are then.
+The answer is the pod, as of a plain GET, at the latest after ``timeoutSeconds`` (30). Meanwhile
+there is only an open connection: the loop waits for the pod's next change in the log. A POST of
+pods may wait as well, if the user may read them; it answers with the pods as they are then.
 """
 
 import asyncio
@@ -53,7 +52,7 @@ def waits_for_created(scope: Scope) -> bool:
 
 
 def _condition(scope: Scope, target: Target) -> tuple[str, float]:
-    """Return what is waited for, and for how many seconds at most.
+    """Return the condition to wait for, and the time-out in seconds.
 
     Raises:
         BadRequest: a parameter is wrong.
@@ -202,7 +201,7 @@ _RENDERERS: Final = (renderers.PLAIN, renderers.YAMLRenderer(), renderers.Protob
 
 
 def _written(scope: Scope, content: replies.Content) -> tuple[bytes, bytes]:
-    """Return the media type and the body of an answer, in the form that the client names first."""
+    """Return the media type and the body of an answer, in the client's preferred form."""
     accept = header(scope, b"accept")
     chosen = next(negotiation.fitting(accept, _RENDERERS), renderers.PLAIN)
     return chosen.media_type.encode(), chosen.write(content)
@@ -210,7 +209,7 @@ def _written(scope: Scope, content: replies.Content) -> tuple[bytes, bytes]:
 
 @connections.used()
 def check(scope: Scope, user: User) -> tuple[str, float]:
-    """Return what a POST waits for when it has created pods, and for how many seconds at most.
+    """Return the condition that a POST of pods waits for, and the time-out in seconds.
 
     Runs on a thread; may query.
 
@@ -230,7 +229,7 @@ async def created(
     wait_for: tuple[str, float],
     on_thread: OnThread,
 ) -> Answer:
-    """Return the answer to a POST of pods once the condition holds for all, or the time is over.
+    """Return the answer to a POST of pods once the condition holds for all, or at the time-out.
 
     A pod that was not stored stays as the POST answered it. An answer in a form without pods, such
     as a Table, is returned at once.

@@ -1,10 +1,10 @@
 """``GET collection?watch=true``: an open answer with one line per event.
 
-What a watch promises: headers at once; exactly the changes after its resourceVersion, in order and
-none missing (without one, or with 0, first an ADDED for everything there is); an object that begins
-to match the selectors is ADDED, one that ceases to is DELETED; a revision older than the log,
-beyond the present or of another history is answered by one ERROR event (410), not by an HTTP error,
-since clients list again only then. Where events come from: `api.streaming.hub`.
+A watch guarantees: headers at once; exactly the changes after its resourceVersion, in order and
+complete (without one, or with 0, first an ADDED for every existing object); an object that begins
+to match the selectors is ADDED, one that ceases to is DELETED. A revision older than the log, above
+the last one or of another history gets one ERROR event (410), not an HTTP error, since clients list
+again only then. Where events come from: `api.streaming.hub`.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class OnThread(Protocol):
-    """Runs a function on a thread and returns what it returns."""
+    """Runs a function on a thread and returns its result."""
 
     async def __call__(self, function: Callable[..., T], *arguments: Any) -> T:
         """Return ``function(*arguments)``."""
@@ -75,7 +75,7 @@ _jitter = random.Random()  # noqa: S311  # spreads reconnects, decides nothing
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A checked watch request. ``cursor`` None asks for the present state first."""
+    """A checked watch request. ``cursor`` None: send the present objects first."""
 
     target: Target
     other: other_forms.Form | None
@@ -98,12 +98,12 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> Kind:
-        """The kind watched."""
+        """The watched kind."""
         return self.target.kind
 
     @property
     def selects(self) -> bool:
-        """Whether a change can make an object begin or cease to match."""
+        """Whether the watch has a selector that an object may begin or cease to match."""
         return not self.selector.everything or any(
             requirement.path not in ("metadata.name", "metadata.namespace")
             for requirement in self.requirements
@@ -126,7 +126,7 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
 
     Raises:
         BadRequest: a parameter does not parse.
-        NotAcceptable: the client accepts no form that is served.
+        NotAcceptable: the client accepts no served form.
     """
     try:
         selector = labels.parse_selector(query.get("labelSelector", ""))
@@ -168,7 +168,7 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
 
 
 class TooSlow(StatusError):
-    """The client of a watch does not read what it is sent."""
+    """The client of a watch does not read."""
 
     code, reason = 429, "TooManyRequests"
 
@@ -193,7 +193,7 @@ _LEFT: Final = b"LEFT"
 
 
 class Filter:
-    """Which events a watch sends, and as what."""
+    """Decides which events a watch sends, and with which verb."""
 
     def __init__(self, request: Request) -> None:
         self._namespace = request.target.namespace
@@ -207,7 +207,7 @@ class Filter:
         self._plain = request.selector.everything and not self._fields
 
     def verb(self, event: Event) -> bytes | None:
-        """Return ADDED, MODIFIED, DELETED or ``_LEFT``; None when it does not concern the watch."""
+        """Return ADDED, MODIFIED, DELETED or ``_LEFT``; None if the event is not sent."""
         change = event.change
         if self._namespace and change.namespace != self._namespace:
             return None
@@ -256,7 +256,7 @@ class LineWriter:
         self._headed = True
 
     def events(self, events: Sequence[Event]) -> list[bytes]:
-        """Return the lines of those events that concern the watch, in pieces."""
+        """Return the lines of those events that the watch sends, in pieces."""
         lines: list[bytes] = []
         for event in events:
             verb = self._filter.verb(event)
@@ -309,7 +309,7 @@ class LineWriter:
         return b'{"type":"%s","object":%s}\n' % (verb, wire.encode(table))
 
     def present(self, items: Sequence[bytes]) -> list[bytes]:
-        """Return ADDED lines for every object there is, in pieces; long work, for a thread."""
+        """Return ADDED lines for all items, in pieces; it takes long, so call it on a thread."""
         return _joined(map(self._added, items))
 
     def _added(self, item: bytes) -> bytes:
@@ -362,7 +362,7 @@ def _as_deleted(event: Event) -> Manifest:
 
 
 def _joined(lines: Iterable[bytes]) -> list[bytes]:
-    """Return lines joined to pieces of some size, so that a connection buffers little at a time."""
+    """Return lines joined to pieces of limited size, so that a connection buffers little."""
     pieces: list[bytes] = []
     waiting: list[bytes] = []
     size = 0
@@ -409,12 +409,12 @@ def _open(scope: Scope) -> tuple[Request, Attributes, User]:
 
 @connections.used()
 def _present(request: Request, writer: LineWriter) -> tuple[list[bytes], int]:
-    """Return the lines of everything there is, in pieces, and the revision it stands at.
+    """Return the lines of all present objects, in pieces, and their revision.
 
     Queries; runs on a thread.
 
     Raises:
-        Timeout: the client knows a revision that lies beyond the present.
+        Timeout: the client's revision is above the last one.
     """
     if request.least:
         lineage.require_reached(request.least)
@@ -433,14 +433,14 @@ def _require(cursor: int) -> None:
     """Check that a client can have received ``cursor``. Queries; runs on a thread.
 
     Raises:
-        Expired: it lies beyond the present, or belongs to another history.
+        Expired: it is above the last revision, or of another history.
     """
     lineage.require(cursor)
 
 
 @connections.used()
 def _require_reach(user: User, wants: Attributes, cursor: int) -> None:
-    """Check that a right reaches back to ``cursor``. May query; runs on a thread.
+    """Check that the user's right covers the past since ``cursor``. May query; runs on a thread.
 
     Raises:
         Expired: it does not.
@@ -453,7 +453,7 @@ def _catch_up(request: Request, cursor: int) -> tuple[list[Event], int]:
     """Return events after ``cursor`` from the log itself. Queries; runs on a thread.
 
     Raises:
-        Expired: the log does not reach back so far.
+        Expired: the log begins after ``cursor``.
     """
     name = request.kind.name
     found = changes.read_since(
@@ -505,7 +505,7 @@ class Watch:
             ) from None
 
     async def _write_events(self, events: Sequence[Event]) -> None:
-        """Send those events that concern the watch."""
+        """Send those events that the filter chooses."""
         for start in range(0, len(events), AT_ONCE):
             if start:
                 await asyncio.sleep(0)
@@ -560,14 +560,14 @@ class Watch:
 
 
 class Client:
-    """Whether the client is still there."""
+    """Whether the client is still connected."""
 
     def __init__(self) -> None:
         self.gone = False
         self._wake: asyncio.Event | None = None
 
     def on_gone(self, wake: asyncio.Event) -> None:
-        """Set ``wake`` when the client goes; at once when it has gone already."""
+        """Set ``wake`` when the client disconnects, at once if it has already."""
         self._wake = wake
         if self.gone:
             wake.set()
