@@ -10,13 +10,13 @@ _NOT_SCHEDULED = frozenset({"Event", "Lease"})
 
 
 class SchedulingConfig(AppConfig):
-    """No tables; connects the change log's signal with the wake-ups."""
+    """The Django application: it has no tables, and connects commits with wake-ups of loops."""
 
     name = "scheduling"
     verbose_name = "Scheduling"
 
     def ready(self) -> None:
-        """Connect once, when all applications are loaded."""
+        """Connect the signals, once all applications are loaded."""
         from clusterstate.actions import objects
         from clusterstate.actions.scheduler import scheduler_configuration
         from clusterstate.change_log.changes import committed

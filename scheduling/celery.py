@@ -3,11 +3,10 @@
 Four kinds of workers run it, each with a loop that lives as long as the process
 (``scheduling.processes``). The scheduling worker (``--queue scheduling``) keeps the warm snapshot;
 the timers worker (``--queue timers``) sleeps until the next pod is to be evicted; an advisor
-(``--queue advisor``) answers questions about the cluster, which come to it in lists of their own
+(``--queue advisor``) answers questions about the cluster, which it takes from its own Redis lists
 (``scheduling.answers.advisor``); every other task goes to the default queue, whose worker has
-threads for the binding cycles that wait (``scheduling.worker.binding_cycle``) and the loop of the
-controllers. Beat sends the nudges listed in ``beat_schedule``. No loop needs them: they serve
-workers that run without one.
+threads for binding cycles (``scheduling.worker.binding_cycle``) and the loop of the controllers.
+Beat sends the tasks in ``beat_schedule``. No loop needs them: they are for workers without a loop.
 """
 
 import os
@@ -88,9 +87,9 @@ app.conf.beat_schedule = {
 
 @setup_logging.connect
 def _keep_logging(**_: object) -> None:
-    """Leave logging as the settings have it.
+    """Keep the logging of Django's settings.
 
-    Where nothing receives this signal, Celery sets the level of the root logger itself, and
+    Without a receiver of this signal Celery sets the level of the root logger, and
     ``STOWAGE_LOG_LEVEL`` has no effect.
     """
 
@@ -105,9 +104,9 @@ def _check_connection(**_: object) -> None:
 
 @worker_init.connect
 def _warm_up(**_: object) -> None:
-    """Load what deciding needs before the loop begins; what must be compiled first comes later.
+    """Load the engine's compiled loops before the process's loop starts, or start to compile them.
 
-    Once compiled it is kept on disk next to the code; then this takes a fraction of a second.
+    Compiled loops are cached on disk; then this takes a fraction of a second.
     """
     from clusterstate.health import heartbeats
     from clusterstate.processes import collector
@@ -133,13 +132,13 @@ def _warm_up(**_: object) -> None:
 
 
 def _end() -> None:
-    """End the scheduler, so that its supervisor sees that it fails; an advisor goes on."""
+    """End the scheduler's process if the loops cannot be loaded; an advisor works without them."""
     if settings.PROCESS == "scheduler":
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Loops(bootsteps.StartStopStep):
-    """The process's loop, from before the worker asks for Redis until after it let go of it."""
+    """Runs the process's loops, before the worker connects to Redis until it has disconnected."""
 
     def start(self, parent: object) -> None:
         from scheduling.processes import loops
@@ -160,7 +159,7 @@ app.steps["worker"].add(_Loops)
 
 @worker_shutting_down.connect
 def _stop_loops(**_: object) -> None:
-    """Have the loop end while the worker still waits for its tasks, or for Redis."""
+    """Stop the loops while the worker still waits for its tasks, or for Redis."""
     from scheduling.processes import broker, loops
 
     loops.stop()
@@ -169,7 +168,7 @@ def _stop_loops(**_: object) -> None:
 
 @beat_init.connect
 def _beat_tells(sender: Any, **_: object) -> None:
-    """Have beat's own loop give the signs of life: each tick is one; and tell troubles seldom."""
+    """Let each tick of beat write a heartbeat, and limit its log lines about Redis."""
     from clusterstate.health import heartbeats
     from clusterstate.processes import collector
     from scheduling.processes.nudges import Nudges

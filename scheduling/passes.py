@@ -1,7 +1,7 @@
-"""One pass of a loop, a thread, a duty or a controller: what is done before it, and when it fails.
+"""Runs one pass of a loop, thread, duty or controller, and handles its failure.
 
-``attempt`` is the only place that decides what a failed pass logs and the fate of its database
-session. The caller decides when the pass is tried again.
+``attempt`` alone decides what a failed pass logs and whether its database session is closed. The
+caller decides when the pass is tried again.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,13 @@ def attempt(
     raises_if_away: bool = False,
     trouble: Trouble | None = None,
 ) -> bool:
-    """Call ``do`` in a database session that is not dead; return whether it ended without an error.
+    """Call ``do`` in a live database session; return whether it ended without an error.
 
     An error is logged with ``work``, the name of the loop, thread or controller, and closes the
     session: ``lost_the_database`` in one line while the database is away (`sql.is_away`), else
     ``pass_failed`` with a traceback. ``raises_if_away``: the pass is part of another one, which
-    would fail as well. ``trouble`` belongs to a pass that is made again and again: what fails each
-    time for the same reason is told once a minute, with how many ``failures`` that were.
+    would fail as well. ``trouble``: for a repeated pass; repeated failures for the same reason are
+    logged once a minute, with their number in ``failures``.
 
     Raises:
         django.db.Error: the database is away, and ``raises_if_away``.
@@ -57,12 +57,12 @@ def attempt(
 
 
 def tell_end(work: str, trouble: Trouble) -> None:
-    """Tell that the work goes on, if it failed more than once in a row."""
+    """Log that the work succeeds again, if it failed more than once in a row."""
     trouble.tell_end(logger, work)
 
 
 def hang_up() -> None:
-    """Close this thread's connection, whatever state it is in; does nothing in a transaction."""
+    """Close this thread's connection, even a broken one; does nothing in a transaction."""
     if connection.in_atomic_block:
         return
     try:

@@ -1,11 +1,11 @@
 """Celery's entry points: keyword-only, idempotent, one call each.
 
-A task can ask for the work of a worker process's loop (``processes``): in a process that has the
-loop the task nudges it, in any other it does the work once. So a plain Celery worker on these
-queues is enough to keep a cluster going.
+A task stands for the work of a worker process's loop (``processes``): in a process with that loop
+the task ends the loop's pause, in any other it does the work once. So plain Celery workers on these
+queues are enough to run a cluster.
 
-The modules are imported by the task that needs them: beat and the other workers know this module
-too, and do without NumPy and the compiled loops.
+Each task imports its modules itself: beat and the other workers import this module, too, and need
+neither NumPy nor the compiled loops.
 """
 
 from celery import shared_task
@@ -25,7 +25,7 @@ def _nudged(loop: str) -> bool:
 
 @shared_task(name="scheduling.tasks.run_cycles", ignore_result=True)
 def run_cycles(*, longest: float = LINGER_SECONDS, **_: object) -> int:
-    """Run scheduling cycles, lingering for more work; see ``worker.loop``."""
+    """Run scheduling cycles for at most ``longest`` seconds (``worker.loop``)."""
     from scheduling.worker import loop
     from scheduling.worker.scheduler import NAME
 
@@ -34,7 +34,7 @@ def run_cycles(*, longest: float = LINGER_SECONDS, **_: object) -> int:
 
 @shared_task(name="scheduling.tasks.run_bindings", ignore_result=True)
 def run_bindings(**_: object) -> int:
-    """Do what PreBind, Bind and PostBind plugins have to do; see ``worker.binding_cycle``."""
+    """Run the waiting PreBind, Bind and PostBind plugins (``worker.binding_cycle``)."""
     from clusterstate.queries.scheduler import reservations
 
     if not reservations.with_work():
@@ -46,7 +46,7 @@ def run_bindings(**_: object) -> int:
 
 @shared_task(name="scheduling.tasks.run_evictions", ignore_result=True)
 def run_evictions(*, longest: float = LINGER_SECONDS, **_: object) -> int:
-    """Follow the log and evict what is due, lingering; see ``controllers.evictions.timekeeper``."""
+    """Evict due pods for at most ``longest`` seconds (``controllers.evictions.timekeeper``)."""
     from scheduling.controllers.evictions import timekeeper
 
     return 0 if _nudged(timekeeper.NAME) else timekeeper.run(longest=longest, stopping=stopping)
@@ -54,7 +54,7 @@ def run_evictions(*, longest: float = LINGER_SECONDS, **_: object) -> int:
 
 @shared_task(name="scheduling.tasks.run_controllers", ignore_result=True)
 def run_controllers(**_: object) -> None:
-    """Let the controllers look at what is new; see ``controllers.manager``."""
+    """Run one pass of the controllers (``controllers.manager``)."""
     from scheduling.controllers import manager
     from scheduling.controllers.nodes import lifecycle
 
@@ -65,7 +65,7 @@ def run_controllers(**_: object) -> None:
 
 @shared_task(name="scheduling.tasks.foresee_landings", ignore_result=True)
 def foresee_landings(**_: object) -> None:
-    """Work out where pods would go that are about to leave for node labels."""
+    """Predict the new nodes of pods to be evicted soon for node labels."""
     from scheduling.processes import landings
 
     landings.foresee(steady_clock.now())
@@ -73,7 +73,7 @@ def foresee_landings(**_: object) -> None:
 
 @shared_task(name="scheduling.tasks.deliver_webhooks", ignore_result=True)
 def deliver_webhooks(**_: object) -> int:
-    """Tell programs of events; see ``controllers.webhooks``."""
+    """Deliver due events to webhooks (``controllers.webhooks``)."""
     from scheduling.controllers.webhooks import delivery
 
     return delivery.deliver_due(steady_clock.now(), stopping=stopping)
@@ -81,7 +81,7 @@ def deliver_webhooks(**_: object) -> int:
 
 @shared_task(name="scheduling.tasks.trim_history", ignore_result=True)
 def trim_history(**_: object) -> None:
-    """Drop changes, documents, events and decisions that are older than what is kept."""
+    """Delete changes, documents, events and decisions older than their retention time."""
     from scheduling.processes import duties
 
     if not _nudged("controllers"):

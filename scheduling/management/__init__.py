@@ -1,9 +1,9 @@
-"""Management commands that decide: they need the engine, which clusterstate does not know.
+"""Management commands that need the engine, which clusterstate does not import.
 
 ::
 
     commands   one module per command
-    files      what people's files hold: YAML, JSON, folders, lists, exports
-    workloads  the pods that workloads in these files would have
-    runs       playing a script under one or several configurations, and showing the outcome
+    files      reads users' files: YAML, JSON, folders, lists, exports
+    workloads  creates the pods of workloads in these files
+    runs       runs a script under one or several configurations, and shows the outcome
 """

@@ -1,4 +1,4 @@
-"""Files of people: YAML or JSON, many documents, folders, lists, exports of other simulators."""
+"""Reads users' files: YAML or JSON, many documents, folders, lists, other simulators' exports."""
 
 import json
 import os
@@ -42,13 +42,13 @@ _OF_NODES: Final = {
 
 
 class FileError(ValueError):
-    """A file cannot be read, or does not hold what it should; the message names it."""
+    """A file cannot be read, or its content is invalid; the message names the file."""
 
 
 def documents(name: str) -> Iterator[Any]:
-    """Return the documents of a file, ``-`` for standard input, or of all files of a folder.
+    """Yield the documents of a file, of standard input (``-``), or of all files of a folder.
 
-    JSON is YAML too, but YAML reads it slowly.
+    JSON is parsed as JSON: the YAML parser is slow.
 
     Raises:
         FileError: the file cannot be read, or the folder has no file of manifests.
@@ -85,11 +85,10 @@ def documents(name: str) -> Iterator[Any]:
 
 
 def contents(name: str, *, most: int) -> bytes:
-    """Return what a file holds, ``-`` for standard input.
+    """Return the bytes of a file, or of standard input (``-``).
 
     Raises:
-        FileError: it cannot be read, or has more than ``most`` bytes: a device, such as
-            ``/dev/zero``, has no end.
+        FileError: it cannot be read, or has more than ``most`` bytes, such as ``/dev/zero``.
     """
     try:
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
@@ -102,7 +101,7 @@ def contents(name: str, *, most: int) -> bytes:
 
 
 def _json_documents(raw: bytes) -> list[Any] | None:
-    """Return JSON documents that follow each other, ``None`` where something else stands there."""
+    """Return successive JSON documents, ``None`` if the text is something else."""
     decoder, found, at = json.JSONDecoder(), [], 0
     try:
         text = raw.decode()
@@ -118,7 +117,7 @@ def _json_documents(raw: bytes) -> list[Any] | None:
 
 
 def single(documents: Iterable[Any]) -> Iterator[Any]:
-    """Return documents, those of lists one by one; a PodList need not repeat the kind."""
+    """Yield documents, those of lists one by one; items of a PodList need no kind."""
     for document in documents:
         if isinstance(document, list):
             yield from single(_flat(document))
@@ -148,7 +147,7 @@ def _is_export(document: dict[str, Any]) -> bool:
 
 
 def _exported(document: dict[str, Any]) -> Iterator[Any]:
-    """Return what an export holds; its objects need not say their kinds."""
+    """Yield the objects of an export of kube-scheduler-simulator, with kinds added."""
     for name, kind in _EXPORTED.items():
         for one in document.get(name) or ():
             yield {**one, "kind": one.get("kind") or kind} if isinstance(one, dict) else one
@@ -162,7 +161,7 @@ def _exported(document: dict[str, Any]) -> Iterator[Any]:
 
 
 def _kind_of(document: dict[str, Any]) -> str:
-    """Return the kind of an object that does not say it, by what it has; empty: not known."""
+    """Return the kind of an object without ``kind``, judged by its fields; empty if unknown."""
     if not isinstance(document.get("metadata"), dict):
         return ""
     spec, status = (
@@ -178,7 +177,7 @@ def _kind_of(document: dict[str, Any]) -> str:
 
 
 def of_placement(document: Any) -> Any:
-    """Return a node with what matters to placement; anything else as it is."""
+    """Return a node with only the fields that scheduling reads; other objects unchanged."""
     if not isinstance(document, dict) or document.get("kind") != "Node":
         return document
     reduced = {key: document[key] for key in ("apiVersion", "kind") if key in document}
@@ -192,7 +191,7 @@ def of_placement(document: Any) -> Any:
 
 
 def _flat(nested: list[Any]) -> Iterator[Any]:
-    """Return what stands in lists of lists, in order, however deep."""
+    """Yield the items of nested lists, in order, at any depth."""
     waiting = [iter(nested)]
     while waiting:
         for one in waiting[-1]:
@@ -205,9 +204,9 @@ def _flat(nested: list[Any]) -> Iterator[Any]:
 
 
 def of_known_kinds(found: Iterable[Any], left_out: Counter[str]) -> Iterator[Any]:
-    """Return documents of kinds that are known here; count the others in ``left_out``.
+    """Yield the documents of kinds that scheduling reads; count the others in ``left_out``.
 
-    A dump of a cluster has kinds that say nothing to scheduling.
+    A dump of a cluster has many other kinds.
     """
     for document in found:
         kind = document.get("kind") if isinstance(document, dict) else None

@@ -1,4 +1,4 @@
-"""Playing a script under one or several configurations, and showing the outcome."""
+"""Runs a script under one or several configurations, and shows the outcome."""
 
 import sys
 import time
@@ -31,7 +31,7 @@ Extra = Callable[[], Outcome]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the options of commands that play scripts."""
+    """Declare the options of commands that run scripts."""
     parser.add_argument(
         "--policy",
         action="append",
@@ -54,19 +54,19 @@ def run(
     extra: Extra | None = None,
     configurations: Mapping[str, KubeSchedulerConfiguration] | None = None,
 ) -> None:
-    """Play a script under each policy asked for, print the outcome, and write the report.
+    """Run a script under each requested policy, print the outcome, and write the report.
 
     Args:
-        script: what to play.
-        options: of ``add_arguments``, and ``output``.
+        script: the script to run.
+        options: those of ``add_arguments``, and ``output``.
         out: for the outcome.
         err: for progress.
         about: sentences for the report.
-        extra: makes an outcome to begin with.
-        configurations: by title, beside those of ``--policy``.
+        extra: returns an outcome to put first.
+        configurations: further ones, by title.
 
     Raises:
-        CommandError: a policy or an object is wrong, or the report cannot be written.
+        CommandError: a policy or an object is invalid, or the report cannot be written.
     """
     chosen = [(name, _configuration(name, script)) for name in options["policy"]]
     chosen += (configurations or {}).items()
@@ -133,7 +133,7 @@ def _by_name(name: str, script: Script) -> KubeSchedulerConfiguration:
 
 
 def _configuration(name: str, script: Script) -> KubeSchedulerConfiguration:
-    """Return the configuration of a short name, or of a file."""
+    """Return the configuration with a short name, or the one in a file."""
     if name in policies.NAMES:
         return _by_name(name, script)
     if not Path(name).exists():

@@ -1,12 +1,12 @@
-"""Pods of the workloads in people's files: those that controllers would make, and are not there.
+"""Creates the pods that controllers would create for workloads in users' files.
 
-A dump of a cluster has workloads and their pods, a chart has workloads alone: either way each has
-as many pods as it asks for. Pods that a workload selects count as its own. Nothing is asked of the
-controllers but on which nodes daemons belong, and what a StatefulSet writes into its pods.
+A dump of a cluster has workloads and their pods, a chart only workloads: either way each workload
+gets as many pods as it requests, counting existing pods that match its selector. The controllers'
+own code decides on which nodes DaemonSet pods run, and what a StatefulSet adds to its pods.
 
-Claims of a StatefulSet's templates and of ephemeral volumes are made where a StorageClass of the
-files waits for the first consumer: then where the volume can be decides, too. Nobody here would
-bind the others, so such a volume is taken for one that is there on every node.
+Claims of a StatefulSet's templates and of ephemeral volumes are created if their StorageClass, in
+the files, waits for the first consumer: then the volume restricts the pod's node. Other claims
+would need a controller to bind them, so their volumes count as reachable from every node.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ _SETS: Final = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 
 
 class ExpandedDocuments:
-    """Documents with the pods of their workloads behind each; ``notes`` say what was left out."""
+    """Documents, each followed by the pods of its workload; ``notes``: what was left out."""
 
     def __init__(self, documents: Sequence[Any]) -> None:
         self.notes: list[str] = []
@@ -204,7 +204,7 @@ class ExpandedDocuments:
     def _pod(
         self, owner: Manifest, template: Manifest, first: int
     ) -> tuple[Manifest, dict[str, Manifest]]:
-        """Return a new pod of an owner, and the claims of its templates by the volumes' names."""
+        """Return a new pod of an owner, and the claims of its templates by volume name."""
         namespace = _namespace(owner)
         name, number = str(_meta(owner).get("name") or ""), first
         while (namespace, f"{name}-{number}") in self._names:
@@ -248,7 +248,7 @@ class ExpandedDocuments:
     def _with_claims(
         self, document: Manifest, pod: Manifest, claims: Mapping[str, Manifest]
     ) -> Iterator[Manifest]:
-        """Yield the claims that are made for a pod, and the pod with volumes that name them."""
+        """Yield the claims of a pod, and the pod with volumes that refer to them."""
         volumes, unbound = [], []
         for volume in pod["spec"].get("volumes") or ():
             name = str(volume.get("name"))
@@ -293,7 +293,7 @@ class ExpandedDocuments:
         return str(found)
 
     def _waits(self, claim: Manifest) -> Manifest | None:
-        """Return a claim with its class, ``None`` if the class binds volumes immediately."""
+        """Return a claim with its class; ``None`` if the class binds volumes immediately."""
         name = self._class_of(claim)
         if claim["spec"].get("storageClassName") == "":
             return claim  # of a volume that is there already
@@ -305,7 +305,7 @@ class ExpandedDocuments:
         return None
 
     def _is_anybodys(self, claim: Manifest) -> bool:
-        """Return whether the files say nothing of what a claim that they have is bound to."""
+        """Return whether the files have neither the class nor any volume for an unbound claim."""
         spec = claim.get("spec") or {}
         name = self._class_of({**claim, "spec": spec})
         has_class = any(_meta(one).get("name") == name for one in self._classes)
@@ -339,7 +339,7 @@ def _is_true(condition: Manifest) -> bool:
 
 
 def _node_of(pod: Manifest) -> str:
-    """Return the node that a daemon is on, or is pinned to."""
+    """Return the node of a DaemonSet pod, from ``spec.nodeName`` or its node affinity."""
     spec = pod.get("spec") or {}
     if spec.get("nodeName"):
         return str(spec["nodeName"])
@@ -353,7 +353,7 @@ def _node_of(pod: Manifest) -> str:
 
 
 def _selector(kind: str, spec: Manifest) -> Selector | None:
-    """Return which pods are a workload's; ``None`` where it does not say, as Jobs do not."""
+    """Return a workload's selector of pods; ``None`` if it has none, such as a Job."""
     selector = spec.get("selector")
     if kind == "ReplicationController":
         labels = selector or _meta(spec.get("template") or {}).get("labels")

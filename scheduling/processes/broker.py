@@ -1,8 +1,8 @@
-"""How a worker waits for its tasks: without waking each second, and not when it is asked to end.
+"""Lets a worker wait for tasks without waking each second, and stop waiting when it is to end.
 
-kombu asks Redis for a task anew each second, looks each second for queues that expire, and at the
-end waits until what it asked last is answered. No queue of ours expires, and a task that is lost
-with its connection is a hint (``scheduling.processes.messages``).
+kombu polls Redis for a task each second, checks each second for queues that expire, and at the end
+waits for the reply to its last poll. Stowage's queues do not expire, and a task lost with its
+connection does no harm (``scheduling.processes.messages``).
 """
 
 import threading
@@ -15,10 +15,10 @@ _ASK_SECONDS: Final = 30
 
 
 class Channel(redis.Channel):
-    """A channel that closes at once."""
+    """A kombu channel that closes without waiting for the reply to its poll."""
 
     def close(self) -> None:
-        """Hang up instead of waiting for a task."""
+        """Disconnect a waiting poll, and close the channel."""
         waiting: Any = self._in_poll
         if waiting:
             waiting.disconnect()
@@ -27,20 +27,20 @@ class Channel(redis.Channel):
 
 
 class Transport(redis.Transport):
-    """Redis, asked for the next task every ``_ASK_SECONDS``; a task that comes is there at once."""
+    """A kombu transport that polls Redis every ``_ASK_SECONDS``; new tasks arrive at once."""
 
     Channel = Channel
     brpop_timeout = _ASK_SECONDS
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """Have the loop of the worker read what Redis sends."""
+        """Let the worker's event loop read from Redis, without the timer for expiring queues."""
         super().register_with_event_loop(connection, loop)  # type: ignore[no-untyped-call]
         poller: Any = self.cycle
         poller._binding_expiry_tref.cancel()
 
 
 def wake() -> None:
-    """Have the worker's loop look whether to end, since a signal does not end its wait."""
+    """Wake the worker's event loop, so that it checks whether to end; a signal does not wake it."""
     if (loop := get_event_loop()) is not None:
         # The loop takes no wake-up from its own thread, on which the handler runs.
         threading.Thread(target=loop.call_soon, args=(int,), daemon=True).start()

@@ -1,10 +1,10 @@
-"""Making decisions again from rows alone, for ever, on a machine that has nothing else to do.
+"""Repeats recorded decisions from rows alone, to verify them, while the machine is idle.
 
-The scheduler decides from what it keeps in memory. If that ever drifted from the database, its
-decisions would go wrong without an error. So an advisor takes a sample of the live decisions
-(setting CHECKED_DECISIONS), rebuilds the cluster from rows as it was (``answers.replay``) and
-decides once more. A decision that comes out differently shows in ``/readyz``, in the metric
-``stowage_decision_checks``, in the status of the configuration and in the console.
+The scheduler decides from its memory. If that ever differed from the database, its decisions would
+be wrong without an error. So an advisor takes a sample of the live decisions (setting
+CHECKED_DECISIONS), rebuilds the past cluster from rows (``answers.replay``) and decides again. A
+decision that comes out differently shows in ``/readyz``, in the metric ``stowage_decision_checks``,
+in the status of the configuration and in the console.
 """
 
 import os
@@ -39,9 +39,10 @@ _IDLE_LOAD: Final = 0.5
 
 
 def run(*, stopping: Callable[[], bool], pause: Callable[[float], None]) -> None:
-    """Check one decision after the other until the process is asked to stop.
+    """Check one decision after the other until ``stopping`` returns True.
 
-    Those from before this process are left out: another version may have made them.
+    Decisions from before the start of this process are left out: another version may have made
+    them.
 
     Raises:
         django.db.Error: the database failed.
@@ -61,12 +62,12 @@ def run(*, stopping: Callable[[], bool], pause: Callable[[float], None]) -> None
 
 
 def is_idle() -> bool:
-    """Return whether the machine has little to do and no pod waits to be tried. Queries twice."""
+    """Return whether the machine's load is low and no pod waits to be tried. Queries twice."""
     return os.getloadavg()[0] <= _IDLE_LOAD * (os.cpu_count() or 1) and not pods_wait()
 
 
 def pods_wait() -> bool:
-    """Return whether a pod waits that a profile is to try; others may wait for ever.
+    """Return whether a pod of an existing profile waits for its first attempt.
 
     Queries twice.
     """
@@ -95,9 +96,9 @@ def check_next(*, now: datetime, since: datetime) -> Result | None:
 
 
 def check(record: Record) -> tuple[Result, list[str]]:
-    """Make a decision again; return the result, with the difference or why it cannot be made.
+    """Repeat a decision; return the result, and its differences or why it is impossible.
 
-    A profile with extenders is not asked: its extenders would take the question for a live one.
+    A profile with extenders is not repeated: the extenders would take the calls for live ones.
     """
     if replay.refused_later(record):
         return "impossible", ["a plugin refused the pod after its node was chosen"]

@@ -1,13 +1,12 @@
-"""The work of the worker with the controllers, in three loops that ``loops`` starts.
+"""The work of the process with the controllers, in three loops that ``loops`` starts.
 
-``run_duties`` judges nodes and begins what is due each second: the controllers, binding plugins,
-the landings of pods that leave, webhooks, and each minute the deletion of old rows. The workload
-controllers begin at once when somebody wrote a Deployment or its like: who changes one and undoes
-it by the next command finds the revision that the change made. All of these
-work on threads of their own, since any of them may take long: the rollout of a large Deployment
-must hold up neither the judgement of nodes nor anything else. ``carry_out_plans`` and
-``pack_and_seal`` have loops of their own, because a round of them may take long. What needs NumPy
-and the plugins is imported when there is something to do for it.
+``run_duties`` checks nodes and starts due work each second: the controllers, binding plugins, the
+landings of pods that leave, webhooks, and each minute the deletion of old rows. The workload
+controllers start at once after a write of a Deployment or another workload, so that a command to
+undo a change finds the change's revision. All of these have threads of their own, since any of them
+may take long: the rollout of a large Deployment must not delay the checks of nodes.
+``carry_out_plans`` and ``pack_and_seal`` have loops of their own, because a round of them may take
+long. Modules that need NumPy and the plugins are imported at the first use.
 """
 
 import threading
@@ -60,7 +59,7 @@ _FORESEE_AHEAD = timedelta(seconds=30)
 
 
 def run_duties(loop: Loop) -> None:
-    """Do or begin each duty when it is due, until the process stops."""
+    """Do or start each duty when it is due, until the process stops."""
     reporter = progress.Reporter(loop.name)
     binding_cycles = _BindingCycles(loop)
     controllers = Controllers()
@@ -108,22 +107,22 @@ class Controllers:
         """Until when (monotonic seconds) news does not begin another pass."""
 
     def begin(self) -> list[str]:
-        """Begin a pass of each idle controller that has work; return the controllers' names.
+        """Start a pass of each idle controller that has work; return the names of these.
 
         Queries once.
         """
         return self._begin(manager.with_work(steady_clock.now()))
 
     def begin_promptly(self) -> list[str]:
-        """Begin a pass of the workload controllers, as ``begin`` does. Queries once."""
+        """Start a pass of the workload controllers alone, as ``begin`` does. Queries once."""
         found = {manager.WORKLOADS}.intersection(manager.with_work(steady_clock.now()))
         return self._begin(found)
 
     def rest_left(self) -> float:
-        """Return for how many seconds the workload controllers still begin no new pass.
+        """Return for how many seconds the workload controllers start no new pass.
 
-        They rest after a pass in proportion to what it took: clients that write all the time must
-        not keep them at work all the time.
+        They pause after a pass in proportion to its duration, so that clients that write all the
+        time do not keep them busy.
         """
         if not self._threads[manager.WORKLOADS].wait(0):
             return _GATHER_SECONDS
@@ -141,17 +140,17 @@ class Controllers:
             self._rests[name] = ended + _PROMPT_SHARE * (ended - began)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the passes that run, ``seconds`` at most each; return whether all have ended."""
+        """Wait for running passes, at most ``seconds`` each; return whether all have ended."""
         return all(thread.wait(seconds) for thread in self._threads.values())
 
     def end(self) -> None:
-        """Have the threads end after the passes that run; returns at once."""
+        """Let the threads end after their present passes; returns at once."""
         for thread in self._threads.values():
             thread.end()
 
 
 class _News:
-    """A thread that ends the pause of a loop when a workload was written."""
+    """A thread that ends a loop's pause when a workload object was written."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -160,17 +159,17 @@ class _News:
         threading.Thread(target=self._listen, name="workload-news", daemon=True).start()
 
     def came(self) -> bool:
-        """Return whether there is news that was not taken."""
+        """Return whether a workload was written since ``taken`` was last called."""
         return self._came.is_set()
 
     def taken(self) -> bool:
-        """Return whether there is news, and take it."""
+        """Return whether a workload was written since the last call."""
         came = self._came.is_set()
         self._came.clear()
         return came
 
     def end(self) -> None:
-        """Have the thread end; returns at once."""
+        """Let the thread end; returns at once."""
         self._ended.set()
 
     def _listen(self) -> None:
@@ -182,7 +181,7 @@ class _News:
 
 
 class _Duty:
-    """Work that is due every this many seconds; the failure of one duty stops no other."""
+    """Work that is due every so many seconds; the failure of one duty stops no other."""
 
     def __init__(self, seconds: float, do: Callable[[], object]) -> None:
         self._seconds = seconds
@@ -191,7 +190,7 @@ class _Duty:
         self._trouble = Trouble()
 
     def run_if_due(self, loop: Loop) -> bool:
-        """Do the work if it is due; False if it failed, and then it is due a period later, too.
+        """Do the work if it is due; return False if it failed. It is next due a period later.
 
         Raises:
             django.db.Error: the database is away (`sql.is_away`).
@@ -207,10 +206,10 @@ class _Duty:
 
 
 def carry_out_plans(loop: Loop) -> None:
-    """Carry out plans that were applied: round after round while steps are left, else each second.
+    """Carry out applied plans, round after round while steps are left, else once a second.
 
-    The loop is not the controllers', because these replace the pods that a plan sends away: neither
-    may wait for the other.
+    It has a loop apart from the controllers, because these replace the pods that a plan evicts:
+    neither may wait for the other.
     """
     while not loop.stopping():
         loop.busy()
@@ -222,7 +221,7 @@ def carry_out_plans(loop: Loop) -> None:
 
 
 def pack_and_seal(loop: Loop) -> None:
-    """Seal decisions into the hash chain (``scheduler.seals``), and pack the past.
+    """Seal decisions into the hash chain (``scheduler.seals``), and compress old changes.
 
     Nothing waits for either, so the thread has a low priority and takes a fifth of one processor at
     most. A failure of one does not stop the other.
@@ -247,12 +246,12 @@ def _note(counts: list[int], keep: Callable[[], int]) -> None:
 
 
 def _pack() -> int:
-    """Pack the next chunk of the past, if it is kept; return how many changes that were."""
+    """Compress the next chunk of old changes, if history is stored; return their number."""
     return past.pack(now=steady_clock.now()).changes if past.is_kept() else 0
 
 
 class _BindingCycles:
-    """Threads that run binding cycles (``worker.binding_cycle``), made when the first one waits."""
+    """Threads for binding cycles (``worker.binding_cycle``), created when the first one waits."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -260,7 +259,7 @@ class _BindingCycles:
         self._trouble = Trouble()
 
     def begin(self) -> None:
-        """Start one more thread if reservations have work and not all threads are busy."""
+        """Start a thread if reservations have work and not all threads are busy. Queries once."""
         if not reservations.with_work():
             return
         from scheduling.worker import binding_cycle  # with NumPy and the plugins
@@ -272,13 +271,13 @@ class _BindingCycles:
             self._threads.submit(passes.attempt, "binding", run, trouble=self._trouble)
 
     def end(self) -> None:
-        """Let the threads end by themselves: a plugin may take its time."""
+        """Let the threads end after their present binding cycles, since a plugin may take long."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _deliver_webhooks(threads: ThreadPoolExecutor, busy: set[int]) -> None:
-    """Deliver on threads for the webhooks that are due; ``busy``: those that a thread works on."""
+    """Start a thread for each due webhook; ``busy``: ids of those that a thread works on."""
     for number in delivery.due(steady_clock.now()):
         if number not in busy:
             busy.add(number)
@@ -289,7 +288,7 @@ _deliveries = Trouble()
 
 
 def _deliver(number: int, busy: set[int]) -> None:
-    """Deliver for one webhook on this thread; an error is logged, and the next look tries again."""
+    """Deliver the events of one webhook on this thread; errors are logged and tried again later."""
     try:
         passes.attempt("webhook", partial(delivery.deliver, number), trouble=_deliveries)
     finally:
@@ -297,7 +296,7 @@ def _deliver(number: int, busy: set[int]) -> None:
 
 
 def _foresee_landings(thread: OwnThread) -> None:
-    """Work out on a thread where pods will go that leave soon because of node labels."""
+    """Predict, on ``thread``, the new nodes of pods to be evicted soon for node labels."""
     if unforeseen(steady_clock.now() + _FORESEE_AHEAD, limit=1):
         thread.begin(_foresee_all)
 
@@ -328,9 +327,9 @@ _DROPPED: Final[Sequence[Callable[..., object]]] = (
 
 
 def trim() -> None:
-    """Delete rows that are older than what is kept, and give memory back that a burst left.
+    """Delete rows older than their retention time, and return unused memory to the system.
 
-    A table that cannot be trimmed does not keep the others from it; its error is raised at the end.
+    If one table fails, the others are trimmed all the same; the error is raised at the end.
     """
     failed: list[Exception] = []
     for drop in _DROPPED:

@@ -1,4 +1,4 @@
-"""Where the pods would go that are about to leave for node labels: worked out before they leave."""
+"""Predicts the new nodes of pods before they are evicted for node labels."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -22,9 +22,9 @@ _LANDINGS_AT_ONCE: Final = 200
 
 
 def foresee(now: datetime) -> int:
-    """Note where the pods would go that are about to leave for node labels; return how many.
+    """Store the predicted nodes of pods to be evicted for node labels; return their number.
 
-    They leave only when this is known, or was not found out for a while.
+    The pods are evicted only after that, or after a while without a prediction.
     """
     with locks.alone(locks.LANDINGS) as mine:
         return _foresee(now) if mine else 0

@@ -1,4 +1,4 @@
-"""A loop of a worker process: a thread that begins again after failures, until the process ends."""
+"""A loop of a worker process: a thread that restarts after failures, until the process ends."""
 
 import contextlib
 import os
@@ -27,15 +27,15 @@ PASS_SECONDS = 300.0
 
 
 def attempt_seconds() -> float:
-    """Return how long it may take to find out that the database does not answer."""
+    """Return the longest time, in seconds, until a silent database is noticed."""
     return float(settings.DATABASE_ANSWER_SECONDS) + 30
 
 
 class Loop:
-    """One loop: a thread that calls ``run`` again and again until it is asked to stop.
+    """A thread that calls ``run`` again and again until it is stopped.
 
-    ``run`` returns when it has nothing to do for a while, when another process does the work, or
-    when the process stops; it is given the loop to ask ``stopping`` and to ``pause``.
+    ``run`` gets the loop, for ``stopping`` and ``pause``. It returns when it is idle, when another
+    process does the work, or when the process stops.
     """
 
     def __init__(self, name: str, run: Callable[["Loop"], object]) -> None:
@@ -54,16 +54,16 @@ class Loop:
         self._thread.start()
 
     def stopping(self) -> bool:
-        """Return whether the process was asked to stop."""
+        """Return whether the loop was stopped."""
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Ask the loop to stop; returns at once."""
+        """Stop the loop; returns at once."""
         self._stop.set()
         self._nudged.set()
 
     def join(self, seconds: float) -> None:
-        """Wait until the loop has stopped, ``seconds`` at most."""
+        """Wait until the loop has stopped, at most ``seconds``."""
         self._thread.join(seconds)
 
     def nudge(self) -> None:
@@ -71,19 +71,19 @@ class Loop:
         self._nudged.set()
 
     def busy(self) -> None:
-        """Say that a pass begins, which may take long."""
+        """Announce a pass that may take long, so that the heartbeat allows ``PASS_SECONDS``."""
         heartbeats.beat(self.name, PASS_SECONDS)
 
     def pause(self, seconds: float) -> None:
-        """Wait, unless there is a nudge or the process stops."""
+        """Wait ``seconds``, or less if there is a nudge or the process stops."""
         came = self._nudged.wait(seconds)
         scheduler.woken.of(self.name, "nudge" if came else "time").up()
         self._nudged.clear()
 
     def await_turn(self, seconds: float) -> None:
-        """Pause, but not after the process has ended that does this loop's work, if it is here.
+        """Pause; less if the process that does this loop's work ends, if it is on this machine.
 
-        Queries once where nobody is known to do it.
+        Queries once if that process is not known.
         """
         if not self._holder:
             passes.attempt(self.name, self._find_holder, trouble=self._trouble)
@@ -97,7 +97,7 @@ class Loop:
             ).start()
 
     def _watch(self, pid: int) -> None:
-        """Wait for the end of the process; then it is this loop's turn, or another one's."""
+        """Wait for the end of process ``pid``; then let the loop take over its work quickly."""
         with contextlib.suppress(OSError):
             process = os.pidfd_open(pid)
             try:
@@ -127,7 +127,7 @@ class Loop:
         self._run(self)
 
     def _begin_again(self) -> None:
-        """Run after a failure: not before the database takes writes, since all work needs them."""
+        """Run again after a failure, once the database accepts writes: all work needs them."""
         sql.require_writes()
         self._require_tables()
         passes.tell_end(self.name, self._trouble)  # the pass itself may last for days

@@ -8,16 +8,16 @@
                         ``duties.carry_out_plans``
                         ``duties.pack_and_seal``
     advisor             ``advising.run``       answer questions about the cluster
-                        ``decision_checks.run``  make decisions again, and compare
+                        ``decision_checks.run``  repeat decisions, and compare
 
-Celery starts and stops the processes, hands out tasks and restarts what it is asked to; the loops
-need none of its messages, so that nothing stands still while Redis is away, frozen or empty. A task
-that asks for what a loop does (``tasks``) only nudges the loop of its own process. Each process
-imports what its own loop does and nothing of the others': a third of the time until it is ready.
+Celery starts and stops the processes and distributes tasks; the loops need none of its messages, so
+they run also while Redis is away, frozen or empty. A task for a loop's work (``tasks``) only nudges
+the loop of its process. Each process imports only its own loop's modules: a third of the time until
+it is ready.
 
-A loop that fails is logged and begins again; one that hangs stops its heartbeat, and what
-supervises the process replaces it (``clusterstate.health.heartbeats``). A loop whose lock another
-process holds stands by and asks for it again and again.
+A loop that fails is logged and begins again; one that hangs stops its heartbeat, and the supervisor
+replaces the process (``clusterstate.health.heartbeats``). A loop whose lock another process has
+stands by and tries to take it again and again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -107,7 +107,7 @@ _adders: list[Adder] = []
 
 
 def start(process: str) -> None:
-    """Start the loop of a process of this name, if it has one."""
+    """Start the loops of a process by its name, if it has any."""
     if process not in LOOPS:
         return
     heartbeats.begin(settings.STATE_DIR, process)
@@ -123,7 +123,7 @@ def start(process: str) -> None:
 
 
 def nudge(name: str) -> bool:
-    """Have a loop of this process look now; False if this process has no such loop."""
+    """End the pause of a loop of this process; return False if this process has no such loop."""
     loop = _running.get(name)
     if loop is None:
         return False
@@ -132,13 +132,13 @@ def nudge(name: str) -> bool:
 
 
 def stop() -> None:
-    """Ask this process's loops to stop; returns at once."""
+    """Stop this process's loops; returns at once."""
     for loop in _running.values():
         loop.stop()
 
 
 def join(seconds: float) -> None:
-    """Wait for this process's loops to stop, and for what they counted to be added."""
+    """Wait for this process's loops to stop and for their counters to be written."""
     for loop in _running.values():
         loop.join(seconds)
     while _adders:

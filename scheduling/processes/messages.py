@@ -1,18 +1,17 @@
-"""Handling of messages and tasks that fail: the worker process goes on.
+"""Keeps a worker process running after failures of messages and tasks.
 
 *Tasks of another version.* While two versions run beside each other, beat and the web processes of
-one send tasks to workers of the other (`docs/operations.md`, Upgrade). A task is a nudge, so one
-that no function here takes is thrown away: the loops look by themselves. Celery would write an
-error, the message and a traceback for each, several in every five seconds for as long as the
-upgrade takes.
+one send tasks to workers of the other (`docs/operations.md`, Upgrade). A task is only a nudge, so
+an unknown one is dropped: the loops also poll by themselves. Celery would write an error, the
+message and a traceback for each, several in every five seconds for as long as the upgrade takes.
 
-*A Redis that answers with an error.* It may be a replica that only reads, be full, deny a command,
-or hold something that is no message. Celery begins anew when the connection is lost, and ends the
-process for anything else; the scheduler's loop, which needs no message at all, would end with it,
-and again after each start. So whatever the broker answers, it is asked again after a second.
+*A Redis that answers with an error.* It may be a read-only replica, be full, deny a command, or
+contain something else than messages. Celery reconnects when the connection is lost, and ends the
+process after any other error; the scheduler's loop, which needs no message, would end with it, and
+again after each start. So after any error of the broker the worker tries again after a second.
 
-*A database that is away.* The loop of the process says so, and what a task was to begin it begins
-again by itself. Celery would write a traceback of each task.
+*A database that is away.* The loop of the process logs that, and does the task's work later by
+itself. Celery would write a traceback of each task.
 """
 
 import logging
@@ -37,7 +36,7 @@ _LOOK_SECONDS: Final = 0.1
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return whether a line is to be written: not the one of each try, which ``Messages`` tells."""
+    """Return whether a log record is written: not Celery's for a retry, which ``Messages`` logs."""
     return not (isinstance(record.args, tuple) and record.args[:1] == (CONNECTION_RETRY,))
 
 
@@ -55,7 +54,7 @@ class Messages(Consumer):  # type: ignore[misc]  # Celery has no types
         self.channel_errors = (Exception,)
 
     def on_unknown_task(self, body: object, message: Any, exc: Exception) -> None:
-        """Throw away a message whose task has no function here."""
+        """Drop a message whose task has no function here; log each task's name once."""
         del body, exc
         message.reject_log_error(logger, self.connection_errors)
         name = str(message.headers.get("task", ""))
@@ -64,11 +63,11 @@ class Messages(Consumer):  # type: ignore[misc]  # Celery has no types
             logger.info("task_of_another_version", task=name)
 
     def on_connection_error_before_connected(self, exc: Exception) -> None:
-        """Tell that the broker cannot be reached, and wait a moment."""
+        """Log that the broker cannot be reached, and wait."""
         self._wait(exc)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Tell what the broker answered, let go of the connection, and wait a moment."""
+        """Log the broker's error, close the connection, and wait."""
         super().on_connection_error_after_connected(exc)
         self._wait(exc)
 
@@ -88,7 +87,7 @@ class Messages(Consumer):  # type: ignore[misc]  # Celery has no types
 
 
 def stopping() -> bool:
-    """Return whether this worker was asked to shut down; then a flag holds an exit code, also 0."""
+    """Return whether this worker is to shut down; Celery's flags are then an exit code, also 0."""
     flags = (state.should_stop, state.should_terminate)
     return any(flag is not None and flag is not False for flag in flags)
 
@@ -103,7 +102,7 @@ class Nudge(Task):  # type: ignore[misc]  # Celery has no types
     abstract = True
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Do the task; return None if the database was away."""
+        """Do the task; return ``None`` if the database was away."""
         try:
             done = super().__call__(*args, **named)
         except Exception as error:

@@ -1,8 +1,8 @@
-"""Logging of beat's nudges that fail: one line, and then one a minute.
+"""Logs failed nudges of beat with one line, and then one a minute.
 
 Celery writes a stack and a traceback for every task that could not be sent, which is six of each in
-five seconds for as long as Redis is full. Nothing is lost meanwhile but time: each loop looks by
-itself (`scheduling.processes.loops`).
+five seconds for as long as Redis is full. Nothing but time is lost: each loop also polls by itself
+(`scheduling.processes.loops`).
 """
 
 import time
@@ -21,7 +21,7 @@ _OF_REDIS: Final = (redis.RedisError, KombuError, OSError)
 
 
 class Nudges:
-    """Sends the entries of a schedule, and tells seldom that they cannot be sent."""
+    """Sends the entries of beat's schedule, and seldom logs that they cannot be sent."""
 
     def __init__(
         self, send: Callable[..., Any], *, now: Callable[[], float] = time.monotonic
@@ -33,7 +33,7 @@ class Nudges:
         self._told_at = float("-inf")
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
-        """Send an entry that is due; stands in for ``celery.beat.Scheduler.apply_entry``."""
+        """Send a due entry; replaces ``celery.beat.Scheduler.apply_entry``."""
         try:
             self._send(entry, producer=producer, advance=False)
         except Exception as error:

@@ -14,11 +14,11 @@ _REST_SECONDS: Final = 30.0
 
 
 class OwnThread:
-    """Does one thing at a time on a thread, and a database session, of its own.
+    """Does one piece of work at a time on a thread, and a database session, of its own.
 
-    After ``_REST_SECONDS`` without work the session is given back. The thread begins with the first
-    work, and does not keep the process from ending. Work that takes longer than ``PASS_SECONDS``
-    counts as hung (``clusterstate.health.heartbeats``).
+    After ``_REST_SECONDS`` without work the session is closed. The thread starts with the first
+    work; it is a daemon thread. Work that takes longer than ``PASS_SECONDS`` counts as hung
+    (``clusterstate.health.heartbeats``).
     """
 
     def __init__(self, name: str) -> None:
@@ -30,7 +30,7 @@ class OwnThread:
         self._trouble = Trouble()
 
     def begin(self, do: Callable[[], object]) -> bool:
-        """Have the thread call ``do``; False, and nothing is done, while it is busy.
+        """Let the thread call ``do``; return False, without a call, if it is busy.
 
         An error of ``do`` is logged, and closes the thread's session (`passes.attempt`). Only one
         thread may call ``begin``.
@@ -45,11 +45,11 @@ class OwnThread:
         return True
 
     def wait(self, seconds: float) -> bool:
-        """Wait until nothing is being done, ``seconds`` at most; return whether that is so."""
+        """Wait until the thread is idle, at most ``seconds``; return whether it is."""
         return self._idle.wait(seconds)
 
     def end(self) -> None:
-        """Have the thread end after its present work; returns at once."""
+        """Let the thread end after its present work; returns at once."""
         self._work.put(None)
 
     def _next(self) -> Callable[[], object] | None:

@@ -24,7 +24,7 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class PodDifference(msgspec.Struct, frozen=True):
-    """A pod with another fate: for each outcome its node, its wait and how it ended."""
+    """A pod whose outcomes differ: for each outcome its node, its wait and how it ended."""
 
     pod: str
     nodes: tuple[str, ...]
@@ -33,17 +33,17 @@ class PodDifference(msgspec.Struct, frozen=True):
 
 
 class NodeDifference(msgspec.Struct, frozen=True):
-    """How many pods a node was given in all, by outcome."""
+    """How many pods a node got in total, by outcome."""
 
     node: str
     counts: tuple[int, ...]
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """``elsewhere``: how many pods each outcome put on another node than the first one did.
+    """The differences between outcomes, all compared with the first one.
 
-    ``waited_longer`` and ``waited_less``: how many pods waited longer, or less, than there, by more
-    than a second.
+    ``elsewhere``: how many pods have another node. ``waited_longer`` and ``waited_less``: how many
+    waited longer, or less, by more than a second.
     """
 
     titles: tuple[str, ...]
@@ -76,7 +76,7 @@ _FIGURES: Final = (
 
 
 def compare(outcomes: Sequence[Outcome]) -> Comparison:
-    """Return how the outcomes differ; the first one is what the others are held against."""
+    """Return the differences between outcomes; all are compared with the first one."""
     summaries = [outcome.summary() for outcome in outcomes]
     figures = [
         Figure(name, form, tuple(float(one[key]) for one in summaries), better)
@@ -108,7 +108,7 @@ def compare(outcomes: Sequence[Outcome]) -> Comparison:
 
 
 def _by_pod(outcome: Outcome) -> dict[str, PodTimeline]:
-    """Return the first fate of each pod by name."""
+    """Return the first timeline of each pod by name."""
     found: dict[str, PodTimeline] = {}
     for fate in outcome.fates:
         found.setdefault(fate.pod, fate)
@@ -119,13 +119,13 @@ _NEVER: Final = 1e18
 
 
 def _gap(one: PodTimeline, other: PodTimeline) -> float:
-    """Return how many seconds longer the other waited; one that was never bound waited longest."""
+    """Return how many seconds longer the other pod waited; an unbound pod waited longest."""
     waits = [_NEVER if fate.waited is None else fate.waited for fate in (one, other)]
     return waits[1] - waits[0]
 
 
 def _pods(by_pod: Sequence[dict[str, PodTimeline]]) -> list[PodDifference]:
-    """Return the pods that differ most: those bound here and not there, then by waiting time."""
+    """Return the pods that differ most: bound only in some outcomes, then by waiting time."""
     if len(by_pod) < 2:
         return []
     ranked: list[tuple[float, str, list[PodTimeline]]] = []

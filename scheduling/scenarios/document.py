@@ -1,4 +1,4 @@
-"""The ``Scenario`` document: a world, and steps by time; and everything that is wrong with one."""
+"""Reads the ``Scenario`` document: a world, and steps by time; collects all errors in one."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -35,7 +35,7 @@ def read(document: object) -> Script:
     """Return the script of a ``Scenario`` document.
 
     Raises:
-        Invalid: with every wrong field; unknown fields are named too.
+        Invalid: with every wrong field; also every unknown one.
         BadRequest: the document is nested too deeply.
     """
     errors: Errors = []
@@ -94,7 +94,7 @@ def _objects(field: Field, name: str, errors: Errors) -> tuple[Manifest, ...]:
 
 
 def _checked(items: list[Any], path: str, errors: Errors) -> Iterable[Manifest]:
-    """Return objects of known kinds with names, those of lists one by one."""
+    """Yield the objects of known kinds that have names; those of a list one by one."""
     for number, item in enumerate(items):
         where = f"{path}[{number}]"
         if not isinstance(item, dict):
@@ -158,7 +158,7 @@ def _steps(entry: Field, *, seed: int, most: int, errors: Errors) -> Iterable[St
 
 
 def _numbered(objects: Iterable[Manifest], turn: int) -> tuple[Manifest, ...]:
-    """Return pods with the turn in their names, so that each turn brings its own."""
+    """Return the objects with the repetition's number in pods' names, so that each has its own."""
     return tuple(
         {**one, "metadata": {**one["metadata"], "name": f"{one['metadata']['name']}-{turn}"}}
         if one.get("kind", "Pod") == "Pod" and one["metadata"].get("name")
@@ -230,7 +230,7 @@ def _taints(one: Field, *, needs_effect: bool) -> Iterable[Manifest]:
 
 
 def _arrivals(one: Field, seed: int, most: int) -> list[tuple[float, Arrival]]:
-    """Return pods of a template, ``most`` at most, with their seconds from the step's moment."""
+    """Return at most ``most`` pods of a template, with seconds from the step's moment."""
     template = one.object("pod")
     count = one.integer("count", 1)
     over = _duration(one, "over", 0.0) or 0.0

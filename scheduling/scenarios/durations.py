@@ -9,7 +9,7 @@ _PART: Final = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)(ms|[smhdw])")
 
 
 def read(value: object) -> float | None:
-    """Return seconds, not negative; ``None`` where the value is no duration."""
+    """Return the seconds of a duration, not negative; ``None`` if it is malformed."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value) if 0 <= value < 1e12 else None
     if not isinstance(value, str):
@@ -24,7 +24,7 @@ def read(value: object) -> float | None:
 
 
 def show(seconds: float) -> str:
-    """Return a duration for people: the two largest units, ``0s`` for none."""
+    """Return a duration as text with its two largest units; ``0s`` for none."""
     if seconds < 0:
         return "-" + show(-seconds)
     if seconds < 10:

@@ -1,4 +1,4 @@
-"""Reads the manifests of a script's pods, whatever else may be wrong with them."""
+"""Reads the manifests of a script's pods, which may be invalid in other fields."""
 
 from typing import Any
 
@@ -6,19 +6,19 @@ from clusterstate.objects.values.meta import Manifest
 
 
 def is_on_a_node(manifest: Manifest) -> bool:
-    """Return whether a pod names its node."""
+    """Return whether a pod has ``spec.nodeName``."""
     spec = manifest.get("spec")
     return isinstance(spec, dict) and bool(spec.get("nodeName"))
 
 
 def is_owned(manifest: Manifest) -> bool:
-    """Return whether a controller would make another pod in this one's place."""
+    """Return whether a controller owns the pod, and so would replace it."""
     owners = (manifest.get("metadata") or {}).get("ownerReferences") or ()
     return any(isinstance(one, dict) and one.get("controller") for one in owners)
 
 
 def anew(manifest: Manifest) -> Manifest:
-    """Return the manifest of a pod that was on a node as that of a new one."""
+    """Return the manifest of a new pod like one that was on a node."""
     spec: dict[str, Any] = {k: v for k, v in manifest["spec"].items() if k != "nodeName"}
     copied = ("name", "namespace", "labels", "annotations", "ownerReferences")
     meta = {key: value for key, value in manifest["metadata"].items() if key in copied}

@@ -1,10 +1,10 @@
-"""How well a cluster is used: shares in use, and how much of what is free is fragmented.
+"""Measures a cluster's use: requested shares of resources, and fragmentation of free amounts.
 
-*Fragmented* is the part of what the nodes offer of one resource that is free and of no use to the
-pods of the script: for each of their classes the free amount of the nodes that it does not fit, and
-on the others what is left of a GPU in use, where it asks for more than that or for whole ones;
-weighted by how many pods of the class the script has. The measure is that of Weng et al. (USENIX
-ATC 2023; see ``plugins.shipped.gpu_fragmentation``), for any resource.
+*Fragmented* is the share of a resource that is free but useless for the script's pods. For each
+class it is the free amount of nodes that the class does not fit; on other nodes, the rest of a
+partly used GPU if the class requests more than that or whole GPUs. The mean over classes is
+weighted by their pods. The measure is that of Weng et al. (USENIX ATC 2023; see
+``plugins.shipped.gpu_fragmentation``), for any resource.
 """
 
 from collections.abc import Sequence
@@ -40,13 +40,13 @@ class Measure:
         self._opened_for: tuple[int, int] = (-1, -1)
 
     def expect(self, counts: dict[int, tuple[PodInfo, Framework, int]]) -> None:
-        """Note the classes of the pods that will come, by index, with how many there are."""
+        """Set the classes of the pods to come, by index, with their numbers of pods."""
         asking = [one for one in counts.values() if one[0].requests.get(self.name, 0) > 0]
         asking.sort(key=lambda one: (-one[2], one[0].digest))
         self._classes = asking[:_MOST_CLASSES]
 
     def take(self, snapshot: Snapshot) -> tuple[dict[str, float], float]:
-        """Return the shares in use by resource, and the fragmented share of the first."""
+        """Return the requested share of each resource, and the fragmented share of the first."""
         rows = snapshot.rows()
         used: dict[str, float] = {}
         for name in self._scored:
@@ -83,7 +83,7 @@ class Measure:
         return total / weights / offered
 
     def _lets_in(self, snapshot: Snapshot, info: PodInfo, framework: Framework) -> Mask:
-        """Return on which rows filters that look at nodes alone let the class in."""
+        """Return which rows pass the class's filters that depend on nodes alone, bool (rows,)."""
         stamp = (snapshot.node_version, snapshot.node_count)
         if stamp != self._opened_for:
             self._open.clear()

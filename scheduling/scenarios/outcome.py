@@ -25,11 +25,11 @@ MOVED = frozenset({PodEnd.PREEMPTED, PodEnd.EVICTED, PodEnd.LOST})
 
 
 class PodTimeline(msgspec.Struct, gc=False):
-    """A pod's way: seconds from the beginning, ``None`` for never.
+    """A pod's times, in seconds from the beginning, ``None`` for never; its node and its end.
 
-    ``status``: why it was not placed, if it was not. ``by``: the pod that took its place, or the
-    taint or node that made it leave. ``has_fixed_node``: its node was not decided here, because the
-    pod was there at the beginning or its spec names the node.
+    ``status``: why it was not placed, if it was not. ``by``: the preemptor, the taint or the node
+    that caused its end. ``has_fixed_node``: the simulation did not choose its node, because the pod
+    had it at the beginning or in its spec.
     """
 
     pod: str
@@ -46,12 +46,12 @@ class PodTimeline(msgspec.Struct, gc=False):
 
     @property
     def waited(self) -> float | None:
-        """Seconds until it was bound, ``None`` when it was not."""
+        """Seconds until the pod was bound, ``None`` if it was not."""
         return None if self.bound_at is None else self.bound_at - self.came_at
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """The cluster at one moment: ``used`` and ``fragmented`` are shares of what the nodes offer."""
+    """The cluster at one moment; ``used`` and ``fragmented`` are shares of allocatable amounts."""
 
     at: float
     pending: int
@@ -63,7 +63,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Of one configuration. ``pods_on``: how many pods each node holds in the end."""
+    """The outcome of one configuration; ``pods_on``: how many pods each node has at the end."""
 
     title: str
     fates: Sequence[PodTimeline]
@@ -78,9 +78,9 @@ class Outcome(msgspec.Struct, frozen=True):
     def summary(self) -> Manifest:
         """Return the figures by which configurations are compared.
 
-        Waiting times in seconds, of pods that were bound; means of ``used`` and ``fragmented`` are
-        over time. ``moved``: pods that were preempted, evicted or lost. Pods whose node was given
-        are not among ``pods`` and have no waiting time; they count in ``used`` and ``moved``.
+        Waiting times are in seconds, of bound pods; means of ``used`` and ``fragmented`` are over
+        time. ``moved``: pods that were preempted, evicted or lost. Pods with a fixed node are not
+        among ``pods`` and have no waiting time; they count in ``used`` and ``moved``.
         """
         came = [fate for fate in self.fates if not fate.has_fixed_node]
         bound = [fate for fate in came if fate.bound_at is not None]
@@ -116,14 +116,14 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below which so large a share lies (nearest rank); 0 of nothing."""
+    """Return the quantile at ``share`` by nearest rank; 0 for an empty sequence."""
     if not ordered:
         return 0.0
     return ordered[min(math.ceil(share * len(ordered)), len(ordered)) - 1 if share else 0]
 
 
 def over_time(samples: Sequence[Sample], values: Iterable[float], end: float) -> float:
-    """Return the mean of values that each hold until the next sample, the last until ``end``."""
+    """Return the mean over time; each value lasts until the next sample, the last until ``end``."""
     total = covered = 0.0
     all_values = list(values)
     for number, sample in enumerate(samples):

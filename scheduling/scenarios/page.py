@@ -1,4 +1,4 @@
-"""A comparison as one HTML file: the figures, the curves, what differs. Nothing is loaded."""
+"""A comparison as one HTML file: figures, curves, differences; without external resources."""
 
 from collections.abc import Callable, Sequence
 from html import escape
@@ -33,10 +33,10 @@ def page(title: str, about: Sequence[str], outcomes: Sequence[Outcome], found: C
     """Return the report as HTML.
 
     Args:
-        title: of the page.
-        about: sentences on what was played, under the title.
+        title: the page's title.
+        about: sentences about the script, under the title.
         outcomes: the outcome of each configuration.
-        found: how they differ.
+        found: their differences.
     """
     figures = "".join(_figure(title, picture) for title, picture in pictures(outcomes))
     notes = "".join(f"<p class=note>{escape(text)}</p>" for text in about)
@@ -99,7 +99,7 @@ def _count(value: float) -> str:
 
 
 def pictures(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """Return the curves of outcomes side by side: what each shows, and the SVG."""
+    """Return the curves of all outcomes, as (title, SVG)."""
     resources = sorted({name for one in outcomes for sample in one.samples for name in sample.used})
     charts: list[tuple[str, Callable[[Sample], float], Callable[[float], str]]] = [
         (f"{name} in use", lambda sample, name=name: sample.used.get(name, 0.0), _percent)  # type: ignore[misc]
@@ -124,7 +124,7 @@ def _figure(title: str, picture: str) -> str:
 
 
 def _waits(outcomes: Sequence[Outcome]) -> str:
-    """Return a chart: the share of pods by their longest waiting time."""
+    """Return a chart of the share of pods that waited at most a given time."""
     curves: list[tuple[str, Points]] = []
     for outcome in outcomes:
         came = [fate for fate in outcome.fates if not fate.has_fixed_node]

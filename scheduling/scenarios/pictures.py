@@ -1,4 +1,4 @@
-"""Curves as SVG, drawn here: no library, no script, nothing loaded from anywhere."""
+"""Draws curves as SVG, without a library, a script or external resources."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,12 +27,12 @@ def lines(
     """Return curves over time with their legend, as one SVG element.
 
     Args:
-        title: what the curves show; read out by screen readers.
+        title: the chart's title, also for screen readers.
         curves: names and points (x, y), x ascending and y not negative.
-        form: writes a y for people.
+        form: returns a y as text.
         step: a value holds until the next point, else points are joined.
-        across: writes an x for people.
-        logarithmic: x grows by factors.
+        across: returns an x as text.
+        logarithmic: whether the x axis is logarithmic.
     """
     xs = [x for _, points in curves for x, _ in points]
     ys = [y for _, points in curves for _, y in points]
@@ -89,7 +89,7 @@ def lines(
 
 
 def legend(names: Sequence[str]) -> str:
-    """Return which line belongs to which name, as HTML."""
+    """Return the legend of the curves' names, with their colours and dashes, as HTML."""
     entries = []
     for number, name in enumerate(names):
         colour, dash = COLOURS[number % len(COLOURS)], _DASHES[number % len(_DASHES)]
@@ -126,7 +126,7 @@ def _path(
 
 
 def _round_up(value: float) -> float:
-    """Return a number not below the value that reads well at quarters; 1 for nothing."""
+    """Return a number not below ``value`` whose quarters are easy to read; 1 for 0."""
     if value <= 0:
         return 1.0
     size = 10.0 ** math.floor(math.log10(value))

@@ -1,4 +1,4 @@
-"""Playing a script under a configuration, in virtual time: the one loop of this package."""
+"""Runs a script under a configuration, in virtual time: the one loop of this package."""
 
 import heapq
 import itertools
@@ -49,7 +49,7 @@ _LONGEST_QUIET = 7 * 86400.0
 
 
 class _Running(msgspec.Struct, gc=False):
-    """A pod that the script brought: ``generation`` counts how often it came back."""
+    """A pod of the script; ``generation`` counts its replacements."""
 
     fate: PodTimeline
     arrival: Arrival
@@ -61,19 +61,19 @@ class _Running(msgspec.Struct, gc=False):
 
 
 class Player:
-    """One script under one configuration; used once.
+    """Runs one script under one configuration, once.
 
     Args:
-        script: what happens.
-        configuration: how to decide.
-        title: what to call the outcome.
-        base: the world that the script's objects come into; it is changed.
-        progress: told now and then.
-        follows: pods go where the script says that they went, and nothing is decided.
-        meter: told how long each call of a plugin takes.
+        script: the events.
+        configuration: the scheduler's configuration.
+        title: the outcome's title.
+        base: the world to which the script's objects are added; it is changed.
+        progress: called from time to time with the time and the numbers of pods.
+        follows: pods go to the nodes recorded in the script, and nothing is decided.
+        meter: receives the time of each call of a plugin.
 
     Raises:
-        ConfigurationError: a profile names a plugin that does not exist or cannot act there.
+        ConfigurationError: a profile's plugin does not exist or lacks the extension point.
     """
 
     def __init__(
@@ -125,10 +125,10 @@ class Player:
     # --- the loop --------------------------------------------------------------------------------
 
     def play(self) -> Outcome:
-        """Return the outcome of a scenario.
+        """Run the script; return its outcome.
 
         Raises:
-            Invalid: objects of the world at the beginning are wrong.
+            Invalid: an object of the world at the beginning is invalid.
         """
         began = time.perf_counter()
         self._begin()
@@ -178,10 +178,10 @@ class Player:
         )
 
     def _may_help(self, due: float, last: float) -> bool:
-        """Return whether to try pods again although nothing else is going to happen.
+        """Return whether to try pods again although no other event is to come.
 
-        Pods that failed once more after everything happened would be tried for ever: every five
-        minutes, and where no plugin refused them, as without nodes, after each backoff.
+        Otherwise pods that fail after the last event would be tried for ever: every five minutes,
+        or after each backoff if no plugin refused them.
         """
         wait = max(_QUIET_SECONDS, 2 * self._cluster.backoff.longest)
         return due - self._script.began_at <= max(last, self._changed_at) + wait
@@ -195,7 +195,7 @@ class Player:
         heapq.heappush(self._due, (at, next(self._order), action))
 
     def _begin(self) -> None:
-        """Put the world at the beginning in place; its pods on nodes belong to the figures."""
+        """Create the world of the beginning; its pods on nodes get timelines."""
         waiting: list[Manifest] = []
         entries: list[Given] = []
         for number, manifest in enumerate(self._script.objects):
@@ -212,11 +212,11 @@ class Player:
             self._arrive(self._arrival(manifest))
 
     def _arrival(self, manifest: Manifest) -> Arrival:
-        """Return a pod that the script has as an object; its owner may replace it."""
+        """Return the arrival for a pod among the script's objects; its owner may replace it."""
         return Arrival(manifest, comes_back=self._script.is_typed and manifests.is_owned(manifest))
 
     def _classes(self) -> dict[int, tuple[PodInfo, Framework, int]]:
-        """Return the classes of the pods that will come, with how many there are of each."""
+        """Return the classes of the pods to come, by index, with their numbers of pods."""
         counts: dict[int, tuple[PodInfo, Framework, int]] = {}
         for step in self._script.steps:
             for arrival in step.arrivals:
@@ -227,7 +227,7 @@ class Player:
         return counts
 
     def _adopt(self, manifest: Manifest) -> None:
-        """Take over a pod that is on a node at the beginning."""
+        """Add the timeline of a pod that is on a node at the beginning."""
         namespace, name = name_of(manifest)
         key = self._world.key(namespace, name)
         record = None if key is None else self._world.snapshot.pod(key)
@@ -290,7 +290,7 @@ class Player:
                 self._watch_taints(record.key, record)
 
     def _warn(self, text: str) -> None:
-        """Tell what of the script meant nothing; of many of one kind each once, up to a number."""
+        """Note once that a part of the script had no effect; up to a number of warnings."""
         if self._script.is_typed and len(self._warnings) < _MOST_WARNINGS:
             self._warnings[f"second {self._now:g}: {text}"] = None
 
@@ -349,7 +349,7 @@ class Player:
             self._cluster.wake_all()
 
     def _find(self, title: str) -> Hashable | None:
-        """Return the key of the latest pod of this name that is there."""
+        """Return the key of the newest pod of this name, ``None`` if there is none."""
         return next(reversed(self._titles.get(title, {})), None)
 
     def _note(self, pod: _Running) -> None:
@@ -400,7 +400,7 @@ class Player:
             self._cluster.add(key, info)  # a profile has its scheduler name
 
     def _follow(self, pod: _Running) -> None:
-        """Let a pod go where it went."""
+        """Schedule the binding of a pod to the node recorded in the script."""
         arrival = pod.arrival
         if arrival.recorded_wait is None or not arrival.recorded_node or pod.info is None:
             return
@@ -417,7 +417,7 @@ class Player:
     # --- what the scheduler does (``cluster.Observer``) ------------------------------------------
 
     def decided(self, decisions: Sequence[Decision]) -> None:
-        """Nothing of a decision is told but where its pod went."""
+        """Do nothing: only bindings and refusals are recorded."""
 
     def placed(self, pod_ids: Sequence[int], node_names: Sequence[str]) -> None:
         """Note that pods were bound."""
@@ -449,7 +449,7 @@ class Player:
         fate.status, fate.message = decision.outcome, decision.message
 
     def preempts(self, pod_id: int, node_name: str, victims: Sequence[PodRecord]) -> None:
-        """Let the victims leave, after the grace of the script."""
+        """Let the victims leave after the script's grace period."""
         by = self._pods[pod_id].fate.pod
         for victim in victims:
             self._evict(victim, PodEnd.PREEMPTED, by)
@@ -478,7 +478,7 @@ class Player:
             self._pod_left(key, PodEnd.FINISHED, "")
 
     def _pod_left(self, key: Hashable, how: PodEnd, by: str) -> None:
-        """Note that a pod is gone, and let its owner replace it."""
+        """Note the end of a pod; its owner may replace it."""
         self._changed_at = self._now
         pod = self._pods.pop(key, None)
         self._pending.discard(key)
@@ -510,7 +510,7 @@ class Player:
     # --- taints ----------------------------------------------------------------------------------
 
     def _watch_taints(self, key: Hashable, record: PodRecord) -> None:
-        """See to it that a pod leaves when its node's NoExecute taints want that (C22)."""
+        """Schedule the eviction of a pod by its node's NoExecute taints (C22)."""
         due = self._taint_due(record)
         if due is None:
             return
@@ -531,7 +531,7 @@ class Player:
         self._at(max(due[0], self._now), look)
 
     def _taint_due(self, record: PodRecord) -> tuple[float, str] | None:
-        """Return at which second the pod must leave, and the taint; ``None`` for never."""
+        """Return the second at which the pod must leave, and the taint; ``None`` for never."""
         snapshot = self._world.snapshot
         row = snapshot.row_of(snapshot.node_of(record.key) or "")
         if row is None:  # its node is not there

@@ -1,10 +1,9 @@
-"""Configurations by a short name, to compare with; or a file's own.
+"""Scheduler configurations with short names, for comparisons.
 
-``default``        the default profile
-``least``          NodeResourcesFit prefers nodes with much left (LeastAllocated)
-``most``           NodeResourcesFit prefers full nodes (MostAllocated); the rest as by default
-``packing``        full nodes before all else: nothing spreads pods or balances resources
-``fragmentation``  GPUFragmentation, with the script's own pods as the typical ones, over packing
+``default`` the default profile ``least`` NodeResourcesFit prefers empty nodes (LeastAllocated)
+``most`` NodeResourcesFit prefers full nodes (MostAllocated); the rest as by default ``packing``
+full nodes above all: no spreading of pods, no balance of resources ``fragmentation``
+GPUFragmentation, with the script's own pods as the typical ones, over packing
 """
 
 from collections import Counter
@@ -25,11 +24,11 @@ _SPREADING: Final = ("PodTopologySpread", "NodeResourcesBalancedAllocation", "Im
 
 
 class NoTypicalPods(ValueError):
-    """No pod of the script asks for GPUs in thousandths, so that nothing is typical."""
+    """No pod of the script requests GPUs in thousandths, so there are no typical ones."""
 
 
 def document(name: str, script: Script) -> Manifest:
-    """Return the ``KubeSchedulerConfiguration`` of a short name.
+    """Return the ``KubeSchedulerConfiguration`` document with a short name.
 
     Raises:
         KeyError: there is no such name.
@@ -39,11 +38,11 @@ def document(name: str, script: Script) -> Manifest:
 
 
 def load(name: str, script: Script) -> KubeSchedulerConfiguration:
-    """Return the configuration of a short name, read.
+    """Return the parsed configuration with a short name.
 
     Raises:
         KeyError: there is no such name.
-        NoTypicalPods: as ``document``.
+        NoTypicalPods: see ``document``.
     """
     return load_configuration(document(name, script))
 
@@ -95,10 +94,10 @@ def _fragmentation(script: Script) -> Manifest:
 
 
 def typical_pods(script: Script) -> list[Manifest]:
-    """Return the most frequent shapes of GPU pods of a script, as tasks of GPUFragmentation.
+    """Return the most frequent requests of GPU pods, as arguments of GPUFragmentation.
 
     Raises:
-        NoTypicalPods: no pod asks for the script's first resource.
+        NoTypicalPods: no pod requests the script's first resource.
     """
     resource = script.scored[0]
     counts: Counter[tuple[str, str, int, tuple[str, ...]]] = Counter()
@@ -119,7 +118,7 @@ def typical_pods(script: Script) -> list[Manifest]:
 
 
 def _shape(pod: Manifest, resource: str) -> tuple[str, str, int, tuple[str, ...]] | None:
-    """Return cpu, memory, thousandths and models of a pod with one container that asks for GPU."""
+    """Return cpu, memory, GPU thousandths and models of a GPU pod; ``None`` for other pods."""
     spec: dict[str, Any] = pod.get("spec") or {}
     containers = spec.get("containers") or [{}]
     requests = (containers[0].get("resources") or {}).get("requests") or {}

@@ -1,7 +1,7 @@
-"""A script: the world at the beginning, and what happens in it when.
+"""A script: the world at the beginning, and its events by time.
 
-Scenarios of people (``document``), public traces (``traces``) and the history of the live service
-(``scheduling.answers.recorded``) all become one, so that the same may be played under several
+``Scenario`` documents (``document``), public traces (``traces``) and the history of the live
+service (``scheduling.answers.recorded``) all become scripts, so that each can run under several
 configurations.
 """
 
@@ -14,12 +14,12 @@ from scheduling.framework.configuration import KubeSchedulerConfiguration
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """A pod that comes.
+    """A new pod.
 
     ``runs``: seconds from its binding until it leaves by itself, ``None`` for ever. ``comes_back``:
-    whether another one comes in its place when it is evicted or lost, as its owner would have it.
-    ``recorded_node`` and ``recorded_wait``: where it went and after how many seconds, as the source
-    tells; empty and ``None`` where it does not.
+    whether its owner replaces it when it is evicted or lost. ``recorded_node`` and
+    ``recorded_wait``: its node and its waiting seconds in the source; empty and ``None`` if
+    unknown.
     """
 
     manifest: Manifest
@@ -30,7 +30,7 @@ class Arrival(msgspec.Struct, frozen=True):
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """An object that is deleted."""
+    """An object to delete."""
 
     kind: str
     namespace: str
@@ -38,10 +38,10 @@ class Gone(msgspec.Struct, frozen=True):
 
 
 class NodeChange(msgspec.Struct, frozen=True):
-    """A change of nodes: those named, and those with all of the labels (none: no node).
+    """A change of nodes: the named ones, and those with all of ``labels`` (if there are any).
 
-    ``add`` and ``remove`` are taints as manifests; of ``remove`` key and, where given, effect and
-    value count. ``unschedulable`` ``None``: as it is.
+    ``add`` and ``remove`` are taints as manifests; ``remove`` compares the key and, if given,
+    effect and value. ``unschedulable``: ``None`` for no change.
     """
 
     names: tuple[str, ...] = ()
@@ -65,10 +65,10 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Script(msgspec.Struct, frozen=True):
-    """``objects``: the world at the beginning. ``until``: seconds, ``None``: until all is quiet.
+    """The world at the beginning (``objects``) and the steps until ``until``, seconds or ``None``.
 
     ``began_at``: the moment of second 0, seconds since the epoch. ``grace``: seconds from the
-    eviction of a pod until it is gone. ``scored``: the resources that figures are about.
+    eviction of a pod until it is gone. ``scored``: the resources to measure.
     """
 
     title: str
@@ -87,5 +87,5 @@ class Script(msgspec.Struct, frozen=True):
 
     @property
     def pod_count(self) -> int:
-        """How many pods come."""
+        """The number of pods in all steps."""
         return sum(len(step.arrivals) for step in self.steps)

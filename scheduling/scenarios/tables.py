@@ -13,7 +13,7 @@ _MOST_PODS = 50
 
 
 def shown(figure: Figure, value: float) -> str:
-    """Return a value of a figure as people read it."""
+    """Return a value of a figure as text with its unit."""
     if figure.form == "share":
         return f"{100 * value:.2f} %"
     if figure.form == "seconds":
@@ -22,7 +22,7 @@ def shown(figure: Figure, value: float) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as a table: the first column to the left, the others to the right."""
+    """Return rows as a text table: the first column left-aligned, the others right-aligned."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -33,7 +33,7 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def comparison_table(found: Comparison) -> str:
-    """Return the figures side by side; for several outcomes how many pods went another way."""
+    """Return the figures side by side; for several outcomes also how many pods differ."""
     rows = [["", *found.titles]]
     rows += [
         [figure.name, *(shown(figure, value) for value in figure.values)]
@@ -52,7 +52,7 @@ def comparison_table(found: Comparison) -> str:
 
 
 def pods_table(outcome: Outcome) -> str:
-    """Return the results of ``_MOST_PODS`` pods at most, those without a node first."""
+    """Return a table of at most ``_MOST_PODS`` pods and their results, unplaced ones first."""
     ordered = sorted(
         outcome.fates, key=lambda fate: (fate.bound_at is not None, fate.came_at, fate.pod)
     )
@@ -75,7 +75,7 @@ def pods_table(outcome: Outcome) -> str:
 
 
 def json_lines(outcomes: Sequence[Outcome], found: Comparison) -> Iterator[bytes]:
-    """Return one JSON object a line: pods, samples and a summary of each outcome, differences."""
+    """Yield JSON lines: pods, samples and a summary of each outcome, then the differences."""
     encode = msgspec.json.encode
     for outcome in outcomes:
         for fate in outcome.fates:

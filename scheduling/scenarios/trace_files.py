@@ -1,4 +1,4 @@
-"""The files of public traces: text, gzipped or not, tables, and rows that know where they stand."""
+"""Reads the files of public traces: text or gzip, tables, and rows that know file and line."""
 
 import csv
 import gzip
@@ -14,25 +14,25 @@ _MOST_BYTES: Final = 1 << 30
 
 
 class TraceError(ValueError):
-    """A file is not such a trace; the message names the file and what is wrong with it."""
+    """A file is not a valid trace; the message names the file and the problem."""
 
 
 class Row(dict[str, Any]):
-    """A row of a table, or a JSON object; its errors name the file and the line."""
+    """A row of a table, or a JSON object, with its file and line for errors."""
 
     def __init__(self, values: Mapping[str, Any], path: Path, line: int) -> None:
         super().__init__(values)
         self.path, self.line = path, line
 
     def error(self, text: str) -> TraceError:
-        """Return the error that says what is wrong with this row."""
+        """Return an error about this row, with its file and line."""
         return TraceError(f"{self.path}: line {self.line}: {text}")
 
     def number(self, column: str) -> float | None:
-        """Return a number, ``None`` where there is none (empty, NaN).
+        """Return the number in a column, ``None`` if it is empty or NaN.
 
         Raises:
-            TraceError: it is something else, or out of range.
+            TraceError: the text is not a number, or out of range.
         """
         text = self.get(column)
         if text is None or text == "":
@@ -48,10 +48,10 @@ class Row(dict[str, Any]):
         return found
 
     def count(self, column: str, *, none: int, most: int) -> int:
-        """Return a whole number from 0 to ``most``, ``none`` where there is none.
+        """Return the whole number in a column, from 0 to ``most``; ``none`` if it is empty.
 
         Raises:
-            TraceError: as ``number``.
+            TraceError: see ``number``.
         """
         found = self.number(column)
         count = none if found is None else int(found)
@@ -61,10 +61,10 @@ class Row(dict[str, Any]):
 
 
 def text_of(path: Path) -> str:
-    """Return what a file holds, unpacked if it is gzipped.
+    """Return a file's text, unpacked if it is gzipped.
 
     Raises:
-        TraceError: it cannot be read, is no text, or is too large.
+        TraceError: the file cannot be read, is not text, or is too large.
     """
     try:
         with path.open("rb") as file:
@@ -78,7 +78,7 @@ def text_of(path: Path) -> str:
 
 
 def table(path: Path, columns: Sequence[str], needed: int) -> Iterator[Row]:
-    """Yield the rows of a CSV file without a head line, or with the one that is published.
+    """Yield the rows of a CSV file without a header, or with the published one.
 
     Raises:
         TraceError: a line has fewer than ``needed`` columns.
@@ -96,10 +96,10 @@ def table(path: Path, columns: Sequence[str], needed: int) -> Iterator[Row]:
 
 
 def named_columns(path: Path, columns: Sequence[str]) -> list[Row]:
-    """Return the rows of a CSV file with a head line, each with these columns and a first one.
+    """Return the rows of a CSV file with a header that has at least these columns.
 
     Raises:
-        TraceError: as ``text_of``, or columns or values are missing.
+        TraceError: see ``text_of``; or columns or values are missing.
     """
     try:
         reader = csv.DictReader(text_of(path).splitlines())
@@ -119,7 +119,7 @@ def json_lines(path: Path) -> Iterator[Row]:
     """Yield the JSON objects of a file, one on each line.
 
     Raises:
-        TraceError: as ``text_of``, or a line is something else.
+        TraceError: see ``text_of``; or a line is not a JSON object.
     """
     for line, text in enumerate(text_of(path).splitlines(), 1):
         if not text.strip():

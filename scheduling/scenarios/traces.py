@@ -1,20 +1,18 @@
-"""Public traces of clusters in the formats in which they are published, as scripts to play.
+"""Reads public traces of clusters, in their published formats, as scripts.
 
-``read(FORMAT, FILES)``. Of each format the files that are named here, gzipped or not:
+``read(FORMAT, FILES)``. The files of each format, gzipped or not:
 
-``openb``         Alibaba GPU 2023: nodes, pods
-``gpu-2020``      Alibaba GPU 2020 (MLaaS): pai_machine_spec, pai_task_table
-``cluster-2018``  Alibaba cluster trace 2018: machine_meta, batch_task, perhaps container_meta
-``borg-2019``     Google Borg 2019, exported as JSON lines: machine_events, instance_events
-``azure``         Azure packing trace 2020: the SQLite file
-``swf``           Standard Workload Format of parallel machines (Feitelson): the one file
-``csv``           nodes and pods with named columns
+``openb`` Alibaba GPU 2023: nodes, pods ``gpu-2020`` Alibaba GPU 2020 (MLaaS): pai_machine_spec,
+pai_task_table ``cluster-2018`` Alibaba cluster trace 2018: machine_meta, batch_task, perhaps
+container_meta ``borg-2019`` Google Borg 2019, exported as JSON lines: machine_events,
+instance_events ``azure`` Azure packing trace 2020: the SQLite file ``swf`` Standard Workload Format
+of parallel machines (Feitelson): one file ``csv`` nodes and pods with named columns
 
-A pod comes when it was submitted; it leaves when it has run as long as in the trace, counted from
-where it is bound, times ``stretch``. Where a source gives shares of its largest machine in place of
-amounts, that machine has ``cores`` and ``gib`` (options). GPUs that pods share are counted in
-thousandths (``RESOURCE``), else whole (``WHOLE_RESOURCE``); a node's label ``MODEL`` names their
-model. docs/traces.md says what becomes of each column.
+A pod is created at its submission; it leaves after its running time in the trace times ``stretch``,
+counted from its binding. If a source has shares of its largest machine instead of amounts, the
+options ``cores`` and ``gib`` state that machine's size. Shared GPUs are counted in thousandths
+(``RESOURCE``), others whole (``WHOLE_RESOURCE``); the node label ``MODEL`` names their model.
+docs/traces.md explains each column.
 """
 
 import contextlib
@@ -60,9 +58,9 @@ class _TracePod(NamedTuple):
 
 
 class _Trace(msgspec.Struct):
-    """The content of a source, before it is replayed.
+    """The parsed content of a trace.
 
-    ``changes``: nodes that come (manifest) or go (name) after the beginning, by second.
+    ``changes``: nodes added (manifest) or removed (name) after the beginning, by second.
     """
 
     nodes: list[Manifest]
@@ -84,11 +82,11 @@ def read(
 
     Args:
         form: one of ``FORMATS``.
-        files: those of the format, in its order.
-        stretch: every pod runs this many times as long.
-        share_of_nodes: so large a part of the nodes is there, evenly over the file.
-        seed: for ties.
-        options: those of the format, by keyword.
+        files: the format's files, in the order above.
+        stretch: factor of every pod's running time.
+        share_of_nodes: the part of the nodes to use, evenly from the file.
+        seed: for the choice among equal nodes.
+        options: further arguments of the format.
 
     Raises:
         TraceError: a file cannot be read or is of another format, or an option is not known.
@@ -132,7 +130,7 @@ def read(
 def _steps(
     found: _Trace, pods: Iterable[_TracePod], first: float, stretch: float
 ) -> Iterator[Step]:
-    """Yield what happens by time; seconds count from the first pod."""
+    """Yield the steps by time; seconds count from the first pod."""
     arrivals: dict[float, list[Arrival]] = {}
     for at, together in groupby(pods, key=lambda one: one.at):
         arrivals[max(0.0, at - first)] = [
@@ -194,7 +192,7 @@ def _pod(
 
 
 def _plain(name: str) -> str:
-    """Return a name as Kubernetes takes it: lower case, letters, digits and dashes."""
+    """Return a name valid in Kubernetes: lower case, letters, digits and dashes."""
     plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in name.lower())
     return plain.strip("-")[:200] or "unnamed"
 
@@ -315,7 +313,7 @@ _CONTAINER_META: Final = (
 
 
 def _cluster_2018(files: Sequence[Path], gib: float = 100.0) -> _Trace:
-    """Read cluster-trace-v2018; memory is in hundredths of the largest machine's ``gib``."""
+    """Read cluster-trace-v2018; memory is in percent of the largest machine's ``gib``."""
     machine_file, task_file, *container_files = files
     unit = float(gib) / 100
     nodes: dict[str, Manifest] = {}
@@ -362,7 +360,7 @@ _ENDS: Final = frozenset({"EVICT", "FAIL", "FINISH", "KILL", "LOST"})
 
 
 def _borg_2019(files: Sequence[Path], cores: float = 64.0, gib: float = 256.0) -> _Trace:
-    """Read Borg 2019: shares of the largest machine; each submission of an instance is a pod."""
+    """Read Borg 2019; amounts are shares of the largest machine; each submission is a pod."""
     machine_file, instance_file = files
 
     def amounts(event: Row, column: str) -> dict[str, str]:
@@ -430,7 +428,7 @@ def _moment(event: Row) -> float:
 
 
 def _type(event: Row, names: Sequence[str]) -> str:
-    """Return an event's type, which is a number or a name."""
+    """Return the name of an event's type, which the file has as number or name."""
     text = str(event.get("type")).upper()
     number = natural(text)
     if number is not None and number < len(names):
@@ -453,10 +451,10 @@ def _azure(
     cores: float = 64.0,
     gib: float = 256.0,
 ) -> _Trace:
-    """Read AzureTracesForPacking2020: VM types as shares of one machine type, ``nodes`` of it.
+    """Read AzureTracesForPacking2020: ``nodes`` machines of one type, VM types as shares of it.
 
-    ``machine``: the machineId; by default that on which most VM types can be. Other VM types are
-    left out.
+    ``machine``: the machineId; by default the one for which most VM types are listed. Other VM
+    types are left out.
     """
     (path,) = files
     try:
@@ -521,10 +519,10 @@ _SWF: Final = (
 def _swf(
     files: Sequence[Path], nodes: int | None = None, cores: int | None = None, gib: float = 64.0
 ) -> _Trace:
-    """Read the Standard Workload Format: a job is as many pods as nodes that its processors fill.
+    """Read the Standard Workload Format: a job becomes one pod for each node that it fills.
 
-    ``nodes`` and ``cores`` of each: by default MaxNodes and MaxProcs of the head. -1 stands for
-    what is not known.
+    ``nodes``, and ``cores`` of each, are by default MaxNodes and MaxProcs of the header. -1 means
+    unknown.
     """
     (path,) = files
     head: dict[str, int] = {}
@@ -571,13 +569,13 @@ _LABEL: Final = "label:"
 
 
 def _csv(files: Sequence[Path], **columns: str) -> _Trace:
-    """Read nodes and pods with a head line each.
+    """Read a file of nodes and a file of pods, each with a header.
 
     Nodes: ``name``, ``cpu``, ``memory``, perhaps ``pods``, ``gpu``, ``zone``. Pods: ``name``,
     ``arrives`` (seconds), ``cpu``, ``memory``, perhaps ``runs`` (seconds), ``namespace``,
     ``priority``, ``gpu``, ``count``. Amounts are quantities (``500m``, ``2Gi``) or numbers of cores
-    and bytes. A column ``label:KEY`` is a label. ``columns``: what a column is called in the files:
-    ``arrives="submit_time"``.
+    and bytes. A column ``label:KEY`` is a label. ``columns``: other names of columns in the files,
+    such as ``arrives="submit_time"``.
     """
     node_file, pod_file = files
     nodes = []
@@ -609,7 +607,7 @@ def _csv(files: Sequence[Path], **columns: str) -> _Trace:
 
 
 def _named(path: Path, needed: Sequence[str], columns: Mapping[str, str]) -> Iterator[Row]:
-    """Yield rows by our names of the columns."""
+    """Yield rows with this module's column names."""
     ours = {theirs: name for name, theirs in columns.items()}
     for row in trace_files.named_columns(path, [columns.get(name, name) for name in needed]):
         texts = {ours.get(name, name): (text or "").strip() for name, text in row.items() if name}

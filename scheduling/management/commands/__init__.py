@@ -3,9 +3,9 @@
 ::
 
     simulate      where would these pods go?
-    pack          what fits if all pods are looked at together
+    pack          where do these pods fit if they are placed together?
     replay        what would have happened under another configuration?
-    headroom      how many more pods fit, and what blocks the next one
-    waitingtimes  how long pods wait and waited, against a goal
-    canary        another configuration beside the one in force
+    headroom      how many more pods fit, and why the next one does not
+    waitingtimes  how long pods wait and waited, compared with a goal
+    canary        tries another configuration beside the one in force
 """

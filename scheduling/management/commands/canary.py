@@ -25,7 +25,7 @@ _BY = "manage.py canary"
 
 
 class Command(BaseCommand):
-    """Looks after canaries."""
+    """Manages canaries: configurations on trial."""
 
     help = "Try another scheduler configuration beside the one in force, then switch."
     requires_system_checks: list[str] = []

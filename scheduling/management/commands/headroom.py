@@ -1,6 +1,6 @@
 """`manage.py headroom`: how many more pods fit into the live cluster, and what blocks the next one.
 
-Without files of the shapes in STOWAGE_HEADROOM_SHAPES, with files of each Pod in them.
+The pods are those in the given files, or the shapes in STOWAGE_HEADROOM_SHAPES.
 """
 
 from argparse import ArgumentParser
@@ -19,7 +19,7 @@ from scheduling.management import files
 
 
 class Command(BaseCommand):
-    """Asks for the room that is left."""
+    """Prints how many more pods fit."""
 
     help = "Say how many more pods fit into the live cluster, and what blocks the next one."
     requires_system_checks: list[str] = []

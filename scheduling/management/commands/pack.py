@@ -1,9 +1,9 @@
-"""`manage.py pack`: what fits into a cluster if all pods are looked at together.
+"""`manage.py pack`: places all pods of a cluster together.
 
-Files and folders hold plain objects, such as what `kubectl get nodes,pods -A -o yaml` prints of any
-cluster, or one `Packing` document. Pods without `spec.nodeName` are to be placed; with `--move`
-those that run may move as well, and nodes are emptied. Nothing is stored and no server is asked,
-unless a document asks about the live world.
+Files and folders contain plain objects, such as the output of `kubectl get nodes,pods -A -o yaml`,
+or one `Packing` document. Pods without `spec.nodeName` are placed; with `--move` running ones may
+move as well, and nodes are emptied. Nothing is stored. No server is called, unless a document is
+about the live world.
 """
 
 from argparse import ArgumentParser
@@ -29,7 +29,7 @@ _CONFIGURATIONS = frozenset({"KubeSchedulerConfiguration", "Policy"})
 
 
 class Command(BaseCommand):
-    """Packs the pods of files."""
+    """Packs the pods in files."""
 
     help = "Say what fits into a cluster, where each pod goes, and how good that is at most."
     requires_system_checks: list[str] = []
@@ -88,7 +88,7 @@ class Command(BaseCommand):
             self.stdout.write(table(answer))
 
     def _document(self, world: list[Any], options: dict[str, Any]) -> Manifest:
-        """Return the one document of the files, or one made of plain objects."""
+        """Return the only document in the files, or one made of plain objects."""
         own = [one for one in world if isinstance(one, dict) and one.get("kind") == packing.KIND]
         if own:
             if len(world) > 1:
@@ -117,10 +117,10 @@ class Command(BaseCommand):
 
 
 def answer_to(document: Manifest) -> Manifest:
-    """Return the answer to a document; one about the live world asks an advisor.
+    """Return the answer to a document; for the live world an advisor computes it.
 
     Raises:
-        StatusError: the document is wrong, or nobody answers.
+        StatusError: the document is invalid, or no advisor answers.
     """
     question = packing.read_packing(document)
     if question.simulation.live:
@@ -135,9 +135,9 @@ def advice(catalogue: list[Any], document: Manifest) -> Manifest:
     """Return the answer to a NodeAdvice document about the world of a Packing document.
 
     Raises:
-        CommandError: there is not one NodeAdvice document, or the Packing says what it has no use
-            for.
-        StatusError: a document is wrong, or there is no solver.
+        CommandError: there is not exactly one NodeAdvice document, or the Packing has fields that
+            do not apply.
+        StatusError: a document is invalid, or the solver is not installed.
     """
     if len(catalogue) != 1:
         raise CommandError("The catalogue must be one NodeAdvice document.")
@@ -152,7 +152,7 @@ def advice(catalogue: list[Any], document: Manifest) -> Manifest:
 
 
 def table(answer: Manifest) -> str:
-    """Return the answer as lines for people: the sum, then pods that move, go and are left."""
+    """Return the answer as text: the total, then pods that move, are placed and are left."""
     status = answer["status"]
     if answer["kind"] == NODE_ADVICE:
         return advice_table(status)
@@ -176,7 +176,7 @@ def table(answer: Manifest) -> str:
 
 
 def advice_table(status: Manifest) -> str:
-    """Return which nodes to buy and remove as lines: prices, the choices, pods that move and go."""
+    """Return the nodes to buy and remove as text: prices, choices, pods that move or are placed."""
     cost, bound = status["cost"], status["bound"]
     bought = ", ".join(f"{one['count']} {one['name']}" for one in status["nodes"])
     costs = (

@@ -1,8 +1,8 @@
 """`manage.py replay`: what would have happened under another configuration? Nothing is stored.
 
 Plays a public trace (`--trace FORMAT FILE...`, docs/traces.md) or the recent history of the live
-service (`--hours N`) in virtual time under one or several configurations, and compares what came of
-them.
+service (`--hours N`) in virtual time under one or several configurations, and compares the
+outcomes.
 """
 
 from argparse import ArgumentParser
@@ -20,7 +20,7 @@ from scheduling.scenarios import trace_files, traces
 
 
 class Command(BaseCommand):
-    """Plays a trace or the history of the service again, under other configurations."""
+    """Replays a trace or the service's history under other configurations."""
 
     help = "Play a trace or the recent past under other configurations, and compare."
     requires_system_checks: list[str] = []
@@ -68,7 +68,7 @@ class Command(BaseCommand):
         runs.add_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Replay."""
+        """Replay the trace or the history, and print the comparison."""
         if options["trace"]:
             self._trace(options)
         else:

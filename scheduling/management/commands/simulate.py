@@ -1,10 +1,10 @@
-"""`manage.py simulate`: where would these pods go? Nothing is stored and no server is asked.
+"""`manage.py simulate`: where would these pods go? Nothing is stored and no server is called.
 
-Files and folders hold `Simulation` or `Scenario` documents, or plain objects, such as what kubectl
-prints of a cluster with `get -o yaml`, a chart's manifests, or an export of
-kube-scheduler-simulator: then pods without `spec.nodeName`, and those that workloads lack, are
-placed among the rest, in order, and a `KubeSchedulerConfiguration` says how. With `--jsonl` every
-line of standard input is a `Simulation` and every line of standard output its answer.
+Files and folders contain `Simulation` or `Scenario` documents, or plain objects, such as the output
+of `kubectl get -o yaml`, a chart's manifests, or an export of kube-scheduler-simulator. Of plain
+objects, pods without `spec.nodeName` and missing pods of workloads are placed, in order, under the
+files' `KubeSchedulerConfiguration`, if there is one. With `--jsonl` every line of standard input is
+a `Simulation` and every line of standard output its answer.
 """
 
 import sys
@@ -72,7 +72,7 @@ class Command(BaseCommand):
         runs.add_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Simulate."""
+        """Simulate the documents, and print the results."""
         if options["jsonl"]:
             if options["files"]:
                 raise CommandError("--jsonl reads standard input; name no files.")
@@ -116,7 +116,7 @@ class Command(BaseCommand):
             self._answer(document, options["output"])
 
     def _placed(self, documents: list[Any]) -> list[Any]:
-        """Return documents with the pods of their workloads; what is left out is said."""
+        """Return documents with the pods of their workloads; print what is left out to stderr."""
         found = workloads.ExpandedDocuments(list(map(files.of_placement, documents)))
         for note in found.notes:
             self.stderr.write(note)
@@ -141,7 +141,7 @@ class Command(BaseCommand):
     def _run_scenarios(
         self, documents: list[Manifest], others: list[Manifest], options: dict[str, Any]
     ) -> None:
-        """Play scenarios; plain objects beside one are its world at the beginning."""
+        """Run a scenario; plain objects beside it are added to its world at the beginning."""
         if len(documents) > 1:
             raise CommandError("Name one Scenario at a time.")
         (document,) = documents
@@ -171,7 +171,7 @@ def _kind(document: object) -> object:
 
 
 def answer_to(document: object) -> Manifest:
-    """Return the answer to a document; one that asks for the live world queries it.
+    """Return the answer to a document; for the live world an advisor computes it.
 
     Raises:
         Invalid: with every wrong field.
@@ -186,7 +186,7 @@ def answer_to(document: object) -> Manifest:
 
 
 def stream(lines: BinaryIO, answers: BinaryIO) -> None:
-    """Answer every line at once; what is wrong with one is its answer and ends nothing."""
+    """Write an answer for every line at once; an invalid line gets an error as its answer."""
     encode = msgspec.json.encode
     for line in lines:
         if not line.strip():
@@ -218,7 +218,7 @@ def _decoded(line: bytes) -> object:
 
 
 def simulations(documents: Iterable[Any], **spec: object) -> Iterator[Manifest]:
-    """Return the ``Simulation`` documents, and one made of all plain objects, if there are any."""
+    """Yield the ``Simulation`` documents, and one made of all plain objects, if there are any."""
     objects: list[Any] = []
     pods: list[Any] = []
     configuration: Any = None
@@ -246,7 +246,7 @@ def _listed(error: StatusError, what: str = "simulation") -> str:
 
 
 def table(answer: Manifest) -> str:
-    """Return the results as a table for people: pod, status, node, total, why."""
+    """Return the results as a text table: pod, status, node, total, reason."""
     rows = [("POD", "STATUS", "NODE", "TOTAL", "WHY")]
     for result in answer["status"]["results"]:
         why = result["message"]

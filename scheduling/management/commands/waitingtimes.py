@@ -14,7 +14,7 @@ from clusterstate.queries.pods import waiting_times
 
 
 class Command(BaseCommand):
-    """Prints the report."""
+    """Prints the report of waiting times."""
 
     help = "Say how long pods wait and waited for a node, and which of them starve."
     requires_system_checks: list[str] = []
@@ -51,7 +51,7 @@ class Command(BaseCommand):
 
 
 def table(found: Manifest) -> str:
-    """Return a report as text tables: pods that wait, pods placed, pods that starve."""
+    """Return a report as text tables: waiting pods, placed pods, starving pods."""
     by = found["spec"]["by"].upper()
     head = [by, "PODS", "MEDIAN", "P95", "LONGEST", "OVER GOAL"]
     parts = []
