@@ -104,7 +104,7 @@ def _may_create(user: User, namespace: str) -> bool:
 
 
 def visible_results(user: User, answer: Manifest) -> Manifest:
-    """Return a simulation's answer; hide admission's errors from who may not create the pods."""
+    """Return a simulation's answer; only users who may create a pod see admission's errors."""
     for result in answer["status"]["results"]:
         namespace = result["pod"].partition("/")[0]
         if result["status"] != "invalid" or _may_create(user, namespace):

@@ -1,6 +1,6 @@
-"""The palette (Ctrl+K): pages, kinds, nodes, pods, label queries and actions by what was typed.
+"""The palette (Ctrl+K): search for pages, kinds, nodes, pods, label queries and actions.
 
-An action (``drain node-1``) leads to its preview; nothing is done from here.
+An action (``drain node-1``) links to its preview; the palette itself changes nothing.
 """
 
 from collections.abc import Callable
@@ -70,7 +70,7 @@ class Item(msgspec.Struct, frozen=True):
 
 @layout.shown
 def find(request: HttpRequest) -> HttpResponse:
-    """Return what the palette lists, as JSON."""
+    """Return the search results, as JSON."""
     text = request.GET.get("q", "").strip()[:200]
     acts = _actions(request, text)
     items = [*acts, *_pages(request, text), *_nodes(request, text), *_pods(request, text)]
@@ -79,7 +79,7 @@ def find(request: HttpRequest) -> HttpResponse:
 
 
 def _actions(request: HttpRequest, text: str) -> list[Item]:
-    """Return what may be done to the nodes and pods that the words after the first one name."""
+    """Return actions that begin with the first word, on the nodes or pods that the others name."""
     verb, _, rest = text.partition(" ")
     verb, rest = verb.casefold(), rest.strip()
     if not rest:
@@ -165,7 +165,7 @@ def _pods(request: HttpRequest, text: str) -> list[Item]:
 
 
 def _named(text: str) -> list[FleetNode]:
-    """Return the nodes that a query finds, none for what is no query."""
+    """Return the nodes that match a query, none if the query is invalid."""
     try:
         return language.matching(node_cache.nodes().items, text)
     except language.QueryError:
@@ -173,16 +173,16 @@ def _named(text: str) -> list[FleetNode]:
 
 
 def _pods_like(request: HttpRequest, text: str) -> list[tuple[str, str]]:
-    """Return (namespace, name) of pods that the person may see with that in their names."""
+    """Return (namespace, name) of pods that the person may see with the text in their names."""
     return _search_pods(request, text, finding.pods_like)
 
 
 def _search_pods(
     request: HttpRequest, text: str, search: Callable[..., list[tuple[str, str]]]
 ) -> list[tuple[str, str]]:
-    """Return what ``search`` finds for ``NAME`` or ``NAMESPACE/NAME`` where the person may look.
+    """Return the matches of ``search`` for ``NAME`` or ``NAMESPACE/NAME`` in allowed namespaces.
 
-    Queries once for each namespace that is looked through.
+    Queries once for each namespace.
     """
     namespace, slash, name = text.rpartition("/")
     spaces = [namespace if slash else ""]

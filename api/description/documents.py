@@ -28,7 +28,7 @@ class DocumentView(views.StatusView):
         return replies.reply(document)
 
     def aggregated(self, request: Request, *, core: bool) -> Response | None:
-        """Return the resources of all groups if the client wants them in one answer, else None."""
+        """Return the resources of all groups if the client accepts that form, else None."""
         if request.accepted_renderer.format != negotiation.DISCOVERY_FORM:
             return None
         version = negotiation.discovery_version(request.META.get("HTTP_ACCEPT", "")) or "v2"

@@ -11,7 +11,7 @@ _FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def plain(value: Any) -> Any:
-    """Return a value that no spreadsheet reads as a formula, since users choose names."""
+    """Return a value that no spreadsheet treats as a formula, since users choose names."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value
 
 

@@ -112,7 +112,7 @@ def exact(moment: datetime) -> str:
 
 @register.simple_tag(takes_context=True)
 def time_query(context: template.Context, at: str) -> str:
-    """Return the parameters of this page at another moment; empty: now."""
+    """Return the query parameters of this page at another moment; empty: now."""
     query = context["request"].GET.copy()
     for name in ("at", "start", "continue", "before"):
         query.pop(name, None)
@@ -123,7 +123,7 @@ def time_query(context: template.Context, at: str) -> str:
 
 @register.filter
 def age(moment: datetime | str | None) -> SafeString | str:
-    """Return how old something is, or was then, with the exact time on hover."""
+    """Return the age of an object at the moment of the page, with the exact time on hover."""
     if isinstance(moment, str):
         moment = parse_time(moment)
     if moment is None:
@@ -152,7 +152,7 @@ def bar(share: float, title: str = "") -> SafeString:
 
 @register.simple_tag
 def share_bar(part: int, whole: int) -> SafeString:
-    """Return a bar for a part of a whole, of which more is not worse."""
+    """Return a bar for a part of a whole, in a neutral colour."""
     return _bar(part / whole if whole else 0.0, f"{part:,} of {whole:,}", "fine")
 
 
@@ -184,7 +184,7 @@ def nodes_bar(nodes: int, alone: int, every: int) -> SafeString:
 
 @register.simple_tag
 def outcomes_bar(fates: Sequence[OutcomeCount]) -> SafeString:
-    """Return one bar of the fate of all pods that leave, a stretch for each fate."""
+    """Return one bar for all pods that leave, with a segment for each outcome."""
     every = sum(one.pods for one in fates)
     begin, parts = 0.0, []
     for one in fates:
@@ -207,11 +207,11 @@ _ROWS: Final = 12
 
 @register.simple_tag
 def countdown(timers: Sequence[tuple[Timer, str]]) -> SafeString:
-    """Return a drawing of who leaves when: a square for each timer, from now to the last one.
+    """Return a drawing of eviction timers: a square for each, from now to the last one.
 
-    Squares move to the left as time goes by (``console.js``). What something holds back is drawn
-    in another colour, and what is due stays at the left edge. Of more than ``_ROWS`` in one place
-    the rest is not drawn; the words count all.
+    Squares move to the left as time goes by (``console.js``). Blocked evictions have another
+    colour, and overdue ones stay at the left edge. At most ``_ROWS`` squares are drawn at one time;
+    the text counts all.
     """
     now = clock.now()
     dues = [((one.due_at - now).total_seconds(), bool(one.blocked_by)) for one, _ in timers]
@@ -240,7 +240,7 @@ def countdown(timers: Sequence[tuple[Timer, str]]) -> SafeString:
 
 
 def pod_status(pod: Manifest, now: datetime) -> str:
-    """Return a pod's status as kubectl prints it; one that runs may be unready besides."""
+    """Return a pod's status as kubectl prints it, and also whether a running pod is unready."""
     status = str(tables.printer(KINDS["Pod"]).cells(pod, now)[2])
     ready = {one["type"]: one["status"] for one in pod["status"].get("conditions") or ()}
     return f"{status}, unready" if status == "Running" and ready.get("Ready") == "False" else status
@@ -248,12 +248,12 @@ def pod_status(pod: Manifest, now: datetime) -> str:
 
 @register.filter
 def landing(text: str | None) -> str:
-    """Return where a pod would be placed, from the JSON of an eviction's landing."""
+    """Return the predicted node as text, from the JSON of an eviction's landing."""
     return landing_of(msgspec.json.decode(text)) if text else NONE
 
 
 def landing_of(found: Manifest) -> str:
-    """Return where a pod would be placed, by an advisor; else the scheduler's message."""
+    """Return the node that an advisor predicts, or the scheduler's message."""
     message = str(found.get("message") or "")
     if message.startswith("0/"):
         message = f"nowhere: {message}"
@@ -262,7 +262,7 @@ def landing_of(found: Manifest) -> str:
 
 @register.filter
 def get(mapping: Any, key: str) -> Any:
-    """Return a member of a mapping, None where there is none."""
+    """Return a value of a mapping, None if the key is missing."""
     return None if mapping is None else mapping.get(key)
 
 

@@ -96,7 +96,7 @@ def _tainted(text: str) -> Test:
 
 
 def label_of(node: FleetNode, key: str) -> str | None:
-    """Return a label by its key, or by the part of it behind the slash."""
+    """Return a label by its key, or by the part of its key after the slash."""
     found = node.labels.get(key)
     if found is None and "/" not in key:
         ending = f"/{key}"
@@ -149,7 +149,7 @@ def _compared(term: str, free: str | None, name: str, sign: str, bound: str) -> 
 
 
 def _resource(node: FleetNode, name: str) -> str:
-    """Return a resource by its name, or by the part of it behind the slash (``gpu``)."""
+    """Return a resource by its name, or by the part of its name after the slash (``gpu``)."""
     if name in node.offered or "/" in name:
         return name
     ending = f"/{name}"

@@ -57,7 +57,7 @@ View = Callable[Concatenate[HttpRequest, Parameters], HttpResponse]
 class NavigationEntry(msgspec.Struct, frozen=True):
     """An entry of the navigation: its title, URL name, key after ``g``, and the right it requires.
 
-    ``others``: rights of which one is enough instead. ``besides``: rights required in addition.
+    ``others``: alternative rights, one of which is enough. ``besides``: additional rights.
     """
 
     title: str
@@ -103,9 +103,9 @@ _ALIKE: Final[dict[View[...], float]] = {}
 
 
 def alike(*, lasts: float = 0.0) -> Callable[[View[Parameters]], View[Parameters]]:
-    """Mark a view whose parts show only the cluster: people with equal rights share answers.
+    """Mark a view whose parts depend only on rights: people with equal rights share cached ones.
 
-    ``lasts``: an answer is used for this many seconds, whatever has changed.
+    ``lasts``: a part is cached for this many seconds, whatever has changed.
     """
 
     def mark(view: View[Parameters]) -> View[Parameters]:
@@ -155,7 +155,7 @@ def _shown(view: View[Parameters], *, has_past: bool) -> View[Parameters]:
 def _part_of(
     request: HttpRequest, make: Callable[[], HttpResponse], *, lasts: float | None
 ) -> HttpResponse:
-    """Return a part of a page, maybe one cached for another page (``fragment_cache``)."""
+    """Return a part of a page, perhaps a cached one (``fragment_cache``)."""
     look = fragment_cache.of(request, is_alike=lasts is not None, lasts=lasts or 0.0)
     if look is None:
         return make()
@@ -171,7 +171,7 @@ def guarded(response: HttpResponse) -> HttpResponse:
 
 
 def _page_of(request: HttpRequest) -> str:
-    """Return the path of the page that a request came from, its own if it reads a page."""
+    """Return the path of the request's page; for a part, that of the page which reads it."""
     if request.method in ("GET", "HEAD"):
         return request.get_full_path()
     try:
@@ -186,9 +186,9 @@ def _page_of(request: HttpRequest) -> str:
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
     """Redirect a person who is not signed in to the sign-in; answer 401 to a part of a page.
 
-    After the sign-in the person returns to the page that was open, since the address of a form is
-    often no page. On a 401 the script of the page goes to the sign-in, or stays if something is
-    typed on the page (``forms.js``).
+    After the sign-in the person returns to the page that was open, since the URL of a form is often
+    no page. On a 401 the script of the page goes to the sign-in, or stays if something is typed on
+    the page (``forms.js``).
     """
     here = request.headers.get("HX-Current-URL-Path") or _page_of(request)
     target = f"{reverse('console:sign-in')}?{urlencode({'next': here})}"
@@ -198,19 +198,19 @@ def _to_sign_in(request: HttpRequest) -> HttpResponse:
 
 
 def is_part(request: HttpRequest) -> bool:
-    """Return whether a page asks for a part of itself."""
+    """Return whether the request is for a part of a page."""
     return "HX-Request" in request.headers
 
 
 def user_of(request: HttpRequest) -> User:
-    """Return who is signed in, as access and admission see them."""
+    """Return the signed-in person as a user, as access and admission see them."""
     return msgspec.structs.replace(people.user_of(request.user), request=current().cause)
 
 
 def may(request: HttpRequest, verb: str, resource: str, **about: str) -> bool:
     """Return whether the person may do that; ``about``: group, subresource, namespace, name.
 
-    On a page of the past only what reads may be done.
+    On a page of the past only reads are allowed.
     """
     if time_travel.forbids(request, verb):
         return False
@@ -221,7 +221,7 @@ def may(request: HttpRequest, verb: str, resource: str, **about: str) -> bool:
 def require(request: HttpRequest, verb: str, resource: str, **about: str) -> None:
     """Raise AccessDenied unless the person may do that, as the API would.
 
-    The first change that a form asks about in this way is what the audit log says of the form.
+    The first write that a form requires in this way names the form in the audit log.
     """
     wants = Attributes(verb, resource=resource, **about)
     if request.method == "POST" and verb not in time_travel.READS:
@@ -248,7 +248,7 @@ def require_all(request: HttpRequest, wants: Iterable[Attributes]) -> None:
 
 
 def namespaces(request: HttpRequest, wants: Attributes) -> list[str]:
-    """Return the namespaces in which the person may do that, where not everywhere; sorted."""
+    """Return the namespaces in which RoleBindings allow that, sorted."""
     user = people.user_of(request.user)
     return authorizer.current().namespaces(user.name, user.groups, wants) if user.name else []
 
@@ -262,13 +262,13 @@ def sees(request: HttpRequest, wants: Attributes) -> bool:
 
 
 def scope(request: HttpRequest, verb: str, resource: str, **about: str) -> str:
-    """Return the namespace that a list is about, empty for all.
+    """Return the namespace of a list, empty for all.
 
-    It is the one that the address asks for. Where it asks for none, a person who may not see all
-    is shown the first of their own; ``mine`` of the page names the others.
+    It is the ``namespace`` in the URL. Without it, a person who may not list all gets the first of
+    their own namespaces; ``mine`` of the page has the others.
 
     Raises:
-        AccessDenied: the person may not see the one that is asked for, or has none.
+        AccessDenied: the person may not list that namespace, or none at all.
     """
     namespace = request.GET.get("namespace", "").strip()
     if not namespace and not may(request, verb, resource, **about):
@@ -280,7 +280,7 @@ def scope(request: HttpRequest, verb: str, resource: str, **about: str) -> str:
 
 
 def since(request: HttpRequest, resource: str, **about: str) -> int:
-    """Return the revision from which on the person may see the past of something.
+    """Return the revision since which the person may see the past of an object.
 
     0: all of it. Above all revisions: nothing of it, as for a Secret. May query.
     """
@@ -302,10 +302,10 @@ _MEANT: Final = {
 
 
 def filters(request: HttpRequest, *names: str) -> None:
-    """Refuse an address with a filter that its page does not have, instead of ignoring it.
+    """Refuse a URL with a filter that its page does not have, instead of ignoring it.
 
     Raises:
-        BadRequest: it has another one; the sentence says which is meant.
+        BadRequest: it has an unknown filter; the message suggests a similar one.
     """
     for name in request.GET:
         if name not in names and name not in _ANYWHERE:
@@ -316,16 +316,16 @@ def filters(request: HttpRequest, *names: str) -> None:
 
 
 def ask(name: str, document: object, *, seconds: float | None = None) -> Any:
-    """Return an advisor's answer; ``ANSWER_SECONDS`` is the longest wait if nothing is given.
+    """Return an advisor's answer; waits at most ``seconds``, by default ``ANSWER_SECONDS``.
 
     Raises:
-        StatusError: there was none in time, or the question is refused; ``is_late`` tells which.
+        StatusError: it came too late, or the question is refused (see ``is_late``).
     """
     return advisor.ask(name, document, deadline=ANSWER_SECONDS if seconds is None else seconds)
 
 
 def progress_of(request: HttpRequest, name: str, question: object) -> HttpResponse:
-    """Return the part of a page that shows how far the advisors are with a long question."""
+    """Return the part of a page that shows the advisors' progress with a long question."""
     found = advisor.progress(name, question)
     share = 0 if found is None else round(100 * min(max(found.share, 0.0), 1.0))
     return part(request, "_progress.html", {"progress": found, "percent": share})
@@ -337,7 +337,7 @@ def is_late(error: StatusError) -> bool:
 
 
 def missing(request: HttpRequest, wants: Iterable[Attributes]) -> str:
-    """Return the sentence of the first of these rights that the person lacks, empty for none."""
+    """Return the error message for the first right that the person lacks, empty if none."""
     try:
         require_all(request, wants)
     except Forbidden as error:
@@ -351,7 +351,7 @@ def places(request: HttpRequest) -> list[NavigationEntry]:
 
 
 def leads_to(request: HttpRequest, entry: NavigationEntry) -> bool:
-    """Return whether the person may open a page."""
+    """Return whether the person may open the entry's page."""
     return any(sees(request, wants) for wants in (entry.wants, *entry.others)) and may_all(
         request, entry.besides
     )
@@ -406,8 +406,8 @@ def failure(
 ) -> HttpResponse:
     """Return any failure as a page, or as a few words for a part of one.
 
-    ``hint``: what to do next; ``None``: what its code suggests. ``instead``: the address of a page
-    that has a part of the answer.
+    ``hint``: what to do next; ``None``: by the error's code. ``instead``: the URL of a page that
+    has a part of the answer.
     """
     status = errors.translate(error)
     if hint is None:
@@ -437,7 +437,7 @@ _TOO_FAR: Final = "Choose a moment closer to now."
 
 
 def _hint(error: StatusError) -> str:
-    """Return what to do next about a failure."""
+    """Return what to do next after a failure."""
     if error.code == 403:
         return "Ask an administrator for a role that allows it; roles are on the page Policies."
     if error.code == 404:
@@ -450,7 +450,7 @@ def _hint(error: StatusError) -> str:
 
 
 def first_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Lead a browser that opens ``/`` to the console, and answer programs by the view."""
+    """Redirect a browser that opens ``/`` to the console; programs get the view's answer."""
 
     @functools.wraps(view)
     def answer(request: HttpRequest, /, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -462,7 +462,7 @@ def first_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespo
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """Answer 400 where Django refuses a browser's request before any view (``handler400``)."""
+    """Answer 400 if Django refuses a browser's request before any view (``handler400``)."""
     sentence = "This request cannot be read."
     if isinstance(exception, DisallowedHost):
         sentence = (
@@ -473,13 +473,13 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """Answer 403 as a page where Django refuses (``handler403``)."""
+    """Answer 403 as a page if Django refuses (``handler403``)."""
     sentence = str(exception or "") or "You may not do that."
     return guarded(failure(request, Forbidden(sentence)))
 
 
 def no_csrf(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Answer a form that does not come from a page of ours, or from one that is too old."""
+    """Answer a form without a valid CSRF token: from another site, or too old."""
     sentence = "This form is too old, or came from another site. Nothing was done."
     hint = "Go back: what you typed is there again. Open the page anew, and send it once more."
     return guarded(failure(request, Forbidden(sentence), hint))
@@ -493,9 +493,9 @@ def unknown(request: HttpRequest, exception: Exception | None = None) -> HttpRes
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer what failed outside of a view, such as reading the session (``handler500``).
+    """Answer an error outside of a view, such as reading the session (``handler500``).
 
-    For browsers a page that needs no database: to say who is signed in would fail again.
+    Browsers get a page that needs no database, since reading who is signed in would fail again.
     """
     error = sys.exc_info()[1]
     if not isinstance(error, Exception) or not request.path_info.startswith(settings.BROWSER_PATHS):
@@ -512,9 +512,10 @@ def server_error(request: HttpRequest) -> HttpResponse:
 def without_database(
     title: str, sentence: str, *, changes: bool, heals: bool, status: int = 503, note: str = ""
 ) -> HttpResponse:
-    """Return a page that is made of what this process knows.
+    """Return a page that is made without a query.
 
-    ``changes``: it answers a form. ``heals``: it asks until the page can be shown, and opens it.
+    ``changes``: the request was a form. ``heals``: the page retries until its URL works, then opens
+    it.
     """
     context = {
         "title": title,
@@ -544,7 +545,7 @@ def database_away(scope: Mapping[str, Any]) -> HttpResponse:
 def locked_out(
     request: HttpRequest, response: HttpResponse | None = None, credentials: Any = None
 ) -> HttpResponse:
-    """Answer a sign-in after too many wrong passwords, and say until when (axes' callable)."""
+    """Answer a sign-in after too many wrong passwords, with the end of the lock-out (for axes)."""
     minutes = round(60 * settings.AXES_COOLOFF_TIME)
     sentence = (
         f"Too many wrong passwords for this name from this address. Try again in {minutes} minutes,"

@@ -19,7 +19,7 @@ _TEXTS: Final = {
 
 
 class OutcomeCount(msgspec.Struct, frozen=True):
-    """How many pods fare alike; ``kind``: lands, unknown, held, nowhere or lost."""
+    """The number of pods with an outcome; ``kind``: lands, unknown, held, nowhere or lost."""
 
     kind: str
     pods: int
@@ -27,7 +27,7 @@ class OutcomeCount(msgspec.Struct, frozen=True):
 
 
 class ZoneCount(msgspec.Struct, frozen=True):
-    """A zone (empty: none), how many of the pods land there, and on how many nodes."""
+    """A zone (empty: none), the number of pods that land there, and on how many nodes."""
 
     zone: str
     pods: int
@@ -35,7 +35,7 @@ class ZoneCount(msgspec.Struct, frozen=True):
 
 
 def kind_of(entry: Manifest) -> str:
-    """Return the fate of one entry of a plan's ``leaving``."""
+    """Return the outcome's kind of an entry of a plan's ``leaving``."""
     if entry.get("blockedBy"):
         return "held"
     if entry.get("replaced") == "never":
@@ -47,15 +47,15 @@ def kind_of(entry: Manifest) -> str:
 
 
 def outcome_counts(leaving: Iterable[Manifest]) -> list[OutcomeCount]:
-    """Return how the pods of a plan's ``leaving`` fare, each fate that there is."""
+    """Return the number of pods for each outcome in a plan's ``leaving``."""
     found = Counter(map(kind_of, leaving))
     return [OutcomeCount(kind, found[kind], text) for kind, text in _TEXTS.items() if found[kind]]
 
 
 def zone_counts(leaving: Iterable[Manifest], zones: Mapping[str, str]) -> Sequence[ZoneCount]:
-    """Return where those land that find a place, the zones with most pods first.
+    """Return the zones where pods land, those with most pods first.
 
-    ``zones``: of the nodes, by name.
+    ``zones``: the nodes' zones, by node name.
     """
     nodes = Counter(one["landing"]["nodeName"] for one in leaving if kind_of(one) == "lands")
     pods: Counter[str] = Counter()

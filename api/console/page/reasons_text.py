@@ -1,4 +1,4 @@
-"""Reads the reasons of waiting pods, by nodes, from the scheduler's messages."""
+"""Parses the reasons why pods wait, by nodes, from the scheduler's messages."""
 
 import re
 from collections import Counter
@@ -28,7 +28,7 @@ _BETWEEN: Final = re.compile(r", (?=\d+ )")
 
 
 class Hindrance(msgspec.Struct, frozen=True):
-    """A reason, and for how many nodes it was given; ``every``: the number of all nodes."""
+    """A reason, and the number of nodes with it; ``every``: the number of all nodes."""
 
     nodes: int
     text: str
@@ -36,10 +36,10 @@ class Hindrance(msgspec.Struct, frozen=True):
 
 
 def hindrances(message: str) -> list[Hindrance]:
-    """Return the reasons of a sentence like ``0/9 nodes are available: 8 Insufficient cpu, ...``.
+    """Return the reasons in a message like ``0/9 nodes are available: 8 Insufficient cpu, ...``.
 
-    Those on most nodes come first. Empty where the sentence does not count nodes: then it is shown
-    as it is. The form is ``FitError.Error`` (pkg/scheduler/framework/types.go, v1.36).
+    Reasons of most nodes come first. Empty if the message does not count nodes: then pages show the
+    message. Its form is ``FitError.Error`` (pkg/scheduler/framework/types.go, v1.36).
     """
     found = _SENTENCE.fullmatch(message)
     if found is None:
@@ -54,15 +54,15 @@ def hindrances(message: str) -> list[Hindrance]:
 
 
 def counted(message: str) -> str:
-    """Return a sentence that counts nodes without what PostFilter added."""
+    """Return a message that counts nodes, without the part from PostFilter."""
     return _TRIED.split(message, maxsplit=1)[0]
 
 
 class Cause(msgspec.Struct):
-    """Waiting pods with the same reasons; the nodes are those of the largest class among them.
+    """Pending pods with the same reasons; the nodes are those of the largest class among them.
 
-    ``namespace`` and ``name``: one of the pods. ``message``: its sentence, empty if no pod of these
-    was tried yet. ``since``: of the one that waits longest.
+    ``namespace`` and ``name``: one of the pods. ``message``: its message, empty if none of the pods
+    was tried yet. ``since``: when the longest-waiting pod began to wait.
     """
 
     pods: int
@@ -74,11 +74,11 @@ class Cause(msgspec.Struct):
 
 
 def by_cause(groups: Iterable[WaitingGroup], nodes: Sequence[FleetNode]) -> list[Cause]:
-    """Return groups of waiting pods by their reasons, those of the most pods first.
+    """Return groups of pending pods by their reasons, those of the most pods first.
 
     Classes with the same reasons, about the same taints and terms, are one cause, whatever the
-    numbers of nodes. The taints that are not tolerated are those that ``nodes`` have now; the
-    sentence counted nodes when the pod was tried.
+    numbers of nodes. Untolerated taints are those that ``nodes`` have now; the message counted
+    nodes when the pod was tried.
     """
     found: dict[tuple[tuple[str, ...], ...], Cause] = {}
     sets = Counter(node.taints for node in nodes)
@@ -112,7 +112,7 @@ def by_cause(groups: Iterable[WaitingGroup], nodes: Sequence[FleetNode]) -> list
 def _untolerated(
     sets: Mapping[tuple[tuple[str, str, str], ...], int], tolerations: Sequence[Toleration]
 ) -> list[str]:
-    """Return the hard taints that nothing tolerates, those of the most nodes first."""
+    """Return the untolerated NoSchedule and NoExecute taints, those of the most nodes first."""
     found: Counter[str] = Counter()
     for taints, nodes in sets.items():
         for key, value, effect in taints:
@@ -125,7 +125,7 @@ def _untolerated(
 
 
 def with_terms(text: str, terms: Mapping[str, int | None]) -> str:
-    """Return a reason with the taints or terms that it is about, with numbers of nodes if known."""
+    """Return a reason with its taints or terms, with numbers of nodes if known."""
     if not terms:
         return text
     parts = [

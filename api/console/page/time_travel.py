@@ -1,9 +1,8 @@
-"""The past of pages: which moment an address asks for, and how links stay at that moment.
+"""The past of pages: the moment in a URL's ``at``, and links that keep it.
 
-An address with ``at`` shows objects as they were then. The moment is written as RFC 3339. An
-address that says how long ago it was (``10m``) redirects to one with the time, so that an address
-always shows the same. Links of a page of the past lead to the past, too, if the target has one;
-nothing can be changed there.
+A URL with ``at`` shows objects as they were then. The moment is written as RFC 3339. A relative one
+(``10m`` ago) redirects to a URL with the time, so that a URL always shows the same. Links of a page
+of the past lead to the past, too, if the target has one; nothing can be changed there.
 """
 
 import re
@@ -41,22 +40,22 @@ class PastMoment(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Return the moment as an address has it."""
+        """Return the moment as in a URL."""
         return format_time(self.at)
 
     @property
     def fleet(self) -> PastFleet:
-        """Return the fleet of that time. Queries, unless it was asked for lately."""
+        """Return the nodes and pods of that time. Queries, unless they are cached."""
         return _fleet(self.revision)
 
     @property
     def earlier(self) -> str:
-        """Return the moment a minute before, as an address has it."""
+        """Return the moment a minute before, as in a URL."""
         return format_time(self.at - _STEP)
 
     @property
     def later(self) -> str:
-        """Return the moment a minute after, as an address has it."""
+        """Return the moment a minute after, as in a URL."""
         return format_time(self.at + _STEP)
 
 
@@ -67,16 +66,16 @@ def _fleet(revision: int) -> PastFleet:
 
 
 def is_requested(request: HttpRequest) -> bool:
-    """Return whether the address asks for the past."""
+    """Return whether the URL has a past moment."""
     return bool(request.GET.get("at"))
 
 
 def of(request: HttpRequest) -> PastMoment | None:
-    """Return the moment that a page is about; ``None``: now. Queries the first time.
+    """Return the moment of a page; ``None``: now. Queries the first time.
 
     Raises:
-        BadRequest: the moment cannot be read, or is in the future.
-        Expired: it is no longer known.
+        BadRequest: the moment cannot be parsed, or is in the future.
+        Expired: its objects are no longer stored.
     """
     if not is_requested(request):
         return None
@@ -93,12 +92,12 @@ def of(request: HttpRequest) -> PastMoment | None:
 
 
 def settled(request: HttpRequest) -> HttpResponseRedirect | None:
-    """Return a redirect to the address with the exact time, or without one if it is not past.
+    """Return a redirect to the URL with the exact time, or without one if it is not past.
 
-    ``None``: the address has the exact time, or no ``at``.
+    ``None``: the URL has the exact time, or no ``at``.
 
     Raises:
-        BadRequest: something would be changed, or the moment cannot be read.
+        BadRequest: the request is a write, or the moment cannot be parsed.
     """
     if "at" not in request.GET:
         return None
@@ -116,13 +115,13 @@ def settled(request: HttpRequest) -> HttpResponseRedirect | None:
 
 
 def cached(request: HttpRequest) -> PastMoment | None:
-    """Return the moment that was found for a request, ``None`` for now. Never queries."""
+    """Return the moment that ``of`` found for the request, ``None`` for now. Never queries."""
     found = request.META.get(_META)
     return found if isinstance(found, PastMoment) else None
 
 
 def nodes(request: HttpRequest) -> list[FleetNode]:
-    """Return the nodes of the moment that a page is about, by name."""
+    """Return the nodes at the moment of the page, by name."""
     found = of(request)
     return node_cache.nodes().items if found is None else found.fleet.items
 
@@ -130,9 +129,9 @@ def nodes(request: HttpRequest) -> list[FleetNode]:
 def steps(
     kind: Kind, namespace: str, name: str, past: PastMoment | None, *, limit: int, since: int = 0
 ) -> list[TrailEntry]:
-    """Return the latest changes of an object, of those from the revision ``since`` on.
+    """Return the latest changes of an object, from the revision ``since`` on.
 
-    On a page of the past, those until then, as far as they are among the last ``_LOOK_BACK``.
+    On a page of the past, those until then, if they are among the last ``_LOOK_BACK``.
     """
     if past is None:
         found = trail.trail_of(kind, namespace, name, limit=limit)
@@ -142,7 +141,7 @@ def steps(
 
 
 def forbids(request: HttpRequest, verb: str) -> bool:
-    """Return whether a page does not allow an action: on a page of the past nothing is changed."""
+    """Return whether a page of the past forbids an action: it allows only reads."""
     return is_requested(request) and verb not in READS
 
 
@@ -157,7 +156,7 @@ _PRESENT: Final = re.compile(
 
 
 def lead_on(html: str, then: PastMoment) -> str:
-    """Return a page whose links and searches stay at that moment, where the target has a past."""
+    """Return a page whose links and searches keep the moment, if the target has a past."""
     at = urlencode({"at": then.text})
 
     def link(found: re.Match[str]) -> str:

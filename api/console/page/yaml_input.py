@@ -1,4 +1,4 @@
-"""YAML that a person typed, as an object, and the errors that validation found in it."""
+"""Parses YAML that a person typed, and lists validation's errors."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from clusterstate.objects.wire import reading
 
 
 def problems_of(error: StatusError) -> list[tuple[str, str]]:
-    """Return each error as the field's path (empty for the whole document) and a message."""
+    """Return (field path, message) of each error; the path of the whole document is empty."""
     causes = error.details.get("causes") or ()
     return [(one.get("field", ""), one["message"]) for one in causes] or [("", error.message)]
 
@@ -17,7 +17,7 @@ def read_yaml(text: str) -> Any:
     """Return the object in a text.
 
     Raises:
-        BadRequest: it is no YAML, or no object, or gives a field twice; the sentence says where.
+        BadRequest: it is no YAML, or no object, or has a field twice; the message says where.
     """
     raw = text.encode()
     found = reading.read_yaml(raw)

@@ -1,4 +1,4 @@
-"""One's own account: name and groups as the cluster sees them, and one-time codes."""
+"""A person's own account: name and groups as the cluster sees them, and one-time codes."""
 
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ _UNCONFIRMED: Final = "stowage.unconfirmed-codes"
 
 @layout.shown
 def page(request: HttpRequest) -> HttpResponse:
-    """Show one's account; set codes up (``POST``, ``what``: begin, confirm, cancel) or remove."""
+    """Show the account; ``POST`` (``what``: begin, confirm, cancel) sets up or removes codes."""
     person = request.user
     assert isinstance(person, User)
     if request.method != "POST":
@@ -47,16 +47,16 @@ def page(request: HttpRequest) -> HttpResponse:
 
 @layout.shown
 def here(request: HttpRequest) -> HttpResponse:
-    """Return who is signed in, and the token that the person's forms have to bear, as JSON.
+    """Return the signed-in person, and the CSRF token for their forms, as JSON.
 
-    An open page asks for it before it sends a form, and after somebody signed in in another tab.
+    An open page reads it before it sends a form, and after a sign-in in another tab.
     """
     found = {"person": people.user_of(request.user).name, "token": get_token(request)}
     return HttpResponse(msgspec.json.encode(found), content_type="application/json")
 
 
 def _begin(request: HttpRequest, person: User) -> HttpResponse:
-    """Create a secret after the password is given again: another person may use an open session."""
+    """Create a secret; needs the password again, since another person may use an open session."""
     password = request.POST.get("password", "")
     if authenticate(request, username=person.get_username(), password=password) != person:
         return _show(request, person, problem="The password is wrong.")
@@ -92,7 +92,7 @@ def _show(request: HttpRequest, person: User, **more: Any) -> HttpResponse:
 
 
 def _picture(text: str) -> SafeString:
-    """Return a text as a QR code: SVG, dark on light also in the dark, as cameras want it."""
+    """Return a text as a QR code: SVG, dark on light even in the dark theme, as cameras need it."""
     import segno  # by few, and once
 
     found = segno.make(text, error="m").svg_inline(

@@ -4,13 +4,13 @@
 
     sign-in page --link--> begin --> the provider --> back?code&state --> token --> signed in
 
-Off unless ``STOWAGE_OIDC_ISSUER`` is set. What keeps it safe: ``state`` and the verifier of PKCE
-lie in a signed cookie of the browser that began (a stranger makes no row), which is taken away at
-the return, and the provider takes a code once; the token comes from the provider over its own
+Off unless ``STOWAGE_OIDC_ISSUER`` is set. Security: ``state`` and the verifier of PKCE are in a
+signed cookie of the browser that began (so strangers create no rows), which is deleted at the
+return, and the provider accepts a code once. The token comes from the provider over its own
 connection, and its signature, issuer, audience, nonce and times are checked (PyJWT). Names and
-groups get ``STOWAGE_OIDC_PREFIX`` in front, so that nobody at the provider can be called like
-somebody here. Rights come from roles that are bound to these names and groups; each sign-in brings
-the groups up to date. The provider sees to passwords and second factors.
+groups get the prefix ``STOWAGE_OIDC_PREFIX``, so that they differ from all local ones. Rights come
+from roles bound to these names and groups; each sign-in updates the groups. Passwords and second
+factors are the provider's task.
 """
 
 import base64
@@ -60,14 +60,14 @@ _METADATA: Final = "/.well-known/openid-configuration"
 
 
 class SignInRefused(Forbidden):
-    """The provider did not say who this is, or said so in a way that cannot be trusted."""
+    """The provider did not identify the person, or its answer cannot be trusted."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"Signing in with {settings.OIDC_TITLE} did not work: {why}.")
 
 
 class Away(StatusError):
-    """The provider cannot be reached, or does not answer as one."""
+    """The provider cannot be reached, or its answer is not OpenID Connect."""
 
     code = 503
     reason = "ServiceUnavailable"
@@ -86,7 +86,7 @@ def is_on() -> bool:
 
 
 class _Stays(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: what is asked of the provider is answered by it, or not at all."""
+    """Follows no redirect, so that only the provider's own URLs are requested."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str,
@@ -101,7 +101,7 @@ _kept: dict[str, tuple[float, Mapping[str, Any] | str]] = {}
 
 
 def _ask(address: str, form: Mapping[str, str] | None = None, **headers: str) -> Mapping[str, Any]:
-    """Return the JSON object at an address of the provider.
+    """Return the JSON object at a URL of the provider.
 
     Raises:
         Away: there is none.
@@ -124,8 +124,8 @@ def _ask(address: str, form: Mapping[str, str] | None = None, **headers: str) ->
 def _whole(answer: HTTPResponse) -> bytes:
     """Return the body of an answer.
 
-    Each single wait has a time limit, so a server that sends a byte now and then would hold the
-    thread for hours: anybody may begin a sign-in.
+    Each single read has a time limit, but a server that sends a byte now and then could block the
+    thread for hours, and anybody may begin a sign-in. So the whole answer has one, too.
 
     Raises:
         ValueError: it is too long, or takes too long.
@@ -140,7 +140,7 @@ def _whole(answer: HTTPResponse) -> bytes:
 
 
 def _is_safe(address: str) -> bool:
-    """Return whether an address may be asked: https, or a server on this machine."""
+    """Return whether a URL may be requested: https, or a server on this machine."""
     parts = urlsplit(address)
     return parts.scheme == "https" or (
         parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
@@ -163,10 +163,10 @@ def _published(address: str, *, anew: bool = False) -> Mapping[str, Any]:
 
 
 def _provider() -> Mapping[str, Any]:
-    """Return what the provider says of itself.
+    """Return the provider's discovery document.
 
     Raises:
-        Away: it does not answer, is another one, or is to be asked in clear text.
+        Away: the provider does not answer, is another one, or has a URL in clear text.
     """
     issuer = settings.OIDC_ISSUER
     found = _published(issuer.rstrip("/") + _METADATA)
@@ -179,7 +179,7 @@ def _provider() -> Mapping[str, Any]:
 
 
 def _key(address: str, token: str) -> jwt.PyJWK:
-    """Return the key that a token names; keys that are not known yet are asked for once."""
+    """Return the key that a token names; unknown keys are requested once."""
     try:
         key_id = jwt.get_unverified_header(token).get("kid")
         for anew in (False, True):
@@ -200,12 +200,12 @@ def _key(address: str, token: str) -> jwt.PyJWK:
 
 
 def begin(request: HttpRequest) -> HttpResponse:
-    """Send the browser to the provider."""
+    """Redirect the browser to the provider."""
     return _as_page(request, _begin)
 
 
 def back(request: HttpRequest) -> HttpResponse:
-    """Sign in the person that the provider sent back."""
+    """Sign in the person whom the provider redirected back."""
     response = _as_page(request, _back)
     response.delete_cookie(_COOKIE, samesite="Lax")
     return response
@@ -336,7 +336,7 @@ def _identity(request: HttpRequest, claims: Mapping[str, Any]) -> tuple[str, lis
 
 
 def _onward(request: HttpRequest, following: str) -> str:
-    """Return where the person wanted to go, if that is a page of this server."""
+    """Return the page that the person wanted if it is on this server, else the map."""
     fits = following.isascii() and len(following) <= _LONGEST_NEXT
     is_ours = fits and url_has_allowed_host_and_scheme(
         following, allowed_hosts={request.get_host()}, require_https=request.is_secure()

@@ -1,7 +1,7 @@
 """Signing in and out: the same people, sessions and lock-out as the admin's.
 
-People who have set up one-time codes are asked for one on a second page, after the password. Wrong
-codes count as wrong passwords do, and lock out.
+People with one-time codes enter one on a second page, after the password. Wrong codes count as
+wrong passwords do, and lock out.
 """
 
 import time
@@ -43,16 +43,16 @@ class SignIn(LoginView):
     extra_context = {"title": "Sign in"}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Return what the page shows, with the way to the company's accounts if there is one."""
+        """Return the template's context, with the company's sign-in URL if there is one."""
         more = {"company": settings.OIDC_TITLE if company.is_on() else ""}
         return super().get_context_data(**kwargs) | more
 
     def get_default_redirect_url(self) -> str:
-        """Return the address for people who asked for no page."""
+        """Return the URL after a sign-in that no page requested."""
         return reverse("console:fleet")
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        """Sign in a person whose password is right, or ask for the code first if they have one."""
+        """Sign in a person whose password is right, or ask for the code if they have codes."""
         person = form.get_user()
         if codes.since(person) is None:
             return super().form_valid(form)
@@ -66,7 +66,7 @@ class SignIn(LoginView):
         return HttpResponseRedirect(reverse("console:sign-in-code"))
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Answer, with the policy of all pages."""
+        """Answer, with the content security policy of all pages."""
         response = super().dispatch(request, *args, **kwargs)
         render = getattr(response, "render", None)
         if render is not None:
@@ -76,7 +76,7 @@ class SignIn(LoginView):
 
 
 def code(request: HttpRequest) -> HttpResponse:
-    """Ask for the second factor after the right password, and sign in with it."""
+    """Show the form for the second factor after the right password, and sign in with it."""
     waits = request.session.get(_WAITS) or {}
     person = User.objects.filter(pk=waits.get("person", 0), is_active=True).first()
     if person is None or time.time() > waits["until"] or not _is_password_of(person, waits):
@@ -100,7 +100,7 @@ def _is_password_of(person: User, waits: Mapping[str, Any]) -> bool:
 
 
 def tried(request: HttpRequest, person: User, code: str) -> str:
-    """Return the errors in a code, nothing if it is right and now used up.
+    """Return the error of a code, empty if it is right; a right code is then used up.
 
     A wrong one counts as a wrong password: after too many, the lock-out answers in place of the
     page.

@@ -1,11 +1,10 @@
-"""The preview of a change: one component for every change of nodes and pods.
+"""The preview of a change: one page for every change of nodes and pods.
 
-``GET`` asks an advisor for a plan, as ``POST /apis/stowage.dev/v1/plans`` does, and shows it; what
-is asked stands in the address, so that a preview can be sent to a colleague. Confirming carries out
-just that plan (``plans.act``), so what was shown is kept as a *preview*. No list shows it, and only
-older previews of the same user are deleted for it: a stranger who makes a browser open such pages
-changes nothing that anybody asked for. ``POST`` makes a plan of a text: nodes, pods, a
-configuration, plans.
+``GET`` asks an advisor for a plan, as ``POST /apis/stowage.dev/v1/plans`` does, and shows it; the
+change is in the URL, so that a user can send a preview to a colleague. Confirming carries out
+exactly that plan (``plans.act``), so it is stored as a *preview*. No list shows a preview, and a
+new one deletes only older previews of the same user: a stranger who makes a browser open such pages
+changes nothing else. ``POST`` makes a plan of a text: nodes, pods, a configuration, plans.
 """
 
 import functools
@@ -42,7 +41,7 @@ _SOON_SECONDS: Final = 3.0
 
 @layout.shown
 def page(request: HttpRequest) -> HttpResponse:
-    """Show what a change will do."""
+    """Show the effects of a change."""
     if request.GET.get("q"):  # what a query finds must not be told by a refusal either
         layout.require(request, "list", "nodes")
     changes = plan_forms.changes_of(request.GET) if request.GET.get("do") else []
@@ -85,7 +84,7 @@ def page(request: HttpRequest) -> HttpResponse:
 def _late_preview(request: HttpRequest, document: Manifest, user: User) -> HttpResponse:
     """Redirect an open page to its preview once that is made, which may take a minute.
 
-    With ``progress`` in the address: return how far it is.
+    With ``progress`` in the URL: return the advisor's progress.
 
     Raises:
         StatusError: there is none.
@@ -100,7 +99,7 @@ def _late_preview(request: HttpRequest, document: Manifest, user: User) -> HttpR
 
 
 def _earlier_preview(request: HttpRequest, document: Manifest, user: User) -> StoredPlan | None:
-    """Return the preview in the address, if it is the user's own of the same change."""
+    """Return the preview named in the URL, if it is the user's own of the same change."""
     try:
         plan = find_plan(request.GET.get("plan", ""))
     except NotFound:
@@ -119,7 +118,7 @@ def _address(request: HttpRequest, **more: str) -> str:
 def _no_preview(
     request: HttpRequest, changes: Sequence[Manifest], error: StatusError
 ) -> HttpResponse:
-    """Say why there is no preview, or that it follows, and offer what can be done without one."""
+    """Return a page that says why there is no preview yet, with the actions that need none."""
     horizon = plan_forms.horizon_of(request.GET)
     is_long = horizon is None or horizon > _SHORTER_SECONDS
     is_slow = isinstance(error, TooLarge)
@@ -142,7 +141,7 @@ def _no_preview(
 
 
 def _may_do_plain(request: HttpRequest, changes: Sequence[Manifest]) -> bool:
-    """Return whether a change can be made without a preview, by this person."""
+    """Return whether this person may make a change without a preview."""
     verbs = {"delete" if plan_forms.DELETE in change else "patch" for change in changes}
     return bool(plan_forms.plain(changes)) and all(
         layout.may(request, verb, "nodes") for verb in verbs
@@ -150,7 +149,7 @@ def _may_do_plain(request: HttpRequest, changes: Sequence[Manifest]) -> bool:
 
 
 def _plain(request: HttpRequest, changes: Sequence[Manifest]) -> HttpResponse:
-    """Change nodes without a preview, where none can be had (``POST``, ``plain``).
+    """Change nodes without a preview, if none can be had (``POST``, ``plain``).
 
     Of a drain only the cordon is done: no new pods come, and a later preview evicts the others.
     """
@@ -175,9 +174,9 @@ def _plain(request: HttpRequest, changes: Sequence[Manifest]) -> HttpResponse:
 
 
 def _overtaken(request: HttpRequest) -> list[plan_forms.Overtaken]:
-    """Return what others changed of a node since its form was shown, where the form writes over it.
+    """Return fields of a node that others changed since its form was shown and the form overwrites.
 
-    Queries once where a form of a node was sent.
+    Queries once if the request is a node's form.
     """
     names = request.GET.getlist("node")
     if request.GET["do"] not in (plan_forms.EDIT, plan_forms.RESIZE) or len(names) != 1:

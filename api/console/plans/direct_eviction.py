@@ -1,8 +1,8 @@
 """Direct eviction and deletion of pods, for users who may not create plans.
 
 A plan names pods of every namespace, so it needs the right to list pods in all of them. A user with
-rights in one namespace sees which pods would go; the page says that it does not show where they
-land. Confirming evicts or deletes exactly the pods that were shown, at once.
+rights in one namespace sees the pods to evict, without their future nodes; the page says so.
+Confirming evicts or deletes exactly the pods that were shown, at once.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ from clusterstate.queries.objects import get_manifest
 
 
 def concerns(changes: Sequence[Manifest]) -> bool:
-    """Return whether pods are evicted or deleted by name, and nothing else is asked for."""
+    """Return whether all changes are evictions or deletions of named pods."""
     return all(list(change) == [plan_forms.EVICT] for change in changes)
 
 
 def page(
     request: HttpRequest, changes: Sequence[Manifest], no_preview: dict[str, Any] | None = None
 ) -> HttpResponse:
-    """Show which pods would be evicted; on ``POST`` evict those with the uids in ``seen``.
+    """Show the pods to evict; on ``POST`` evict those with the uids in ``seen``.
 
-    ``no_preview``: for users who may have one, what ``_preview.html`` says of it.
+    ``no_preview``: for users who may create plans, the text of ``_preview.html`` about it.
     """
     pods = [
         (one, entry) for change in changes for entry in change.values() for one in entry["pods"]
@@ -68,7 +68,7 @@ def page(
 
 
 def _let_go(request: HttpRequest, pod: Manifest, entry: Manifest) -> tuple[str, str] | None:
-    """Evict or delete a pod; return its name and why it was not done, None where it was."""
+    """Evict or delete a pod; return its name and the error, None if it was done."""
     metadata = pod["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
     options: Manifest = {"preconditions": {"uid": metadata["uid"]}}

@@ -1,8 +1,7 @@
-"""Which nodes to buy, and which to remove: a catalogue as YAML in, maps, moves and prices out.
+"""Which nodes to buy, and which to remove: a catalogue as YAML in; maps, moves and prices out.
 
-The answer is an advisor's, as that of ``POST nodeadvice`` is, and nothing is stored. The question
-stands in the address. What is chosen can be put into *What if* as a plan: the new nodes, and a
-drain of those that go.
+An advisor answers, as for ``POST nodeadvice``, and nothing is stored. The question is in the URL. A
+choice can be put into *What if* as a plan: the new nodes, and a drain of the removed ones.
 """
 
 import re
@@ -39,9 +38,9 @@ _SIDE: Final = 14
 
 @layout.shown
 def page(request: HttpRequest) -> HttpResponse:
-    """Ask which nodes to buy and remove: ``yours`` is the ``spec`` as ``packed`` gives it.
+    """Show the form and the advice: ``yours`` is the ``spec`` as ``packed`` returns it.
 
-    A form posts it as ``text``. ``moves``: pods that move at most.
+    A form posts it as ``text``. ``moves``: the highest number of pods that move.
     """
     layout.require_all(request, layout.ADVISING)
     text = request.POST.get("text", "").replace("\r\n", "\n").strip()
@@ -80,7 +79,7 @@ def _page(
 
 
 def _question(text: str, moves: str) -> Manifest:
-    """Return the question of a page.
+    """Return the question in a form.
 
     Raises:
         BadRequest: the text is no object, or the moves are no number.
@@ -94,7 +93,7 @@ def _question(text: str, moves: str) -> Manifest:
 
 
 def _begun() -> Manifest:
-    """Return a question to begin with: the shapes of the nodes there are, priced by their CPU."""
+    """Return a first question: the shapes of the existing nodes, priced by their CPU."""
     shapes: Counter[tuple[str, int, int]] = Counter()
     for node in node_cache.nodes().items:
         offered = node.offered
@@ -119,7 +118,7 @@ def _begun() -> Manifest:
 
 
 def _shown(request: HttpRequest, question: Manifest, status: Manifest) -> dict[str, Any]:
-    """Return what ``_node_advice.html`` shows of an answer."""
+    """Return the context of ``_node_advice.html`` for an answer."""
     yours = request.GET.get("yours", "")
     drawn = status.get("map", [])[:_MOST_DRAWN]
     frontier = status.get("frontier", [])
@@ -146,7 +145,7 @@ def _shown(request: HttpRequest, question: Manifest, status: Manifest) -> dict[s
 
 
 def _wins(one: Manifest, frontier: Sequence[Manifest]) -> bool:
-    """Return whether a choice costs the least of all that move at most as many pods."""
+    """Return whether a choice has the lowest cost of all that move at most as many pods."""
     sums = [
         other["after"] + other["movesCost"] for other in frontier if other["moves"] <= one["moves"]
     ]
@@ -154,7 +153,7 @@ def _wins(one: Manifest, frontier: Sequence[Manifest]) -> bool:
 
 
 def _plan(question: Manifest, status: Manifest) -> Manifest | None:
-    """Return the plan that adds the new nodes and drains those that go, ``None`` for nothing."""
+    """Return the plan that adds the new nodes and drains the removed ones, ``None`` for neither."""
     entries = {one["name"]: one["node"] for one in question["spec"]["catalogue"]}
     changes: list[Manifest] = []
     objects = []
@@ -175,7 +174,7 @@ def _plan(question: Manifest, status: Manifest) -> Manifest | None:
 
 
 def _curve(frontier: Sequence[Manifest], least: float | None) -> SafeString:
-    """Return the price of all nodes against the pods that move, as SVG, with the bound below."""
+    """Return the price of all nodes over the number of moves, as SVG, with the lower bound."""
     right = max(1, *(one["moves"] for one in frontier))
     top = max(one["after"] for one in frontier) or 1.0
 
@@ -224,7 +223,7 @@ def _curve(frontier: Sequence[Manifest], least: float | None) -> SafeString:
 
 
 def _map(title: str, nodes: Iterable[tuple[str, float | None]]) -> SafeString:
-    """Return a square for each node, the darker the fuller; of one that is not there an outline."""
+    """Return a square for each node, darker for fuller ones; an outline for a missing one."""
     across = _WIDE // _SIDE
     cells = []
     for at, (name, share) in enumerate(nodes):

@@ -1,7 +1,7 @@
-"""The changes that an address or a text asks for, as entries of a plan, and the same in kubectl.
+"""The changes in a URL or a text, as entries of a plan, and the same in kubectl.
 
-An address names one change (``do=drain&node=n1``), so that a preview can be sent to a colleague; a
-text (YAML) holds nodes, pods, a scheduler configuration or whole plans. Both become entries of a
+A URL names one change (``do=drain&node=n1``), so that a user can send a preview to a colleague; a
+text (YAML) contains nodes, pods, a scheduler configuration or whole plans. Both become entries of a
 ``Plan``'s ``spec.changes``, which the advisor checks and answers.
 """
 
@@ -46,15 +46,15 @@ _TAKEN: Final = {"Node": "add", "Pod": "pods", **dict.fromkeys(_IMPORTED, "impor
 
 
 def document_of(changes: Sequence[Manifest], how: Manifest | None = None) -> Manifest:
-    """Return a ``Plan`` that asks about changes; ``how``: other fields of its ``spec``."""
+    """Return a ``Plan`` of these changes; ``how``: other fields of its ``spec``."""
     spec = {"changes": list(changes), **(how or {})}
     return {"apiVersion": own.API_VERSION, "kind": "Plan", "spec": spec}
 
 
 def how_of(query: QueryDict) -> Manifest:
-    """Return how far ahead an address looks, and how its plan is carried out: fields of ``spec``.
+    """Return the fields of a plan's ``spec`` in a URL: the horizon, and how to carry it out.
 
-    Fields that the address does not state are left out. A rebalance holds places if it says so.
+    Fields that the URL does not have are left out.
     """
     found: Manifest = {}
     if (horizon := horizon_of(query)) is not None:
@@ -67,15 +67,15 @@ def how_of(query: QueryDict) -> Manifest:
 
 
 def horizon_of(query: QueryDict) -> int | None:
-    """Return how many seconds an address wants to look ahead, None for as far as plans do."""
+    """Return the horizon in a URL, in seconds, None for the default of plans."""
     return _number(query, "horizon", "seconds")
 
 
 def changes_of(query: QueryDict) -> list[Manifest]:
-    """Return the changes that an address asks for; none where a form was sent as it was shown.
+    """Return the changes in a URL; none if a form was sent as it was shown.
 
     Raises:
-        BadRequest: it asks for none, or for nonsense.
+        BadRequest: it has no change, or an invalid one.
     """
     do = query.get("do", "")
     if do not in KNOWN:
@@ -107,7 +107,7 @@ def changes_of(query: QueryDict) -> list[Manifest]:
 
 
 def _amounts(query: QueryDict) -> Manifest:
-    """Return the amounts that differ from those which the form showed (``had_amount``), if any."""
+    """Return the amounts that differ from those when the form was shown (``had_amount``)."""
     parts = (query.getlist(name) for name in ("resource", "amount", "had_amount"))
     rows = ((one.strip() for one in row) for row in zip_longest(*parts, fillvalue=""))
     return {name: amount for name, amount, had in rows if name and amount != had}
@@ -177,7 +177,7 @@ def _as_taint(key: str, value: str, effect: str) -> Manifest:
 
 
 class Overtaken(msgspec.Struct, frozen=True):
-    """A field that a person edits and others changed since; ``None``: not there."""
+    """A field in a form that others changed since the form was shown; ``None``: absent."""
 
     what: str
     shown: str | None
@@ -186,7 +186,7 @@ class Overtaken(msgspec.Struct, frozen=True):
 
 
 def overtaken(query: QueryDict, stored: Manifest) -> list[Overtaken]:
-    """Return what a form of a node would write over what others wrote there meanwhile.
+    """Return the fields that others changed since a node's form was shown, and it overwrites.
 
     ``stored``: the node as it is.
     """
@@ -218,21 +218,21 @@ def _overtaken(
 
 
 def _labels(query: QueryDict) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the labels that a form has, and those that it showed."""
+    """Return the labels in a form, and those when it was shown."""
     has = {key: value for key, value in _rows(query, "label") if key}
     return has, dict(_rows(query, "had_label"))
 
 
 def _taints(query: QueryDict) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], str]]:
-    """Return the values of the taints that a form has, and of those that it showed."""
+    """Return the values of the taints in a form, and those when it was shown."""
     has = {(key, effect): value for key, value, effect in _triples(query, "taint") if key}
     return has, {(key, effect): value for key, value, effect in _triples(query, "had_taint")}
 
 
 def _edited(on: Manifest, query: QueryDict) -> Iterator[Manifest]:
-    """Yield changes from rows of labels and taints, and from those that the form showed.
+    """Yield the changes in a node's form, compared with the rows when it was shown.
 
-    Only what the person changed is asked for: what others changed meanwhile stays.
+    Only the person's own edits: changes that others made meanwhile stay.
     """
     has, had = _labels(query)
     new_labels = {key: value for key, value in has.items() if had.get(key) != value}
@@ -267,13 +267,13 @@ def _triples(query: QueryDict, name: str) -> list[tuple[str, str, str]]:
 
 
 def read(text: str) -> list[Manifest]:
-    """Return the changes that a YAML text asks for: of all its documents, in their order.
+    """Return the changes in a YAML text: of all its documents, in their order.
 
-    Nodes are added, pods posted, other objects imported, a configuration is put in force, a plan's
-    changes are taken over.
+    Nodes are added, pods posted, other objects imported, a configuration is put in force, and a
+    plan's changes are copied.
 
     Raises:
-        BadRequest: it is no YAML, or holds something else; the sentence says which.
+        BadRequest: it is no YAML, or has another document; the message says which.
     """
     found: list[Manifest] = []
     for number, one in enumerate(_objects(text), 1):
@@ -319,7 +319,7 @@ def _objects(text: str) -> Iterator[Manifest]:
 
 
 def in_words(changes: Iterable[Manifest]) -> str:
-    """Return changes as a sentence without an end: ``Drain n1; taint n2``."""
+    """Return changes as a sentence without a full stop: ``Drain n1; taint n2``."""
     parts = [words for change in changes for words in _words(change)]
     text = "; ".join(parts[:_MOST_NAMED])
     if len(parts) > _MOST_NAMED:
@@ -354,7 +354,7 @@ def _words(change: Manifest) -> Iterator[str]:
 
 
 def _hidden_counts(body: Manifest) -> list[str]:
-    """Return how many objects of a change are not named to its reader (``naming_objects``)."""
+    """Return how many objects of a change are hidden from the user (``naming_objects``)."""
     keys = ("otherPods", "otherNodes", "otherObjects")
     return [f"{body[key]} that {_UNTOLD}" for key in keys if body.get(key)]
 
@@ -372,7 +372,7 @@ def _listed(names: Sequence[Any]) -> str:
 
 
 def plain(changes: Sequence[Manifest]) -> str:
-    """Return in words what can be done of some changes without a preview; empty: nothing."""
+    """Return the label for making changes without a preview; empty: not possible."""
     kinds = {what for change in changes for what in change}
     if kinds == {DRAIN}:
         return "Cordon now, evict later"
@@ -382,7 +382,7 @@ def plain(changes: Sequence[Manifest]) -> str:
 
 
 def edited(what: str, entry: Manifest, node: Manifest) -> Manifest:
-    """Return what a node becomes by a change of it without a preview (``plain``)."""
+    """Return a node after a change without a preview (``plain``)."""
     if what in (TAINT, UNTAINT):
         edit = node_edits.taint if what == TAINT else node_edits.untaint
         return edit(node, entry["taints"])
@@ -392,9 +392,9 @@ def edited(what: str, entry: Manifest, node: Manifest) -> Manifest:
 
 
 def kubectl(changes: Iterable[Manifest]) -> str:
-    """Return the commands that do the same, or nearly so.
+    """Return kubectl commands that do the same, or nearly so.
 
-    Anybody may write an address with a preview: a shell finds words in it and nothing else.
+    Anybody may write a URL with a preview, so all values are quoted: a shell sees only words.
     """
     return "\n".join(line for change in changes for line in _commands(change))
 
@@ -421,7 +421,7 @@ def _commands(change: Manifest) -> Iterator[str]:
 
 
 def _fed(command: Sequence[str], objects: Iterable[Manifest]) -> str:
-    """Return a command with objects as its input, one line of JSON for each (a here-document)."""
+    """Return a command with objects on its standard input, a JSON line each (a here-document)."""
     lines = [msgspec.json.encode(one).decode() for one in objects]
     return "\n".join([f"{shlex.join(command)} <<'{_END}'", *lines, _END])
 

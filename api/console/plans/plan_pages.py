@@ -41,7 +41,7 @@ _BY_STATE: Final = {PLANNED: ("apply",), RUNNING: ("pause", "cancel"), PAUSED: (
 
 
 class Option(msgspec.Struct, frozen=True):
-    """An option that the change may have besides: its words, where it leads, if it is on."""
+    """An option that can be added to the change: its text, its URL, and whether it is on."""
 
     text: str
     address: str
@@ -50,7 +50,7 @@ class Option(msgspec.Struct, frozen=True):
 
 @layout.shown
 def page(request: HttpRequest, name: str) -> HttpResponse:
-    """Return a plan's page, or the part of it that shows how far its operation is."""
+    """Return a plan's page, or the part of it that shows its operation's progress."""
     plan = _readable_plan(request, name)
     if layout.is_part(request):
         return layout.part(request, "plan_progress.html", _progress(request, plan))
@@ -66,7 +66,7 @@ def _readable_plan(request: HttpRequest, name: str) -> StoredPlan:
 
 @layout.shown
 def listed(request: HttpRequest) -> HttpResponse:
-    """Return the latest plans, and how far each is carried out."""
+    """Return the latest plans, with the progress of each."""
     layout.require(request, "list", PLURAL, group=own.GROUP)
     may_rebalance = not layout.missing(request, layout.FORETELLING)
     context = {"plans": _rows(request, latest_plans(limit=_MANY)), "may_rebalance": may_rebalance}
@@ -91,7 +91,7 @@ def _rows(request: HttpRequest, found: Iterable[StoredPlan]) -> list[dict[str, A
 
 
 def changes_of(request: HttpRequest, plan: StoredPlan) -> list[Manifest]:
-    """Return the changes that a plan asks about, as the API tells them to the person.
+    """Return the changes of a plan, as the API returns them to the person.
 
     Objects that the person may not get are counted (``otherPods`` and the like). May query.
     """
@@ -101,10 +101,10 @@ def changes_of(request: HttpRequest, plan: StoredPlan) -> list[Manifest]:
 
 
 def whole_changes_of(request: HttpRequest, plan: StoredPlan) -> list[Manifest]:
-    """Return all that a plan asks about, to be asked once more.
+    """Return all changes of a plan, for a new prediction.
 
     Raises:
-        Forbidden: it names something that the person may not get.
+        Forbidden: one names an object that the person may not get.
     """
     every: list[Manifest] = (plan.posted_document().get("spec") or {}).get("changes") or []
     if changes_of(request, plan) != every:
@@ -115,7 +115,7 @@ def whole_changes_of(request: HttpRequest, plan: StoredPlan) -> list[Manifest]:
 
 @layout.shown
 def act(request: HttpRequest, name: str) -> HttpResponse:
-    """Apply a plan, or pause, resume, cancel or take back its operation (``POST``, ``what``)."""
+    """Apply a plan, or pause, resume, cancel or undo its operation (``POST``, ``what``)."""
     what = request.POST.get("what", "")
     if request.method != "POST" or what not in ("apply", "pause", "resume", "cancel", "undo"):
         raise BadRequest("what: must be apply, pause, resume, cancel or undo, sent by POST")
@@ -162,10 +162,10 @@ def _apply(request: HttpRequest, plan: StoredPlan) -> HttpResponse:
 
 
 def _unchecked(request: HttpRequest, plan: StoredPlan, error: StatusError) -> HttpResponse:
-    """Say that nothing was done, since no advisor told in time what would happen.
+    """Show that nothing was done, since no advisor predicted the outcome in time.
 
     Raises:
-        StatusError: the error, where it is another one.
+        StatusError: ``error``, if it is of another kind.
     """
     if not layout.is_late(error):
         raise error
@@ -182,9 +182,9 @@ def show(
 ) -> HttpResponse:
     """Return the page of a plan.
 
-    ``differs``: *Apply* changed nothing, since the outcome would be a different one now.
-    ``overtaken``: what others changed since the form that asks for the plan was shown.
-    ``unchecked``: why nothing was done: the plan could not be predicted anew.
+    ``differs``: *Apply* changed nothing, since the outcome would be different now. ``overtaken``:
+    what others changed since the plan's form was shown. ``unchecked``: why nothing was done: the
+    plan could not be predicted anew.
     """
     changes, status = changes_of(request, plan), plan.prediction()
     leaving, zones = plan_preview.leaving(plan, status), _places(request, status)
@@ -229,7 +229,7 @@ def show(
 
 
 def _places(request: HttpRequest, status: Manifest) -> Sequence[outcomes.ZoneCount]:
-    """Return in which zones pods land, if the user may list nodes."""
+    """Return the zones where pods land, if the user may list nodes."""
     if not layout.may(request, "list", "nodes"):
         return ()
     zones = {one.name: one.labels.get(ZONE, "") for one in node_cache.nodes().items}
@@ -237,7 +237,7 @@ def _places(request: HttpRequest, status: Manifest) -> Sequence[outcomes.ZoneCou
 
 
 def _progress(request: HttpRequest, plan: StoredPlan) -> dict[str, Any]:
-    """Return what that part of the page shows which follows the operation."""
+    """Return the context of the part of the page that shows the operation's progress."""
     about = {"group": own.GROUP, "name": plan.name}
     may = {
         what
@@ -262,14 +262,14 @@ def _progress(request: HttpRequest, plan: StoredPlan) -> dict[str, Any]:
 
 
 def _again(request: HttpRequest) -> str:
-    """Return the address of a new preview of the change in the address, if there is one."""
+    """Return the URL of a new preview of the change in this URL, empty without one."""
     query = request.GET.copy()
     query.pop("plan", None)
     return f"{reverse('console:change')}?{query.urlencode()}" if query.get("do") else ""
 
 
 def _options(request: HttpRequest, changes: Sequence[Manifest]) -> list[Option]:
-    """Return what a drain may be asked for besides, where the address asks for one."""
+    """Return the options of a drain, if the URL is a drain's preview."""
     if request.GET.get("do") != plan_forms.DRAIN or request.method != "GET":
         return []
     texts = {
@@ -289,7 +289,7 @@ def _options(request: HttpRequest, changes: Sequence[Manifest]) -> list[Option]:
 
 
 def _back(changes: Sequence[Manifest]) -> str:
-    """Return the address to return to without making the change."""
+    """Return the URL for leaving the preview without making the change."""
     bodies = [body for change in changes for body in change.values() if isinstance(body, dict)]
     nodes = [name for body in bodies for name in body.get("nodes") or ()]
     pods = [pod for body in bodies for pod in body.get("pods") or ()]
@@ -306,14 +306,14 @@ def _back(changes: Sequence[Manifest]) -> str:
 
 @layout.shown
 def as_yaml(request: HttpRequest, name: str) -> HttpResponse:
-    """Return a plan's document, to be kept, posted or opened as a what-if again."""
+    """Return a plan's document, to be stored, posted or opened as a what-if again."""
     layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
     plan = find_plan(name)
     return yaml_file(whole_changes_of(request, plan), f"{name}.yaml", _how(plan))
 
 
 def _how(plan: StoredPlan) -> Manifest:
-    """Return the fields of a plan's ``spec`` that say how it is carried out."""
+    """Return the fields of a plan's ``spec`` besides its changes."""
     spec = plan.posted_document().get("spec") or {}
     return {field: spec[field] for field in ("holdPlaces", "podsPerHour") if field in spec}
 

@@ -1,7 +1,7 @@
-"""A plan's prediction and its progress, as the page shows them.
+"""A plan's prediction and its progress, for templates.
 
-Nothing here decides: every fact is the plan's. Amounts get their units, seconds become moments,
-titles become links, and what two plans differ in becomes sentences.
+Every fact is the plan's. Amounts get their units, seconds become times, titles become links, and
+differences of two plans become sentences.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,10 +41,10 @@ _ROOM: Final = {
 
 
 class LeavingPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that leaves: when (None: not foreseen), why, and where the one made instead lands.
+    """A pod that leaves: when (None: not predicted), why, and where its replacement lands.
 
-    ``seconds``: from now, ``grace``: until it is gone after that. ``lands``: a node, or empty with
-    ``nowhere`` saying why. ``step``: what became of the operation's step for it, if it has one.
+    ``seconds``: from now; ``grace``: seconds to terminate after that. ``lands``: a node; if empty,
+    ``nowhere`` says why. ``step``: the state of the operation's step for it, if it has one.
     """
 
     title: str
@@ -66,7 +66,7 @@ class LeavingPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Room(msgspec.Struct, frozen=True):
-    """How much of something the open nodes have left, before and after."""
+    """How much of a resource the open nodes have left, before and after."""
 
     name: str
     before: str
@@ -139,7 +139,7 @@ def _asks(text: bytes | None) -> str:
 
 
 def why_there(landing: Manifest) -> str:
-    """Return why a pod goes to its node: how many nodes fit, and its lead over the next."""
+    """Return why a pod lands on its node: how many nodes fit, and its lead over the next one."""
     if not landing.get("nodeName") or "feasible" not in landing:
         return ""
     feasible, evaluated = landing["feasible"], landing["evaluated"]
@@ -154,7 +154,7 @@ def why_there(landing: Manifest) -> str:
 
 
 def room(status: Manifest) -> list[Room]:
-    """Return what open nodes have left, before and after, the usual resources first."""
+    """Return the free amounts of open nodes, before and after, the usual resources first."""
     both: Manifest = status.get("room") or {}
     before, after = both.get("before") or {}, both.get("after") or {}
     others = {*before, *after} - {"nodes", *_FIRST}
@@ -181,7 +181,7 @@ def _amount(name: str, number: int) -> str:
 
 
 class OperationStep(msgspec.Struct, frozen=True):
-    """A step of an operation: the object, what is done to it, the state, and why it failed."""
+    """A step of an operation: the object, the change, the state, and why it failed."""
 
     subject: str
     does: str
@@ -190,7 +190,7 @@ class OperationStep(msgspec.Struct, frozen=True):
 
 
 def steps(plan: StoredPlan) -> list[OperationStep]:
-    """Return the steps: of an operation those held back and failed first."""
+    """Return the steps of a plan; those held back and failed come first."""
     found = []
     for number, (step, state) in enumerate(zip(plan.to_do(), plan.progress, strict=True)):
         does = ", ".join(step["change"]) if step["do"] == "edit" else step["do"]
@@ -201,7 +201,7 @@ def steps(plan: StoredPlan) -> list[OperationStep]:
 
 
 def differences(found: Iterable[Manifest]) -> list[tuple[str, str, str]]:
-    """Return the differences of two plans in words: the object, the old and the new text."""
+    """Return the differences of two plans as (object, old text, new text)."""
     return [
         (one.get("pod") or "the steps", _in_words(one["before"]), _in_words(one["after"]))
         for one in found
@@ -247,7 +247,7 @@ def button(changes: Sequence[Manifest], summary: Mapping[str, Any]) -> str:
 
 
 def progress(plan: StoredPlan) -> dict[str, int]:
-    """Return how many steps there are, and how many are done, held back, failed and left."""
+    """Return the numbers of all steps, and of those done, held back, failed and left."""
     return {
         "steps": len(plan.progress),
         "done": plan.progress.count(IS_DONE),

@@ -1,8 +1,7 @@
 """What if: a basket of changes that any page adds to, compared with the present.
 
-The basket is kept in the person's session. Looking at it asks an advisor for a plan that nobody
-keeps; ``share`` keeps one, whose address can be sent to a colleague and from whose page it can be
-carried out.
+The basket is in the person's session. Opening it asks an advisor for a plan that is not stored;
+``share`` stores one, whose URL can be sent to a colleague and whose page can apply it.
 """
 
 from typing import Any, Final
@@ -45,7 +44,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 @layout.shown
 def page(request: HttpRequest) -> HttpResponse:
-    """Show the basket, and what it would do."""
+    """Show the basket, and its effects."""
     layout.require_all(request, layout.FORETELLING)
     return _show(request)
 
@@ -158,7 +157,7 @@ def _submitted_objects(request: HttpRequest, text: str) -> list[Manifest]:
 
 
 def _one_more(request: HttpRequest, title: str, number: int) -> Manifest:
-    """Return a copy of an existing pod, with another name and on no node."""
+    """Return a copy of an existing pod, with another name and without a node."""
     namespace, _, name = title.partition("/")
     layout.require(request, "get", "pods", namespace=namespace, name=name)
     pod = get_manifest("Pod", namespace, name)
@@ -170,7 +169,7 @@ def _one_more(request: HttpRequest, title: str, number: int) -> Manifest:
 
 @layout.shown
 def remove(request: HttpRequest) -> HttpResponse:
-    """Take a change out of the basket, or all of them (``POST``, ``at``)."""
+    """Remove a change from the basket (``at``), or all of them (``POST``)."""
     at = request.POST.get("at", "")
     changes = _basket(request)
     if at == "all":
@@ -184,7 +183,7 @@ def remove(request: HttpRequest) -> HttpResponse:
 
 @layout.shown
 def share(request: HttpRequest) -> HttpResponse:
-    """Keep the basket as a plan, and lead to its page (``POST``)."""
+    """Store the basket as a plan, and redirect to its page (``POST``)."""
     layout.require_all(request, layout.FORETELLING)
     changes = _basket(request)
     if request.method != "POST" or not changes:

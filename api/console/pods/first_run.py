@@ -1,4 +1,4 @@
-"""The first run: example nodes and a pod at the press of a button, so that there is a cluster."""
+"""The first run: a button that creates example nodes and a pod in an empty cluster."""
 
 from contextlib import suppress
 from typing import Any, Final
@@ -49,9 +49,9 @@ NODES: Final = (
 
 @layout.shown
 def examples(request: HttpRequest) -> HttpResponse:
-    """Register the example nodes, post a pod, and lead to its page (``POST``).
+    """Create the example nodes and a pod, and redirect to the pod's page (``POST``).
 
-    Who may create no pods is led to the map.
+    A person who may not create pods is redirected to the map.
     """
     if request.method != "POST":
         raise BadRequest("examples need a POST: use the button on the map of an empty cluster")

@@ -1,4 +1,4 @@
-"""A pod: its timeline, decisions, events and YAML, and what can be done with it."""
+"""A pod: its timeline, decisions, events and YAML, and its actions."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -36,7 +36,7 @@ _PERMIT: Final = {"group": own.GROUP, "subresource": "permit"}
 
 @layout.shown_then
 def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """Return a pod's page, or the part of it that changes by itself."""
+    """Return a pod's page, or the part of it that refreshes itself."""
     from scheduling.answers import questions
 
     layout.require(request, "get", "pods", namespace=namespace, name=name)
@@ -123,10 +123,10 @@ def _of(manifest: Any) -> dict[str, Any]:
 
 
 class TimelineEntry(msgspec.Struct, frozen=True):
-    """Something that happened to a pod, or will. ``mood``: the class of its words, may be empty.
+    """A past or future event of a pod. ``mood``: the CSS class of its text, may be empty.
 
-    ``decision``: the id of the decision about it. ``who``: empty where it is the scheduler's.
-    ``revision``: that of the pod's change, 0 for what is none.
+    ``decision``: the id of its decision. ``who``: the author, empty for the scheduler.
+    ``revision``: that of the pod's change, 0 if the event is not a change.
     """
 
     at: datetime
@@ -142,7 +142,7 @@ class TimelineEntry(msgspec.Struct, frozen=True):
 def _causes(
     request: HttpRequest, namespace: str, name: str, steps: Sequence[TrailEntry]
 ) -> dict[int, str]:
-    """Return which taint evicted the pod and, to those who may see the node, who set it.
+    """Return which taint evicted the pod and, for people who may see the node, who set it.
 
     By revision of the pod's change. Queries for each eviction among the steps.
     """
@@ -176,7 +176,7 @@ def timeline(
     timers: Sequence[Timer],
     causes: Mapping[int, str],
 ) -> list[TimelineEntry]:
-    """Return what will happen to a pod and what happened, the latest first.
+    """Return the future and past events of a pod, the latest first.
 
     ``causes``: why it was evicted, by revision of the change.
     """
@@ -233,7 +233,7 @@ def _decided(one: Manifest, at: datetime) -> TimelineEntry:
 
 
 def _waits(namespace: str, name: str) -> list[tuple[str, datetime]]:
-    """Return the Permit plugins that the pod waits for, and until when. Queries once."""
+    """Return the Permit plugins that the pod waits for, with their deadlines. Queries once."""
     found = reservations.waiting(namespace=namespace, name=name)
     return sorted(found[0].waits.items()) if found else []
 
@@ -275,7 +275,7 @@ def _posted(request: HttpRequest, field: str) -> str:
     """Return a field of a form.
 
     Raises:
-        BadRequest: it is missing, or the page was opened instead of sent.
+        BadRequest: it is missing, or the request is not a POST.
     """
     value = request.POST.get(field, "")
     if not value:

@@ -1,4 +1,4 @@
-"""A PodGroup: its pods, where they are by level of topology, and what it lacks."""
+"""A PodGroup: its pods by level of topology, and why it cannot be placed."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class Level(msgspec.Struct, frozen=True):
 
 @layout.shown
 def page(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """Return a PodGroup's page, or the part of it that changes by itself. It has no past."""
+    """Return a PodGroup's page, or the part of it that refreshes itself. It has no past."""
     about = {"namespace": namespace, "name": name}
     layout.require(request, "get", "podgroups", group=_GROUP, **about)
     manifest = decode_object(get_object("PodGroup", namespace, name))
@@ -86,9 +86,9 @@ def _levels(group: PodGroup, members: Sequence[Member]) -> list[Level]:
 
 
 def _lack(request: HttpRequest, namespace: str, members: Sequence[Member]) -> Manifest:
-    """Return what the group lacks, as ``why`` says of a pod that waits; asks an advisor.
+    """Return why the group cannot be placed, as ``why`` of a pending pod; asks an advisor.
 
-    ``unknown``: why that is not known.
+    ``unknown``: why there is no answer.
     """
     waits = next((one.name for one in members if not one.node_name), "")
     about = {"namespace": namespace, "name": waits}

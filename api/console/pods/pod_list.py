@@ -1,4 +1,4 @@
-"""The list of pods, by a part of the name, namespace, node, phase, or those that wait."""
+"""The list of pods, filtered by a part of the name, namespace, node, phase, or pending ones."""
 
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -19,7 +19,7 @@ PER_PAGE: Final = 100
 @layout.shown_then
 @layout.alike()
 def page(request: HttpRequest) -> HttpResponse:
-    """Return the list: by part of the name, namespace, node, phase, or those that wait."""
+    """Return the list, filtered by a part of the name, namespace, node, phase, or pending ones."""
     layout.filters(request, "q", "namespace", "node", "phase", "waiting")
     namespace = layout.scope(request, "list", "pods")
     start = natural(request.GET.get("start", ""), digits=8) or 0
@@ -55,7 +55,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def _pods_at(past: PastMoment, search: finding.PodSearch, *, start: int, limit: int) -> list[Any]:
-    """Return pods as they were, those that are shown decoded."""
+    """Return pods as of a past moment; only the shown ones are decoded."""
     chosen = [
         FieldRequirement(path, value)
         for path, value in (("spec.nodeName", search.node_name), ("status.phase", search.phase))
@@ -86,7 +86,7 @@ def _row(pod: Any, now: Any) -> dict[str, Any]:
 
 
 def why_of(pod: Any) -> str:
-    """Return the scheduler's words about a pod that has no node, or nothing."""
+    """Return the scheduler's message about a pod without a node, or an empty text."""
     for one in (pod.get("status") or {}).get("conditions") or ():
         if one.get("type") == "PodScheduled" and one.get("status") == "False":
             return str(one.get("message") or one.get("reason") or "")

@@ -1,4 +1,4 @@
-"""Why: groups of waiting pods, and a pod's verdicts node by node."""
+"""Why pods wait: groups of pending pods, and a pod's verdicts node by node."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -25,9 +25,9 @@ _groups: Final = SharedQuestion("waiting-groups", deadline=10.0)
 @layout.shown_then
 @layout.alike()
 def waiting(request: HttpRequest) -> HttpResponse:
-    """Return the waiting pods in groups: how many, since when, what stands in the way.
+    """Return the pending pods in groups: how many, since when, and why.
 
-    For a past moment it shows the scheduler's messages alone, without what would have helped.
+    For a past moment it shows the scheduler's messages alone, without remedies.
     """
     layout.filters(request, "namespace")
     namespace = layout.scope(request, "list", "pods")
@@ -61,10 +61,10 @@ def waiting(request: HttpRequest) -> HttpResponse:
 
 
 class Help(msgspec.Struct, frozen=True):
-    """A remedy as a sentence, and how it is previewed.
+    """A remedy as a sentence, and its preview.
 
-    ``preview``: parameters of the preview of a node's change. ``changes``: of a plan, as JSON, for
-    what makes objects or lets a group in. Else both are empty.
+    ``preview``: URL parameters, if the remedy changes a node. ``changes``: those of a plan as JSON,
+    if it creates objects or admits a group. Otherwise both are empty.
     """
 
     text: str
@@ -77,7 +77,7 @@ class Help(msgspec.Struct, frozen=True):
 
 
 class WaitingGroupRow(msgspec.Struct, frozen=True):
-    """A group of waiting pods as the page shows it; ``oldest`` is (namespace, name)."""
+    """A group of pending pods for the template; ``oldest`` is (namespace, name)."""
 
     pods: int
     state: str
@@ -109,7 +109,7 @@ def _group(item: Manifest) -> WaitingGroupRow:
 def _pod_group(blockers: Sequence[Manifest]) -> str:
     """Return the PodGroup that has to be placed as a whole, empty for pods of none.
 
-    Its reason begins with its name, which has no colon.
+    The name is the part before the colon of the reason of GangScheduling.
     """
     for one in blockers:
         if one["plugin"] == "GangScheduling" and ": " in (reason := "; ".join(one["reasons"])):
@@ -118,14 +118,14 @@ def _pod_group(blockers: Sequence[Manifest]) -> str:
 
 
 def _remedies(found: Sequence[Manifest]) -> list[Help]:
-    """Return the best remedies: those that are one click away first, each part as it was ranked."""
+    """Return the best remedies: those with a preview first, in order of their rank."""
     helps = [_help(one) for one in found]
     helps.sort(key=lambda one: not (one.preview or one.changes))
     return helps[:_MOST_REMEDIES]
 
 
 def _blockers(found: Sequence[Manifest]) -> list[Manifest]:
-    """Return the four reasons that reject most nodes; one that several filters give comes once."""
+    """Return the four reasons that reject most nodes; equal ones of several filters count once."""
     by_text: dict[str, Manifest] = {}
     for one in map(_blocker, found):
         by_text.setdefault(one["text"], one)
@@ -158,9 +158,9 @@ def _changes_of(remedy: Manifest) -> str:
 
 
 def preview_of(remedy: Manifest) -> str:
-    """Return the parameters of the preview that carries a remedy out on its first node, or nothing.
+    """Return the URL parameters for the preview of a remedy on its first node, or nothing.
 
-    Only changes of nodes have one; a pod's owner changes the pod.
+    Only changes of nodes have a preview; a pod's owner changes the pod.
     """
     edits = remedy["edits"]
     if remedy["target"] != "Node" or len(edits) != 1 or not remedy["names"]:
@@ -193,7 +193,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class NodeVerdictRow(msgspec.Struct, frozen=True):
-    """A node and what each plugin says of it."""
+    """A node with each plugin's verdict."""
 
     name: str
     rejections: int
@@ -203,7 +203,7 @@ class NodeVerdictRow(msgspec.Struct, frozen=True):
 
 @layout.shown
 def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """Return what every filter says of every node about a pod, and the scores."""
+    """Return each filter's verdict on every node for a pod, and the scores."""
     spec = _question(request, namespace, name)
     question = {
         **spec,
@@ -246,10 +246,10 @@ def why(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
 
 @layout.shown
 def why_columns(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """Return every node of the page's table in columns, as JSON, the first 10,000.
+    """Return all nodes of the page's table as columns, in JSON, the first 10,000.
 
-    ``status.table`` of an ``Explanation`` (``scheduling.simulation.explanation.page``): from it the
-    page draws the rows that are on the screen, and sorts and compares without asking again.
+    It is ``status.table`` of an ``Explanation`` (``scheduling.simulation.explanation.page``). The
+    page draws the visible rows from it, and sorts and compares without another request.
     """
     question = _question(request, namespace, name)
     found: Manifest = layout.ask("why", {**question, "limit": _MOST_ROWS, "remedies": False})
@@ -259,7 +259,7 @@ def why_columns(request: HttpRequest, namespace: str, name: str) -> HttpResponse
 
 @layout.shown
 def why_helps(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-    """Return what would let a waiting pod in, for the page that asks for it when it is there."""
+    """Return remedies for a pending pod, a part that the page requests once it is open."""
     question = {**_question(request, namespace, name), "world": "now", "rejectedBy": ""}
     found: Manifest = layout.ask("why", {**question, "limit": 0})
     helps = _remedies(found["status"].get("remedies") or ())
@@ -267,7 +267,7 @@ def why_helps(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
 
 
 def _question(request: HttpRequest, namespace: str, name: str) -> dict[str, Any]:
-    """Return the part of the question ``why`` that a page and its table have in common.
+    """Return the part of the question ``why`` that a page and its table share.
 
     Raises:
         AccessDenied: the person may not ask. BadRequest: there is no such world.

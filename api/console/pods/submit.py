@@ -1,4 +1,4 @@
-"""A new pod: by a form, by YAML, by example, or from a pod that is there; checked, then created."""
+"""A new pod: by a form, by YAML, by example, or as a copy of a pod; checked, then created."""
 
 import time
 from typing import Any, Final
@@ -42,7 +42,7 @@ _PATHS: Final = {
 
 
 class Input(msgspec.Struct, frozen=True):
-    """A field of the form: name, label, an example, and what is in it and wrong with it."""
+    """A field of the form: name, label, an example, its value and its error."""
 
     name: str
     label: str
@@ -130,9 +130,9 @@ EXAMPLES: Final[dict[str, tuple[str, Manifest]]] = {
 
 @layout.shown
 def page(request: HttpRequest) -> HttpResponse:
-    """Show the form or the text; check a pod, or create it and lead to its page.
+    """Show the form or the text; check a pod, or create it and redirect to its page.
 
-    Nothing is lost where something is wrong: each problem stands at its field.
+    On an error the form keeps all values, and shows each error at its field.
     """
     by = "yaml" if request.GET.get("by") == "yaml" else "form"
     form: QueryDict = request.POST if request.method == "POST" else QueryDict()
@@ -229,7 +229,7 @@ def _words(text: str) -> list[str]:
 
 
 def _try(request: HttpRequest, manifest: Manifest, *, dry_run: bool) -> tuple[str, str, Manifest]:
-    """Create the pod, or only predict; return its namespace, name, and what would become of it."""
+    """Create the pod, or only predict; return its namespace, name, and the predicted outcome."""
     metadata = bodies.metadata_of(manifest)
     namespace = str(metadata.get("namespace") or "default")
     layout.require(request, "create", "pods", namespace=namespace)

@@ -1,4 +1,4 @@
-"""Canaries: configurations on trial, what they would have decided, and putting one in force."""
+"""Canaries: configurations on trial, their hypothetical decisions, and putting one in force."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -32,7 +32,7 @@ _BY_STATE: Final = {OBSERVING: ("switch", "cancel"), SWITCHED: ("return",)}
 
 @layout.shown
 def listed(request: HttpRequest) -> HttpResponse:
-    """List the configurations on trial, or put one on trial (``POST``)."""
+    """List the configurations on trial, or start a trial of one (``POST``)."""
     layout.require(request, "list", PLURAL, group=own.GROUP)
     may_create = layout.may(request, "create", PLURAL, group=own.GROUP)
     context: dict[str, Any] = {"canaries": latest_canaries(), "may_create": may_create}
@@ -85,9 +85,9 @@ def _in_force() -> Manifest:
 
 @layout.shown
 def page(request: HttpRequest, name: str) -> HttpResponse:
-    """Show one: its state, what it changes; with ``report`` what it would have decided otherwise.
+    """Show a canary: its state and changes; ``report``: how its decisions would have differed.
 
-    The page comes at once and asks for the report as a part, and how far that is meanwhile.
+    The page opens at once and requests the report as a part, with the advisor's progress meanwhile.
     """
     layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
     canary = find_canary(name)
@@ -113,7 +113,7 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _former(canary: StoredCanary) -> Manifest:
-    """Return what a canary is compared with: the configuration it replaced, or the one in force."""
+    """Return the configuration to compare with: the one it replaced, or the one in force."""
     from scheduling.answers import questions
 
     if canary.former:
@@ -122,7 +122,7 @@ def _former(canary: StoredCanary) -> Manifest:
 
 
 def _rights(what: str, name: str) -> list[Attributes]:
-    """Return the rights that the API asks for."""
+    """Return the rights that the API requires for an action."""
     if what == "report":
         own_right = Attributes("get", own.GROUP, PLURAL, what, name=name)
         return [own_right, *(Attributes("list", resource=one) for one in ("nodes", "pods"))]
@@ -139,7 +139,7 @@ def _may(request: HttpRequest, canary: StoredCanary) -> set[str]:
 
 @layout.shown
 def act(request: HttpRequest, name: str) -> HttpResponse:
-    """Put one in force, give the former back, or end the trial (``POST``, ``what``)."""
+    """Put a canary in force, restore the former configuration, or end the trial (``POST``)."""
     what = request.POST.get("what", "")
     if request.method != "POST" or what not in ("switch", "return", "cancel"):
         raise BadRequest("what: must be switch, return or cancel, sent by POST")

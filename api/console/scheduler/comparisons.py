@@ -1,9 +1,9 @@
 """Comparisons: replays of the recent past with other configurations, as figures and pictures.
 
-The answer is an advisor's, as that of ``POST comparisons`` is, and nothing is stored. The question
-stands in the address, so that it can be sent to a colleague: the moment at which the stretch ends,
-its hours, the policies, and a configuration of one's own, packed. The page comes at once and asks
-for its answer as a part; while that is worked out, it tells how far the advisor is.
+An advisor answers, as for ``POST comparisons``, and nothing is stored. The question is in the URL,
+so that it can be sent to a colleague: the end of the replayed time, its hours, the policies, and a
+person's own configuration, packed. The page opens at once and requests its answer as a part; until
+that is ready, it shows the advisor's progress.
 """
 
 import base64
@@ -51,7 +51,7 @@ _LONGEST_TEXT: Final = 256 << 10
 
 
 class ComparisonFigure(msgspec.Struct, frozen=True):
-    """A figure, or a count, of each run; ``best`` says which runs do best."""
+    """A figure, or a count, of each run; ``best`` says which runs have the best value."""
 
     name: str
     cells: list[tuple[str, bool]]
@@ -59,10 +59,10 @@ class ComparisonFigure(msgspec.Struct, frozen=True):
 
 @layout.shown
 def page(request: HttpRequest) -> HttpResponse:
-    """Ask how the last hours would have been.
+    """Show how the last hours would have been.
 
-    ``hours`` up to ``until``, ``policy`` (several), ``yours``: a configuration as ``packed`` gives
-    it. A form posts it as ``text``.
+    ``hours`` up to ``until``, ``policy`` (several), ``yours``: a configuration as ``packed``
+    returns it. A form posts it as ``text``.
     """
     layout.require_all(request, WANTS)
     if request.method == "POST":
@@ -87,9 +87,9 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def part(request: HttpRequest, question: Manifest, answer: Callable[[], Manifest]) -> HttpResponse:
-    """Return the answer to a question as a part of a page; with ``progress`` how far it is.
+    """Return the answer to a question as a part of a page; ``progress``: the advisor's progress.
 
-    ``_asking.html`` asks for both.
+    ``_asking.html`` requests both.
     """
     if request.GET.get("progress"):
         return layout.progress_of(request, "comparison", question)
@@ -97,7 +97,7 @@ def part(request: HttpRequest, question: Manifest, answer: Callable[[], Manifest
 
 
 def _posted(request: HttpRequest) -> HttpResponse:
-    """Lead to the address of a question that was posted; answer at once where that is too long."""
+    """Redirect to the URL of a posted question; answer at once if that is too long."""
     query: QueryDict = request.POST
     chosen, text = query.getlist("policy"), query.get("text", "").replace("\r\n", "\n").strip()
     hours = query.get("hours", _HOURS)
@@ -147,7 +147,7 @@ def _page(
 
 
 def _address(hours: str, chosen: list[str], text: str) -> str:
-    """Return the address of a question about the hours up to now."""
+    """Return the URL of a question about the hours up to now."""
     query = [("hours", hours), ("until", format_time(clock.now().astimezone(UTC)))]
     query += [("policy", one) for one in chosen]
     if text:
@@ -156,15 +156,15 @@ def _address(hours: str, chosen: list[str], text: str) -> str:
 
 
 def packed(text: str) -> str:
-    """Return a text as an address can hold it: compressed, in base64 without its end."""
+    """Return a text for a URL: compressed, in base64 without padding."""
     return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
 
 
 def unpacked(text: str) -> str:
-    """Return what ``packed`` was given.
+    """Return the text that ``packed`` took.
 
     Raises:
-        BadRequest: the text was not made by it, or holds more than 256 KiB.
+        BadRequest: ``packed`` did not make the text, or its content is over 256 KiB.
     """
     if not text:
         return ""
@@ -180,7 +180,7 @@ def unpacked(text: str) -> str:
 
 
 def _question(hours: str, until: str, chosen: list[str], text: str) -> Manifest:
-    """Return a ``Comparison`` to ask for.
+    """Return the ``Comparison`` in a form.
 
     Raises:
         BadRequest: the hours are no number, or the text is no object.
@@ -196,7 +196,7 @@ def _question(hours: str, until: str, chosen: list[str], text: str) -> Manifest:
 
 
 def shown(comparison: Manifest) -> dict[str, Any]:
-    """Return what ``_comparison.html`` shows of a comparison, which has ``pictures``."""
+    """Return the context of ``_comparison.html`` for a comparison, which has ``pictures``."""
     status = comparison["status"]
     runs = status["runs"]
     lines = [_line(one) for one in status["figures"] if any(one["values"])]
@@ -252,5 +252,5 @@ def _pod(one: Manifest) -> dict[str, Any]:
 
 
 def _drawn(text: str) -> SafeString:
-    """Return a drawing of ours as it is: an advisor made it, with every name in it escaped."""
+    """Return an advisor's SVG as safe HTML; the advisor has escaped every name in it."""
     return mark_safe(text)  # noqa: S308

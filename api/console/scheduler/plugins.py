@@ -1,4 +1,4 @@
-"""The effective plugins of the scheduler: which acts where in each profile, and why."""
+"""The scheduler's effective plugins: their extension points in each profile, and why."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ _REVISIONS: Final = 50
 
 @layout.shown
 def page(request: HttpRequest) -> HttpResponse:
-    """Return the plugins of a revision (``new``), and what differs from another (``old``)."""
+    """Return the plugins of a revision (``new``), and the differences from another (``old``)."""
     from scheduling.answers import effective, questions
 
     layout.require(request, "get", "schedulerconfiguration", group="stowage.dev")
@@ -42,7 +42,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def _document(revision: int) -> Manifest:
-    """Return a revision; 0: the default one."""
+    """Return the document of a revision; 0: the default one."""
     from scheduling.answers import questions
 
     if revision:

@@ -91,7 +91,7 @@ def _by_name(kind: Kind) -> str:
 
 
 class QuotaUse(msgspec.Struct, frozen=True):
-    """How much of a quota is used of one resource; ``share`` is above 1 where it is exceeded."""
+    """The share of a quota that is used, of one resource; ``share`` above 1: exceeded."""
 
     namespace: str
     name: str
@@ -102,7 +102,7 @@ class QuotaUse(msgspec.Struct, frozen=True):
 
 
 def _quotas(request: HttpRequest) -> list[QuotaUse] | None:
-    """Return what quotas allow and what is used of it, the fullest first. Queries twice.
+    """Return the limits and the use of quotas, the fullest first. Queries twice.
 
     This and the following functions: ``None`` if the user may not list them.
     """
@@ -174,7 +174,7 @@ def _priorities(request: HttpRequest) -> list[Manifest] | None:
 
 
 def _budgets(request: HttpRequest) -> list[Manifest] | None:
-    """Return the disruption budgets, those that allow the fewest pods to leave first."""
+    """Return the disruption budgets, those with the fewest allowed disruptions first."""
     if not layout.may(request, "list", "poddisruptionbudgets", group="policy"):
         return None
 
@@ -187,7 +187,7 @@ def _budgets(request: HttpRequest) -> list[Manifest] | None:
 
 
 def _all(request: HttpRequest, kind_name: str) -> list[Manifest]:
-    """Return the first objects of a kind, as they were then. Queries twice."""
+    """Return the first objects of a kind, at the moment of the page. Queries twice."""
     past: PastMoment | None = time_travel.of(request)
     at = None if past is None else past.revision
     return [decode_object(text) for text in list_page(kind_name, limit=_MOST_READ, at=at).items]
@@ -205,7 +205,7 @@ def _share(used: str, hard: str) -> float:
 
 @layout.shown
 def who_can(request: HttpRequest) -> HttpResponse:
-    """Return who may do something, by which binding: verb, group, resource, namespace, name."""
+    """Return the subjects with a right, and the bindings that give it."""
     layout.require(request, "list", "clusterrolebindings", group=_RBAC)
     layout.require(request, "list", "rolebindings", group=_RBAC)
     layout.filters(request, "verb", "resource", "group", "namespace", "name")
@@ -237,7 +237,7 @@ class DifferenceLine(msgspec.Struct, frozen=True):
 
 @layout.shown
 def revisions(request: HttpRequest) -> HttpResponse:
-    """Return the revisions of the scheduler's configuration, and how two of them differ."""
+    """Return the revisions of the scheduler's configuration, and the difference of two of them."""
     from scheduling.answers import questions
 
     layout.require(request, "get", "schedulerconfiguration", group="stowage.dev")
@@ -256,7 +256,7 @@ def revisions(request: HttpRequest) -> HttpResponse:
 
 
 def number(request: HttpRequest, name: str) -> int:
-    """Return the number of a revision that an address gives, 0 where it gives none.
+    """Return the number of a revision in a query parameter, 0 if that is absent.
 
     Raises:
         BadRequest: it is no number.
@@ -282,10 +282,10 @@ def _text(revision: int) -> str:
 
 
 def difference(old: str, new: str) -> list[DifferenceLine]:
-    """Return the lines of both, marked by which of the two has them.
+    """Return the lines of both texts, each marked by the text that has it.
 
-    Of many lines in a row that are alike, or in one of them alone, the middle is left out. Texts of
-    which many lines differ are not compared in detail, which may take minutes.
+    The middle of a long run of equal, added or removed lines is left out. If too many lines differ,
+    they are not compared in detail, which may take minutes.
     """
     before, after = old.splitlines(), new.splitlines()
     found: list[DifferenceLine] = []
@@ -302,7 +302,7 @@ def difference(old: str, new: str) -> list[DifferenceLine]:
 
 
 def _parts(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, int]]:
-    """Return how one list of lines becomes the other, as ``SequenceMatcher.get_opcodes`` does."""
+    """Return the changes from one list of lines to another, as ``SequenceMatcher.get_opcodes``."""
     same = list(map(eq, old, new))
     head = same.index(False) if False in same else len(same)
     rest = min(len(old), len(new)) - head

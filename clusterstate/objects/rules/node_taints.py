@@ -2,7 +2,7 @@
 
 Pure. The node-lifecycle controller corrects every node's taints every few seconds; ``governed``
 does so for the changes of a single write, so that a cordon and its taint are in one version.
-``settle_taints`` is everything that a write does to a node's taints and their times (R123).
+``settle_taints`` applies all rules for a node's taints and their times to a write (R123).
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,13 +45,18 @@ def governed(
 ) -> list[Mapping[str, Any]]:
     """Return a node's taints after a write, with those that follow from its conditions.
 
-    Taints required by ``unschedulable`` and the conditions ``after`` are always present. One that
-    is not required is removed if the condition was different ``before``, or is gone (both are lists
-    of conditions as on the wire; ``before`` is ``None`` for a new node). The NoExecute taint of
-    ``Ready`` is removed in the same write: with it alone a node would take pods and evict them at
-    once. If ``Ready`` now requires the other key, that key's NoExecute taint replaces it; a first
-    one is added by the controller, as fast as the node's zone allows. Other taints stay, in order;
-    new ones come last. Rule: doNoScheduleTaintingPass and processTaintBaseEviction,
+    ::
+
+        a key of a condition that now    NoSchedule  NoExecute (keys of ``Ready`` only)
+        requires it                      present     stays, or replaces the other key's
+        does not, and changed or is gone removed     removed
+        does not, and is unchanged       stays       stays
+
+    ``unschedulable`` likewise sets or removes its NoSchedule taint. ``before`` and ``after`` are
+    the conditions as on the wire; ``before`` is ``None`` for a new node, whose conditions count as
+    unchanged. Both effects end in one write: with NoExecute alone a node would take pods and evict
+    them at once. The controller adds a first NoExecute taint, at its zone's rate. Other taints
+    stay, in order; new ones come last. Rule: doNoScheduleTaintingPass and processTaintBaseEviction,
     pkg/controller/nodelifecycle/node_lifecycle_controller.go, v1.36.
     """
     decided = {UNSCHEDULABLE: unschedulable}
@@ -113,7 +118,7 @@ def _initialize(manifest: Manifest, old: Manifest | None) -> Manifest:
 
 
 def _govern(manifest: Manifest, old: Manifest | None) -> Manifest:
-    """Return the node with the taints that what this write changes asks for (R126, R133)."""
+    """Return the node with the taints that the changes of this write require (R126, R133)."""
     spec = manifest.get("spec") or {}
     present = taints_of(manifest)
     taints = governed(
@@ -142,10 +147,10 @@ def settle_taints(
     ``is_cloud``: an external cloud provider initializes nodes. A new node is then tainted until it
     has a providerID; the program that sets that may also remove the taint.
 
-    An existing taint (same key and effect) keeps its ``timeAdded`` when the client omits it, as
-    clients that send the whole list do; so a countdown does not restart. A time in the future, from
-    a clock that is ahead, counts as missing: else an untolerated taint would evict no pod until
-    then (R122).
+    An existing taint (same key and effect) keeps its ``timeAdded`` if the client omits it, as
+    clients do that send the whole list, so a countdown does not restart. A time in the future, from
+    a clock that is ahead, counts as missing: otherwise an untolerated taint would evict no pod
+    until then (R122).
     """
     if is_cloud:
         manifest = _initialize(manifest, old)
@@ -166,7 +171,7 @@ def settle_taints(
 def _settled(
     taint: dict[str, Any], times: Mapping[tuple[Any, Any], str | None], now: datetime
 ) -> dict[str, Any]:
-    """Return the taint as its row says it: no other members, no empty value, whole seconds."""
+    """Return the taint as its row has it: no other fields, no empty value, whole seconds."""
     key, effect, time_added = taint.get("key"), taint.get("effect"), taint.get("timeAdded")
     added = document.parse_time(time_added) if time_added else None
     if added is not None and added > now:
