@@ -40,7 +40,7 @@ warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
 _LOAD_SECONDS = 120.0
 _STOP_SECONDS = 5.0
 _NUDGE_SECONDS = 30.0
-"""Between two nudges of each kind: a task without a loop lingers as long."""
+"""Seconds between two tasks of each kind; without a loop a task works as long."""
 _TICK_SECONDS = 90.0  # each message may wait for a broker that is frozen
 
 TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "scheduling.processes.broker:Transport")

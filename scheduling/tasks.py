@@ -14,7 +14,7 @@ from clusterstate.processes import steady_clock
 from scheduling.processes.messages import stopping
 
 LINGER_SECONDS = 10.0
-"""How long a task works that finds no loop in its process."""
+"""Seconds that a task works in a process without the loop."""
 
 
 def _nudged(loop: str) -> bool:

@@ -43,7 +43,7 @@ _REST = 10.0
 _SHORTEST_REST = 0.25
 _RETRY_SECONDS = 0.2
 _MARGIN_SECONDS = 60.0
-"""A question that exceeds its time by this much is taken to be stuck."""
+"""A question that exceeds its time by this many seconds counts as hung."""
 
 
 def run(*, stopping: Callable[[], bool], pause: Callable[[float], None] = time.sleep) -> None:

@@ -64,21 +64,21 @@ _PROGRESS: Final = "stowage:progress:"
 _END: Final = "stowage:end:"
 
 MOST_WAITING: Final = 1000
-"""Questions that may wait in each list; further ones are refused with a time to try again."""
+"""The most waiting questions in each list; further ones are refused with a time to try again."""
 _TELL_SECONDS: Final = 0.25
-"""Seconds between two reports of an advisor's progress, at least."""
+"""The least number of seconds between two reports of progress."""
 _PROGRESS_KEPT_SECONDS: Final = 10
 _LIST_SECONDS: Final = 300
-"""Seconds after which a list that nothing was added to is forgotten: no question waits longer."""
+"""Seconds after its last addition when a list expires: no question waits longer."""
 START_SECONDS: Final = 5.0
-"""How long a question waits for an advisor to come: one that was killed is started again."""
+"""Seconds that a question waits for an advisor to start: a killed one is restarted."""
 TAKE_SECONDS: Final = 5.0
-"""How long an advisor's thread waits for a question at a time."""
+"""Seconds that an advisor's thread waits for a question at a time."""
 LOOK_SECONDS: Final = 0.5
-"""How often an asker looks whether its question got lost."""
+"""Seconds between two checks whether a question got lost."""
 _PASSED_SECONDS = 0.05
 _MARGIN_SECONDS = 2.0
-"""The asker waits this much longer than the computation of the answer may take."""
+"""Seconds that the asker waits beyond the time for the computation of the answer."""
 _FINE, _WRONG = b"+", b"-"
 
 NO_ADVISOR = (

@@ -34,7 +34,7 @@ KIND: Final = "Comparison"
 MOST_HOURS: Final = 24.0 * 7
 MOST_POLICIES: Final = 4
 _MOST_TOLD: Final = 20
-"""This many plugins are listed for each run, the slowest first."""
+"""The most plugins that are listed for each run, the slowest first."""
 
 
 class Policy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

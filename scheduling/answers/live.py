@@ -34,7 +34,7 @@ _TAKES_TOO_LONG: Final = (
     " fewer objects"
 )
 ANSWER_SECONDS = 60.0
-"""How long a question may take (kube-apiserver's ``--request-timeout``)."""
+"""Seconds that a question may take (kube-apiserver's ``--request-timeout``)."""
 _MOST_KEPT = 256
 _UNSETTLED = "changes that were acknowledged cannot be read yet: another write is still under way"
 

@@ -42,15 +42,15 @@ RELABELLED, DRAINED, DELETED = "NodeLabels", "Drain", "NodeDeleted"
 EVICTED: Final = "Eviction"
 SCALED: Final = "ScaledDown"
 GROUPED: Final = "PodGroup"
-"""Of a pod that leaves because others of its group do."""
+"""The cause of a pod that leaves because its group is disrupted as a whole."""
 BY_STEPS: Final = (DRAINED, EVICTED, plan_steps.REMOVED)
-"""Causes of pods that leave by a step of the operation, and not by a controller."""
+"""Causes of pods that leave by a step of the plan, and not by a controller."""
 COUNTED: Final = (TAINTED, RELABELLED, DRAINED, EVICTED)
 """Causes to which brakes and the zones' rate apply."""
 _AGAIN_AT_ONCE: Final = frozenset({"ReplicaSet", "ReplicationController", "Job"})
 _ENDED: Final = ("Succeeded", "Failed")
 _MOST_BACKGROUND: Final = 20_000
-"""The most pods that leave anyway, on nodes that evict already, that an answer considers."""
+"""The most pods on nodes with NoExecute taints that are considered as leaving anyway."""
 
 
 class Leavers:
@@ -72,7 +72,7 @@ class Leavers:
         self.staying: list[Manifest] = []
         self.warnings: list[str] = []
         self.scalings: dict[str, ScaleEffect] = {}
-        """What changes of replicas do, by the path of the change."""
+        """The effects of changes of replicas, by the path of the change."""
 
     def leaving(self, nodes: Nodes) -> list[Leaver]:
         """Return the pods that leave because of the plan, or anyway, in the order of leaving."""

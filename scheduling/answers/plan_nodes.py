@@ -30,7 +30,7 @@ class Nodes:
         self.errors: list[FieldError] = []
         self.warnings: list[str] = []
         self.chosen: dict[str, tuple[str, ...]] = {}
-        """By the path of a change: the names of its nodes."""
+        """The names of a change's nodes, by the path of the change."""
         for change in changes:
             if change.what in plan_document.OF_NODES:
                 self.chosen[change.path] = self._names(change)

@@ -18,7 +18,7 @@ from scheduling.worker.mirror import waiting_as_of
 
 _MOST_KEPT = 100_000
 _looked_at: dict[int, tuple[int, int]] = {}
-"""By pod: the revision of its refusal, and the last one up to which nothing helped it."""
+"""By pod: the revision of its refusal, and the last revision at which it still waited."""
 memory.when_replaced(_looked_at.clear)
 
 

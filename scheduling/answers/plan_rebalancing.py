@@ -31,9 +31,9 @@ from scheduling.simulation.packing import Prices
 from scheduling.simulation.plan_document import PlanChange, PlanDocument
 
 _TRIES: Final = 12
-"""How many plans are predicted for one answer, at most."""
+"""The most plans that are predicted for one answer."""
 _WORTH: Final = 1000.0
-"""How many moved pods are worth one emptied node."""
+"""How many moves of pods one emptied node is worth."""
 
 
 def settled(

@@ -26,7 +26,7 @@ from scheduling.worker import profiles
 GATED: Final = "gated"
 IN_FLIGHT: Final = "inflight"
 _HIGHEST_OF_USERS: Final = 1_000_000_000
-"""Priorities above are the system's (PriorityClass, v1.36)."""
+"""Higher priorities are the system's (PriorityClass, v1.36)."""
 
 
 class Present:

@@ -28,9 +28,9 @@ KIND: Final = "WaitingGroup"
 PLURAL: Final = "waitinggroups"
 _MOST_NAMED: Final = 10
 _MOST_PODGROUPS: Final = 200
-"""At most this many PodGroups are examined for what they lack."""
+"""The most PodGroups of which it is found what they lack."""
 _MOST_HELPED: Final = 10
-"""Remedies are sought for this many groups of a list, the largest ones."""
+"""The most groups of a list that get remedies, the largest first."""
 
 
 class WaitingGroupsQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

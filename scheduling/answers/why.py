@@ -53,10 +53,10 @@ DEFAULT_LIMIT: Final = 500
 MOST: Final = 10_000
 
 _LOOKED_AT: Final = 5_000
-"""Remedies count the pods that they would let in among this many at the head of the queue."""
+"""The most waiting pods, the first of the queue, that are placed to count a remedy's effect."""
 _MOST_KEPT: Final = 8
 _MOST_MADE_ROOM: Final = 20
-"""On this many nodes it is tried whether moving pods lets another one in."""
+"""The most nodes on which moves of pods are tried so that another one fits."""
 _kept: OrderedDict[str, tuple[Manifest, Explanation]] = OrderedDict()
 _lock = threading.Lock()
 

@@ -32,13 +32,13 @@ _EXPORTED: Final = {
     "nodes": "Node",
     "pods": "Pod",
 }
-"""What stands in an export of kube-scheduler-simulator, beside ``schedulerConfig``."""
+"""Members of an export of kube-scheduler-simulator, besides ``schedulerConfig``, with kinds."""
 _OF_NODES: Final = {
     "metadata": ("name", "labels", "annotations", "uid"),
     "spec": ("taints", "unschedulable"),
     "status": ("allocatable", "capacity", "images", "declaredFeatures"),
 }
-"""What of a node matters to placement; whatever else a dump has of it may be wrong."""
+"""Fields of a node that scheduling reads; other fields of a dump may be invalid."""
 
 
 class FileError(ValueError):

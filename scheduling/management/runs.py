@@ -27,7 +27,7 @@ _TELL_EVERY = 1.0
 """Seconds between two lines of progress."""
 
 Extra = Callable[[], Outcome]
-"""Makes an outcome that no configuration decides, such as the recorded one."""
+"""Returns an outcome that no configuration decides, such as the recorded one."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -43,7 +43,7 @@ _API_VERSIONS: Final = {"ReplicationController": "v1", "Job": "batch/v1", "CronJ
 _ENDED: Final = ("Succeeded", "Failed")
 _JOB_LABELS: Final = ("batch.kubernetes.io/job-name", "job-name")
 _SETS: Final = {"Deployment": "ReplicaSet", "CronJob": "Job"}
-"""What stands between a workload and its pods."""
+"""The kind of object that a workload creates in order to create pods."""
 
 
 class ExpandedDocuments:

@@ -47,7 +47,7 @@ T = TypeVar("T")
 FAILURES: Final = 3
 REST: Final = 30.0
 _SCALE: Final = 10
-"""Scores of extenders go to 10, those of nodes to 100."""
+"""Factor from extenders' scores, which go to 10, to nodes' scores, which go to 100."""
 
 
 class HTTPExtender:

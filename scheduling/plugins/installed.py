@@ -32,7 +32,7 @@ SHIPPED: Final = (
         "GPUFragmentation", "scheduling.plugins.shipped.gpu_fragmentation:GPUFragmentation", GROUP
     ),
 )
-"""Plugins in this package, offered as by any other package: no profile uses them by default."""
+"""Plugins in this package, with entry points; no profile uses them by default."""
 
 METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "preEnqueue": (("pre_enqueue",),),
@@ -52,7 +52,7 @@ METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "placementScore": (("score_placement",),),
     "podGroupPostFilter": (("pod_group_post_filter",),),
 }
-"""Extension points, each with the sets of methods of which a plugin must have one."""
+"""Extension points, each with alternative sets of methods; a plugin there needs one of the sets."""
 
 
 class InstalledPlugin(msgspec.Struct, frozen=True):

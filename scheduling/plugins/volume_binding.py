@@ -46,7 +46,7 @@ from scheduling.framework.volume_table import AssumedClaims
 NAME = "VolumeBinding"
 _FOUND = f"{NAME}/found"
 TAKEN = f"{NAME}/taken"
-"""The note with the bindings and provisions of a reserved pod: ``AssumedClaims`` as JSON."""
+"""The cycle state's key of a reserved pod's bindings and provisions: ``AssumedClaims`` as JSON."""
 
 
 class _BindingsByRow:

@@ -32,10 +32,10 @@ NAME: Final = "decision-checks"
 """The loop's name in heartbeats."""
 _PAUSE_SECONDS: Final = 15.0
 _REST: Final = 50.0
-"""The pause after a check, as a multiple of the time that the check took: two percent of a core."""
+"""The pause after a check, as a multiple of its duration: two percent of a core."""
 _CHECK_SECONDS: Final = 600.0
 _IDLE_LOAD: Final = 0.5
-"""A machine with less work than this for each processor is idle."""
+"""A machine with a lower load average per processor is idle."""
 
 
 def run(*, stopping: Callable[[], bool], pause: Callable[[float], None]) -> None:

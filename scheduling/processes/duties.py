@@ -45,15 +45,15 @@ _LOOK_SECONDS = 1.0
 _LISTEN_SECONDS = 2.0
 _GATHER_SECONDS = wake.WORKLOADS_GATHER_SECONDS
 _PROMPT_SHARE = 4.0
-"""Controllers rest for this multiple of their last pass before a change starts the next one."""
+"""How many times the duration of their last pass controllers pause before a change starts one."""
 _EARLY = 0.9
 """The share of its period after which a duty is due: a pause of a second may end a little early."""
 _TRIM_SECONDS = 60.0
 _UNCLAIMED_SECONDS = 10.0
 _REST = 4.0
-"""The pause after packing a chunk of the past, as a multiple of the time that packing it took."""
+"""The pause after compressing a chunk of old changes, as a multiple of its duration."""
 _DELIVERING_AT_ONCE = 4
-"""Webhooks that are delivered for at the same time."""
+"""The most webhooks to which events are delivered at the same time."""
 _NOTHING_TO_KEEP_SECONDS = 15.0
 _FORESEE_AHEAD = timedelta(seconds=30)
 
@@ -104,7 +104,7 @@ class Controllers:
     def __init__(self) -> None:
         self._threads = {name: OwnThread(manager.work_of(name)) for name in manager.CONTROLLERS}
         self._rests: dict[str, float] = {}
-        """Until when (monotonic seconds) news does not begin another pass."""
+        """Until when, in monotonic seconds, a write does not start another pass."""
 
     def begin(self) -> list[str]:
         """Start a pass of each idle controller that has work; return the names of these.
@@ -308,7 +308,7 @@ def _foresee_all() -> None:
 
 
 _CLASSES_EVERY: Final = 10
-"""Minutes between two deletions of scheduling classes that nothing uses."""
+"""Minutes between two deletions of unused scheduling classes."""
 
 
 _DROPPED: Final[Sequence[Callable[..., object]]] = (

@@ -17,13 +17,13 @@ from clusterstate.telemetry.troubles import Trouble
 from scheduling import passes
 
 _STANDBY_SECONDS = 1.0
-"""Between two tries to take a lock that another process holds."""
+"""Seconds between two attempts to take a lock that another process has."""
 _HURRY_SECONDS = 0.02
 _HURRY_FOR_SECONDS = 3.0
-"""Seconds of quick tries after that process ended: its session ends a little later."""
+"""Seconds of quick attempts after that process ended: its session ends a little later."""
 _AFTER_FAILURE_SECONDS = 0.5
 PASS_SECONDS = 300.0
-"""What one pass of a controller may take: it writes in pieces, but ten thousand pods are many."""
+"""Seconds that one pass of a controller may take, also with ten thousand pods to write."""
 
 
 def attempt_seconds() -> float:

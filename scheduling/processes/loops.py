@@ -93,8 +93,8 @@ LOOPS: Final[Mapping[str, tuple[str, Callable[[], Work]]]] = {
     "worker": ("controllers", _controlling),
     "advisor": ("advisor", _advising),
 }
-"""By the process's name (``STOWAGE_PROCESS``): its loop's name, and a function that imports and
-returns the loop's work."""
+"""By process name (``STOWAGE_PROCESS``): its loop's name, and a function that imports and returns
+the loop's work."""
 
 BESIDE: Final[Mapping[str, Sequence[tuple[str, Callable[[], Work]]]]] = {
     "worker": (("operations", _carrying_out), ("past", _packing_and_sealing)),

@@ -31,7 +31,7 @@ from clusterstate.telemetry.troubles import Trouble, reason_of
 logger = structlog.get_logger(__name__)
 
 AGAIN_SECONDS: Final = 1.0
-"""How long nothing is asked of a broker that answered with an error."""
+"""Seconds until a broker that answered with an error is tried again."""
 _LOOK_SECONDS: Final = 0.1
 
 
@@ -93,7 +93,7 @@ def stopping() -> bool:
 
 
 _away: defaultdict[str, Trouble] = defaultdict(Trouble)
-"""By task: many of them need no database in a process that has their loop."""
+"""By task; a task that needs no database has its loop in the same process."""
 
 
 class Nudge(Task):  # type: ignore[misc]  # Celery has no types

@@ -16,7 +16,7 @@ from kombu.exceptions import KombuError
 logger = structlog.get_logger(__name__)
 
 QUIET_SECONDS: Final = 60.0
-"""Between two lines about the same trouble."""
+"""Seconds between two log lines about the same trouble."""
 _OF_REDIS: Final = (redis.RedisError, KombuError, OSError)
 
 

@@ -8,7 +8,7 @@ import msgspec
 from scheduling.scenarios.outcome import Outcome, PodTimeline
 
 MOST_SHOWN: Final = 200
-"""So many pods that differ are listed; the numbers count all."""
+"""The most differing pods that are listed; the numbers count all."""
 
 
 class Figure(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from scheduling.simulation.document import API_VERSION, GROUP, below, type_error
 KIND: Final = "Scenario"
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _MOST_ARRIVALS: Final = 1_000_000
-"""In a whole scenario: each is a document of about a kilobyte while it is played."""
+"""The most arrivals of a scenario: each takes about a kilobyte of memory."""
 _EFFECTS: Final = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
 _CHANGES: Final = ("cordon", "uncordon", "fail", "recover", "taint", "untaint")
 _LISTS: Final = frozenset({"List", *(f"{kind}List" for kind in KINDS)})

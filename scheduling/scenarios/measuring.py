@@ -19,10 +19,10 @@ from scheduling.framework.runtime import Framework
 from scheduling.framework.types import PodInfo
 
 MILLI_GPU: Final = "gpu-milli"
-"""A resource whose name ends so counts GPUs in thousandths, and pods share them."""
+"""The suffix of resources that count GPUs in thousandths, so that pods share them."""
 _WHOLE: Final = 1000
 _MOST_CLASSES: Final = 100
-"""The most frequent classes speak for all."""
+"""Only the most frequent classes are measured."""
 
 
 class Measure:

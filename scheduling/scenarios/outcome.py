@@ -21,7 +21,7 @@ class PodEnd(StrEnum):
 
 
 MOVED = frozenset({PodEnd.PREEMPTED, PodEnd.EVICTED, PodEnd.LOST})
-"""Ends that neither the pod nor its script asked for."""
+"""Ends that neither the pod nor its script caused."""
 
 
 class PodTimeline(msgspec.Struct, gc=False):

@@ -33,19 +33,19 @@ from scheduling.simulation.running import build_frameworks
 from scheduling.simulation.world import Base, World, name_of
 
 Progress = Callable[[float, int, int], None]
-"""Told second, pods that came, and all that will come."""
+"""Called with the second, the number of arrived pods, and that of all pods."""
 
 _FIRST_ID = 2**50
-"""Pods of scripts are numbered from here on, so that ids of a live world stay apart."""
+"""The first id of scripts' pods, above the ids of a live world."""
 _SAMPLES = 300
-"""Parts of a script: a sample is taken in each, and of what lasts beyond one."""
+"""The number of samples of an outcome, evenly over its time."""
 _MOST_WARNINGS = 100
 _LONGEST_PAUSE = 300.0
-"""Seconds until a pod comes again that is sent away the moment it comes, time and again."""
+"""The longest pause, in seconds, before a pod that is evicted at once is replaced again."""
 _QUIET_SECONDS = 60.0
-"""So long after the last change pods that fit nowhere are tried again, or for two backoffs."""
+"""Seconds after the last change for which refused pods are still tried, or two backoffs."""
 _LONGEST_QUIET = 7 * 86400.0
-"""Seconds after the last step after which a script without an end is over in any case."""
+"""Seconds after the last step when a script without an end is over at the latest."""
 
 
 class _Running(msgspec.Struct, gc=False):
@@ -109,12 +109,12 @@ class Player:
         self._running: set[Hashable] = set()
         self._timers: dict[Hashable, int] = {}
         self._titles: dict[str, dict[Hashable, None]] = {}
-        """The pods that are there by namespace and name, the latest last: names may come twice."""
+        """The pods by namespace and name, the newest last: a name may occur twice."""
         self._numbers = itertools.count(_FIRST_ID)
         self._will_come = script.pod_count
         self._warnings: dict[str, None] = {}
         self._changed_at = 0.0
-        """When last something happened, or a pod was bound or left."""
+        """The second of the last event, binding or end of a pod."""
         self._samples: list[Sample] = []
         self._next_sample = 0.0
         self._measure = Measure(script.scored)

@@ -43,7 +43,7 @@ _PODS_PER_NODE: Final = "256"
 _MOST_PODS: Final = 1_000_000
 _MOST: Final = 2**50
 _LAST: Final = 2**62
-"""Microseconds; Google writes what lies after its trace as 2^63 - 1."""
+"""Microseconds; Google's trace has 2^63 - 1 for times after its end."""
 _DAY: Final = 86_400.0
 
 
@@ -643,5 +643,5 @@ _READERS: Final[Mapping[str, tuple[Callable[..., _Trace], int, int]]] = {
     "swf": (_swf, 1, 1),
     "csv": (_csv, 2, 2),
 }
-"""How each format is read: a function of its files and options, and how many files it has."""
+"""By format: a function of its files and options, and the least and most number of files."""
 FORMATS: Final = tuple(_READERS)

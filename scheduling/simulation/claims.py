@@ -36,7 +36,7 @@ from scheduling.framework.types import PodInfo
 _CLAIM: Final = "ResourceClaim"
 _VOLUME_CLAIM: Final = "PersistentVolumeClaim"
 Change = tuple[str, Any, Any]
-"""Kind of an object, what it was and what it is, ``None`` where it is not there."""
+"""Kind, former value and new value of an object; ``None`` if it did not or does not exist."""
 
 
 def make(

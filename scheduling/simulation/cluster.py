@@ -35,7 +35,7 @@ from scheduling.plugins.queueing_hints import registrations
 from scheduling.simulation import claims
 
 BATCH = 1000
-"""Pods decided in one cycle, as the live scheduler does."""
+"""The number of pods decided in one cycle, as in the live scheduler."""
 
 
 class Observer(Protocol):
@@ -91,7 +91,7 @@ class VirtualCluster(Waking):
         self.frameworks: dict[str, Framework] = {}
         """The profiles by scheduler name."""
         self.registrations: dict[str, Mapping[str, Sequence[Registration]]] = {}
-        """By scheduler name and plugin, the events that may help pods which the plugin rejected."""
+        """The events that may help a pod, by scheduler name and the plugin that rejected it."""
         for profile in configuration.profiles:
             framework = build_framework(profile, meter=meter)
             self.frameworks[profile.scheduler_name] = framework

@@ -32,11 +32,11 @@ from scheduling.simulation.cluster import VirtualCluster
 from scheduling.simulation.leaving import BudgetCharges
 
 NEVER, AT_ONCE, WHEN_GONE = "never", "atOnce", "whenGone"
-"""Whether a pod that leaves comes again: its controller makes another one, or nobody does."""
+"""When a pod's controller replaces it."""
 PREEMPTED = "Preempted"
 _WORTH_A_CACHE = 16
 _FIRST_ID = 2**60
-"""Pods that are not in the database are numbered from here on: they come after those that are."""
+"""The first id of pods that are not in the database; they sort after those that are."""
 
 
 class Leaver(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,20 +103,20 @@ class LandedPod(msgspec.Struct, kw_only=True):
 
 
 Details = Callable[[PodRecord], tuple[str, float, str]]
-"""Of a pod that is preempted: title, grace seconds, and whether it comes again."""
+"""Returns title, grace seconds and time of replacement of a preempted pod."""
 Deadline = Callable[[PodInfo, str], tuple[float, str] | None]
-"""For how many seconds a pod may stay on a node that it comes to, and the rule; ``None``: ever."""
+"""Returns the seconds that a pod may stay on a node, and the rule; ``None``: without limit."""
 TAINTED = "Taint"
 
 _EDIT, _LEAVE, _GONE = range(3)
 _MOST_GENERATIONS = 20
-"""Of successors: a pod that bears a taint for no time at all would come and go for ever."""
+"""The most replacements in succession: pods that taints evict at once would never end."""
 _MOST_REPEATED = 2000
-"""So many attempts are repeated, between two happenings, on a cluster that is as it was."""
+"""The most repeated attempts between two events on an unchanged cluster."""
 _QUIET_SECONDS = 60.0
-"""So long after the last change refused pods are tried again, or for two backoffs."""
+"""Seconds after the last change for which refused pods are still tried, or two backoffs."""
 _LONGEST_SECONDS = 600.0
-"""So long after all that was due pods that preempt each other in turns are followed."""
+"""Seconds after the last due event for which pods that preempt each other are simulated."""
 
 
 class Foresight:

@@ -30,14 +30,14 @@ from scheduling.simulation.verdicts import Shared, Verdicts, judge
 GATED, FITS, BLOCKED, FAILED = "Gated", "Fits", "Blocked", "Failed"
 NO_PROFILE = "NoProfile"
 MOST_CLASSES: Final = 2_000
-"""Classes that are judged for one answer, those of the most pods first."""
+"""The most classes that are filtered for one answer, those with the most pods first."""
 
 Cause = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""A plugin, its reasons, and the terms or taints that they are about."""
+"""A plugin, its reasons, and the terms or taints of these."""
 Signature = tuple[str, str, tuple[Cause, ...]]
-"""State, profile, and what stands in the way."""
+"""State, profile, and the causes."""
 _Counted = tuple[Status, int, int]
-"""A reason, the nodes that it rejects, and those that it alone rejects."""
+"""A status, how many nodes it rejects, and how many it alone rejects."""
 
 
 class Blocker(msgspec.Struct, frozen=True):

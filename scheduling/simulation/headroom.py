@@ -51,11 +51,11 @@ DEFAULT_LIMIT: Final = 10_000
 LARGEST_LIMIT: Final = 1_000_000
 MOST_OF_A_GANG: Final = 10_000
 _MOST_GANGS: Final = 1_000
-"""Gangs that are counted where no limit is given."""
+"""The most gangs that are counted if no limit is given."""
 _KEY: Final = "headroom"
 _FIRST_BATCH: Final = 16
 _LARGEST_BATCH: Final = 256
-"""Pods decided between two looks at whether the answer takes too long."""
+"""The most pods decided between two checks of the deadline."""
 
 
 class Headroom(msgspec.Struct, frozen=True):

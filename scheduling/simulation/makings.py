@@ -23,7 +23,7 @@ from scheduling.simulation.shortages import cramped, is_tainted, suits, wanted_d
 
 _LONGEST_NAME: Final = 240
 _LONGEST_OF_POD: Final = 160
-"""Of namespace and name, where the name of a driver comes after them."""
+"""The most characters of namespace and name, before which a driver's name is added."""
 
 
 class ObjectsToMake(msgspec.Struct, frozen=True):
@@ -34,10 +34,8 @@ class ObjectsToMake(msgspec.Struct, frozen=True):
 
 
 Maker = Callable[[Snapshot, PodInfo, Node | None], ObjectsToMake | None]
-"""Returns what a pod lacks on a node, for all nodes alike without one.
-
-``None``: it lacks nothing of the sort, or what would do is not known.
-"""
+"""Returns the objects that a pod lacks on a node, or on every node (``None``). It returns ``None``
+if the pod lacks nothing of the kind, or if no remedy is known."""
 
 
 # --- volumes -------------------------------------------------------------------------------------

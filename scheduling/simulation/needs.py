@@ -40,7 +40,7 @@ from scheduling.simulation.edits import NodeEdit, PodEdit
 from scheduling.simulation.verdicts import Verdicts
 
 UNKNOWN: Final = -1
-"""Stands for a rejection that no edit is known for."""
+"""The code of a rejection for which no edit is known."""
 _PODS: Final = "pods"
 
 
@@ -63,7 +63,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 Explain = Callable[[int, Rows], Choice]
-"""Says of a code, and of the rows that have it, what may be done."""
+"""Returns the alternatives for a code and the rows that have it."""
 
 
 class _Aspect(msgspec.Struct, frozen=True):

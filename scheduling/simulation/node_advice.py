@@ -31,13 +31,13 @@ from scheduling.packing.facts import Seeker
 from scheduling.packing.problem import Bought, Needs
 
 MOST_PODS: Final = 1_000
-"""Waiting pods that nodes are sought for, in the order of the queue."""
+"""The most waiting pods for which nodes are sought, in queue order."""
 MOST_SHAPES: Final = 32
 DEFAULT_NODES: Final = 50
 LARGEST_NODES: Final = 200
 _SECONDS: Final = 4.0
 _WORK: Final = 0.4
-"""What the solver may do for an answer, in its own measure, and when it ends at the latest."""
+"""The solver's limit of work for an answer, in its own unit, and its limit in seconds."""
 
 
 class Offer(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ from scheduling.simulation.packing import (
 _SECONDS: Final = 4.0
 _BUYING: Final = 0.3
 _PACKING: Final = 0.1
-"""What the solver may do for one of its answers, and when it ends each at the latest."""
+"""The solver's limit of work for one of its answers, and its limit in seconds."""
 
 
 class Exchange(msgspec.Struct, frozen=True):

@@ -48,15 +48,15 @@ DEFAULT_SECONDS: Final = 1.5
 LARGEST_SECONDS: Final = 40.0
 MOST_PODS: Final = 20_000
 _WORK_A_SECOND: Final = 0.5
-"""Of what the solver counts, done in a second by a core that nobody else uses; it does less."""
+"""The solver's units of work per second on an idle core, rounded down."""
 _PRICE_OF_NODE: Final = 1_000
-"""Emptying a node is worth this many moves."""
+"""How many moves an emptied node is worth."""
 _UNITS: Final = 10_000
-"""The dearest node or move in the solver's whole numbers."""
+"""The highest price of a node or move as an integer of the solver."""
 _LARGEST_PRICE: Final = 1e12
 _OF_A_GROUP: Final = "its PodGroup is placed as a whole, which the packer does not know"
 _STAYING_OWNERS: Final = frozenset({"DaemonSet", "Node"})
-"""Whose pods belong to their node."""
+"""Owners of pods that cannot leave their node."""
 
 Solve = Callable[[Problem], PackingAnswer]
 
@@ -129,7 +129,7 @@ class PackingResult(msgspec.Struct, frozen=True):
     packed: PackingAnswer | None
     same_priority: bool
     saves: tuple[float, float] | None = None
-    """The prices of the emptied nodes, and of the moves, where prices are given."""
+    """The prices of the emptied nodes and of the moves, if prices are given."""
 
 
 def read_packing(document: object) -> Question:

@@ -78,14 +78,14 @@ _OTHERS: Final = (
     "ResourceClaimTemplate",
     "ResourceClaim",
 )
-"""What an import may have besides nodes and pods, in the order of creation."""
+"""The kinds of an import besides nodes and pods, in the order of creation."""
 _LISTS: Final = frozenset({"List", *(f"{kind}List" for kind in ("Node", "Pod", *_OTHERS))})
 _MOST_REPLICAS: Final = 100_000
 _MOST_EMPTIED: Final = 1_000
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MOST_CPU: Final = 10**6
 _MOST_AMOUNT: Final = 2**60
-"""Of a node; sums over many nodes stay below 64 bits."""
+"""The most that a node may have; sums over many nodes stay below 64 bits."""
 _LONGEST_HORIZON: Final = 10 * 365 * 86400
 
 

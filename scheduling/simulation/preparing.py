@@ -24,10 +24,10 @@ from scheduling.simulation.document import type_error, unknown_fields
 from scheduling.simulation.world import FINISHED, NOBODY, World, is_stored
 
 _SIMPLE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
-"""A DNS label: valid as a pod's name, and nothing warns of it."""
+"""A DNS label: valid as a pod's name, and without a warning."""
 _MOST_REMEMBERED: Final = 20_000
 _DEPENDS_ON_NAME: Final = re.compile(rb'"ephemeral"|"resourceClaimTemplateName"')
-"""Claims that are made for a pod are its own."""
+"""A pod with such a field has claims of its own, named after the pod."""
 
 
 class Ready(msgspec.Struct, frozen=True):

@@ -47,15 +47,15 @@ from scheduling.simulation.needs import Group, groups
 from scheduling.simulation.verdicts import Verdicts
 
 MOST_GROUPS: Final = 12
-"""Groups of nodes for which remedies are tried, the largest of those with the fewest needs."""
+"""The most groups of nodes that remedies are tried for, the largest with the fewest needs."""
 MOST_TRIED: Final = 64
-"""Nodes that are changed at once to try a remedy."""
+"""The most nodes that are changed at once to try a remedy."""
 MOST_WAITING: Final = 1_000
-"""Waiting pods that are placed to count how many a remedy frees."""
+"""The most waiting pods that are placed to count how many a remedy frees."""
 MOST_CLASSES: Final = 16
-"""Classes of waiting pods that are placed for this, the first of the queue and the pod's own."""
+"""The most classes of these pods: the first of the queue and the pod's own."""
 _WITHOUT_VICTIMS: Final = Options(preempt=False, tie_break="first")
-"""Of equal nodes always the first: the same question gets the same answer."""
+"""The first of equal nodes is chosen: the same question gets the same answer."""
 _MOST_NAMED: Final = 10
 _MOST_PRIORITIES: Final = 4
 _ON_POD, _ON_NODE = "Pod", "Node"

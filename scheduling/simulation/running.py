@@ -113,7 +113,7 @@ _KEPT = 32
 
 _WORTH_A_CACHE = 16
 _AT_ONCE = 1024
-"""Pods decided between two looks at whether the answer takes too long."""
+"""The number of pods decided between two checks of the deadline."""
 
 
 class _Run:

@@ -22,10 +22,10 @@ from scheduling.framework.status import SUCCESS, Status
 from scheduling.framework.types import PodInfo
 
 PRE_FILTER = "PreFilter"
-"""Stands for the plugin where several of them together leave no node to look at."""
+"""The plugin's name if several together exclude all nodes in PreFilter."""
 
 Shared = MutableMapping[Hashable, Filtered]
-"""What filters that look at nodes alone said, by plugin and aspect; see ``judge``."""
+"""Cached results of filters that depend on nodes alone, by plugin and aspect; see ``judge``."""
 
 
 class FilterFunnel(msgspec.Struct, frozen=True):

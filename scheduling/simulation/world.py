@@ -528,9 +528,9 @@ class World:
 
 
 _TELLING_NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
-"""A name that is no quantity, and by which nothing but the object is called."""
+"""A name that is not a quantity and that only the object itself has."""
 _SLOT: Final = b'"\x00"'
-"""Stands for the name in the JSON of a node's shape; JSON itself cannot contain this byte."""
+"""Replaces the name in the JSON of a node without its name; JSON cannot contain this byte."""
 _MOST_SHAPES: Final = 4096
 
 _CONTROLLERS: Final[dict[str, Any]] = {

@@ -47,13 +47,13 @@ from scheduling.worker.mirror.loading import ADMISSION
 logger = structlog.get_logger(__name__)
 
 Failure = tuple[int, str, str]
-"""Pod, reason and message."""
+"""Pod id, reason and message."""
 Problem = tuple[str, str]
-"""Reason and message, as they stand in the pod's status."""
+"""Reason and message for the pod's status."""
 
 _ports = NodePorts()
 _FIRST = ("cpu", "memory", "ephemeral-storage")
-"""The resources in the order in which a node looks at them; others follow by name."""
+"""The resources that are checked first, in this order; others follow by name."""
 
 
 def judge(mirror: Mirror, frameworks: Mapping[str, Framework], now: float) -> int:

@@ -67,19 +67,19 @@ from scheduling.worker.unwritten_refusals import UnwrittenRefusals, moment, stag
 logger = structlog.get_logger(__name__)
 
 _INLINE = 32
-"""A batch of at most this many pods is bound on the caller's thread: a hand-over costs more."""
+"""A batch of at most this many pods is bound on the caller's thread, which is faster."""
 _MOST_BESIDE, _FEWEST_BESIDE = 500, 8
-"""Beside other schedulers, the bounds of how many pods are decided at once: of more, the last ones
-would often be decided in vain."""
+"""The most and the fewest pods decided at once if several schedulers work: of more pods, the last
+ones would often be decided in vain."""
 _MOST_OVERTAKEN = 0.05
-"""The share of pods that others overtake; where it is larger, fewer are decided at once."""
+"""If other schedulers refuse a larger share of binds, fewer pods are decided at once."""
 _MOVES_AT_ONCE = 2000
 _TRACED_AT_ONCE = 10_000
-"""Bound pods whose traces are not sent yet; beyond this number the oldest are dropped."""
+"""The most bound pods whose traces are not sent yet; beyond it the oldest are dropped."""
 _REFUSALS_AT_ONCE = 500
-"""Refusals written at a time, so that no pod waits for a long list."""
+"""The most refusals written at once, so that no pod waits for a long write."""
 _VICTIMS_AT_ONCE = 500
-"""Victims of one preemptor that are deleted by one transaction."""
+"""The most victims of one preemptor that one transaction deletes."""
 _SCHEDULER_ERROR = "SchedulerError"
 _UNSCHEDULABLE = "Unschedulable"
 
@@ -101,11 +101,11 @@ class Binder:
         # A name of its own for each warm state: the row tells whether another process bound since.
         self._name = shards.holder(shard, str(uuid.uuid4()))
         self.beside: OtherSchedulers | None = None
-        """What this scheduler knows as it decides the next batch; ``None``: it works alone."""
+        """What this scheduler knows of others when it decides a batch; ``None``: there are none."""
         self.was_overtaken = False
-        """Whether a bind was refused because of what another scheduler did."""
+        """Whether a bind was refused because of another scheduler's writes."""
         self.at_once = _MOST_BESIDE
-        """How many pods to decide at once beside other schedulers: fewer while many come back."""
+        """How many pods to decide at once if several schedulers work: fewer if many binds fail."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="binder")
         self._closed = False
         self._underway: Future[BindResult] | None = None
@@ -125,17 +125,17 @@ class Binder:
         self._reserved: set[int] = set()
         self._outcomes: dict[int, bool] = {}
         self.give_way: Callable[[int], bool] = lambda pod_id: False
-        """Takes back a victim that is reserved and not bound; False if it was not reserved."""
+        """Takes back a reserved victim that is not bound; returns False if it was not reserved."""
         self.reserved: Callable[[], Collection[int]] = lambda: ()
-        """Returns the pods that are reserved and not bound."""
+        """Returns the ids of pods that are reserved and not bound."""
         self.take_back: Callable[[int], None] = lambda pod_id: None
-        """Takes back a reserved pod whose decision does not stand any more."""
+        """Takes back a reserved pod whose decision is no longer valid."""
         self.bound_some: Callable[[Iterable[int], float], None] = lambda pod_ids, now: None
-        """Told which pods were bound."""
+        """Called with the ids of bound pods and the time."""
         self.took_back: Callable[[Iterable[int]], None] = lambda pod_ids: None
-        """Told which placed pods were not bound."""
+        """Called with the ids of placed pods that were not bound."""
         self.refused_some: Callable[[Sequence[Decision]], None] = lambda decisions: None
-        """Told of the decisions that placed nothing."""
+        """Called with the decisions that placed nothing."""
 
     def close(self) -> None:
         """Wait for the batch that is being bound, then close the thread's database connection.

@@ -44,7 +44,7 @@ from scheduling.worker.volume_store import VolumeStore
 logger = structlog.get_logger(__name__)
 
 AT_ONCE: Final = 12
-"""Binding cycles at work in one process; its other threads are for the controllers."""
+"""The most binding cycles at once in one process; its other threads are for the controllers."""
 _slots = threading.BoundedSemaphore(AT_ONCE)
 _meter: Final = measuring.PluginMeter()
 

@@ -112,9 +112,9 @@ class Division:
         self.shard = shard
         self.at_work: frozenset[int] = frozenset()
         self.silent: frozenset[int] = frozenset()
-        """Those at work whose leases have ended (``actions.scheduler.leases``)."""
+        """Schedulers at work whose leases have ended (``actions.scheduler.leases``)."""
         self.reach = -1
-        """The count of classes with rules that this scheduler knows (``OtherSchedulers``)."""
+        """The number of classes with rules that this scheduler has read (``OtherSchedulers``)."""
         self._frameworks: Mapping[str, Framework] = {}
         self._all_common = False
         self._rules = Rules()
@@ -122,9 +122,9 @@ class Division:
         self._has_learned = False
         self._remembered: dict[bytes, bool] = {}
         self._apart: dict[bytes, PodInfo] = {}
-        """Of the classes in ``_remembered`` those that were not common."""
+        """Of the classes in ``_remembered`` those that are not common."""
         self._bound_to_first: set[bytes] = set()
-        """Those that are common for another reason than rules."""
+        """Digests of classes that are common for another reason than rules about other pods."""
 
     def begin(self, shard: int) -> None:
         """Begin to work under a scheduler number; ``look`` then finds the others at work."""

@@ -37,7 +37,7 @@ from scheduling.worker import measuring
 logger = structlog.get_logger(__name__)
 
 _AT_ONCE: Final = 500
-"""Conditions that are written in one transaction."""
+"""The most conditions written in one transaction."""
 
 
 @dataclass(eq=False)

@@ -56,15 +56,15 @@ STANDBY = shards.standby(shards.FIRST)
 """The loop's name in heartbeats while another process works."""
 _LONGEST_WAIT = 1.0
 _NEWS_AFTER = 0.05
-"""Seconds without a pod after which there is time to write events and records."""
+"""Seconds without a pod after which events and records are written."""
 _NEWS_AT_LATEST = 2.0
-"""Seconds after which they are written in any case, between the batches of a backlog."""
+"""Seconds after which events and records are written in any case, between batches."""
 _NEWS_AT_ONCE = 200
-"""Decisions, or events, written at a time, so that no pod waits for a long list."""
+"""The most decisions or events written at once, so that no pod waits for a long write."""
 _LAST_NEWS = 1.0
-"""Seconds for writing what is left at the end: another scheduler may wait to take over."""
+"""Seconds for the last writes at the end: another scheduler may wait to take over."""
 _TURN_EVERY = 1.0
-"""Seconds between two tries of a standby to find the lock free, unless ``pause`` ends before."""
+"""Seconds between a standby's attempts to take the lock, unless ``pause`` returns before."""
 
 
 class _Lease:

@@ -19,12 +19,12 @@ from scheduling.engine.reference.decision import ERROR, Decision
 from scheduling.framework.status import Code
 
 Waited = tuple[str, int, int, float]
-"""Scheduler name, priority, attempts, and when it came, of a pod (``PriorityQueue.waited``)."""
+"""Scheduler name, priority, attempts and creation time of a pod (``PriorityQueue.waited``)."""
 
 _MANY: Final = 15
-"""This many attempts and more have one label (``getAttemptsLabel`` of kube-scheduler)."""
+"""Attempts from this number on have one label (``getAttemptsLabel`` of kube-scheduler)."""
 _SAMPLED: Final = 10
-"""One call in this number of a plugin at a point is measured (``pluginMetricsSamplePercent``)."""
+"""One in this many calls of a plugin at a point is measured (``pluginMetricsSamplePercent``)."""
 
 
 class PluginMeter:

@@ -25,7 +25,7 @@ from scheduling.plugins.held_profile import held_profile, why_held
 logger = structlog.get_logger(__name__)
 
 DEFAULT_REVISION = 0
-"""Names the default configuration, in force where none is stored, in decisions."""
+"""The revision of the default configuration, in force if none is stored."""
 AGAIN_SECONDS = 10.0
 
 
@@ -45,7 +45,7 @@ def at(revision: int) -> KubeSchedulerConfiguration:
 
 
 _known: dict[int, tuple[KubeSchedulerConfiguration, float]] = {}
-"""Configurations by revision, and the monotonic time to read again one that holds pods."""
+"""Configurations by revision, and the monotonic time to parse one with unusable profiles again."""
 _MOST = 16
 
 

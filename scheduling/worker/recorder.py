@@ -34,11 +34,11 @@ STALE = "stale"
 LIMIT = 20_000
 _AT_ONCE = 2000
 _WORTH_COLUMNS = 64
-"""Shorter runs are written out and recorded together with their neighbours."""
+"""Shorter runs are recorded as single decisions, with their neighbours."""
 _TABLES_AT_ONCE = 32
-"""Full tables per batch: each costs a millisecond at 5,000 nodes, and can be recomputed."""
+"""The most full tables per batch: each costs a millisecond at 5,000 nodes."""
 _TABLES_KEPT = 256
-"""Full tables of earlier batches, for refusals that still hold (``engine.reference.refusals``)."""
+"""Full tables of earlier batches, for repeated refusals (``engine.reference.refusals``)."""
 
 _Noted = tuple[datetime, int, Decision | NewDecision | Run]
 _Identity = tuple[int, int, int]

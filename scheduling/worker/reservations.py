@@ -69,7 +69,7 @@ from scheduling.worker.reserved_pod import ReservedPod
 logger = structlog.get_logger(__name__)
 
 FrameworkAt = Callable[[int, str], Framework | None]
-"""Returns a profile's plugins by configuration revision and name, ``None`` if they are gone."""
+"""Returns a profile's plugins by configuration revision and name, ``None`` if it is gone."""
 
 _PREEMPTION = "DefaultPreemption"
 _NOMINATED_AT_ONCE = 20
@@ -85,11 +85,11 @@ class Reservations:
         self._pods: dict[int, ReservedPod] = {}
         self._released: dict[int, PodInfo] = {}
         self._not_nominated: deque[int] = deque()
-        """Pods that wait and are not nominated for their nodes yet."""
+        """Ids of reserved pods whose nomination is not written yet."""
         self._informing: set[int] = set()
-        """Bound pods whose PostBind plugins may not be done."""
+        """Ids of bound pods whose PostBind plugins may not have finished."""
         self._to_activate: dict[tuple[str, str], None] = {}
-        """Namespaces and names of pods that plugins want to have tried at once."""
+        """Namespaces and names of pods that plugins want to activate."""
         binder.give_way = self.give_way
         binder.reserved = self._pods.keys
         binder.take_back = self.take_back

@@ -82,27 +82,27 @@ from scheduling.worker.stored_pods import StoredPods
 logger = structlog.get_logger(__name__)
 
 NAME = shards.loop(shards.FIRST)
-"""The loop's name in heartbeats, and of its row of progress."""
+"""The loop's name in heartbeats and in its row of progress."""
 BATCH = 1000
-"""Pods decided and bound at once: large enough for PostgreSQL, small enough to be prompt."""
+"""The most pods per batch: large enough for PostgreSQL, small enough for a short cycle."""
 BATCH_WITHOUT_LOOPS = 100
-"""Pods decided at once while the loops are compiled: these take a hundred times as long."""
+"""The most pods per batch while loops are being compiled: a pod then takes 100 times as long."""
 LOAD_SECONDS = 600.0
-"""What loading the cluster, or compiling for the first time, may take on a slow machine."""
+"""Seconds that the first load or compilation may take on a slow machine."""
 CYCLE_SECONDS = 120.0
-"""What one batch may take: a worker that takes longer counts as hung."""
+"""Seconds that one batch may take: a worker that takes longer counts as hung."""
 LOOK_EVERY = 1.0
-"""Seconds between two looks for another configuration."""
+"""Seconds between two checks for another configuration."""
 DIVIDE_EVERY = 0.25
-"""Seconds between two looks of one of several schedulers at who else is at work."""
+"""Seconds between two checks of which other schedulers work."""
 _batch_size = BatchSize(BATCH)
 _RECORDED_AT_ONCE = 2 * BATCH
-"""Decisions that are recorded with each batch of a backlog, once very many wait for it."""
+"""The most decisions recorded with each batch, if very many are not recorded yet."""
 _MOST_FOOTPRINTS = 100_000
 _SLOW = 1.0
-"""Seconds after which a call of a plugin is worth a line in the log: all pods waited for it."""
+"""Seconds after which a plugin's call is logged as slow: all pods waited for it."""
 _SLOW_AGAIN = 60.0
-"""Seconds until the same plugin is named again."""
+"""Seconds until the same plugin is logged as slow again."""
 
 
 class SlowPlugins(measuring.PluginMeter):
@@ -187,7 +187,7 @@ class Scheduler:
     ) -> None:
         self._seeds = seeds
         self.division = Division() if several else None
-        """Which pods are this scheduler's; ``None``: it works alone."""
+        """Which pods this scheduler decides; ``None`` if it works alone."""
         self._divided_at = -math.inf
         self._revision = revision
         self._passed_over = revision

@@ -26,15 +26,13 @@ from scheduling.worker.mirror import Mirror
 _LOG_EVERY = 1.0
 _ROWS_EVERY = 1.0
 _LONGEST_REST = 2.0
-"""Seconds between two looks: the least for the log, the least for the rows, the most for both.
-
-What is written in a longer pause would have to be read during a takeover.
-"""
+"""Seconds between two reads: the least for the log, the least for the rows, the most for both.
+Later changes would have to be read during a takeover."""
 _MUCH = 1000
-"""After a look with this many changes and rows the pause is at most ``_REST_AFTER_MUCH``."""
+"""After a read of this many changes and rows the pause is at most ``_REST_AFTER_MUCH``."""
 _REST_AFTER_MUCH = 0.4
 _REST = 20.0
-"""The pause after a look, as a multiple of the time that the look took."""
+"""The pause after a read, as a multiple of its duration."""
 
 
 class Standby:

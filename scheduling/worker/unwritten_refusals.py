@@ -25,7 +25,7 @@ from scheduling.worker.mirror import Mirror
 _LONGEST = 1.0
 """Seconds after which a refusal is written although pods are ready to be tried."""
 _PAUSE = 0.5
-"""Seconds between two slices of overdue refusals, so that most of the time is for placing pods."""
+"""Seconds between two writes of overdue refusals, so that most of the time is for placing pods."""
 
 
 class UnwrittenRefusals:

@@ -22,7 +22,7 @@ from scheduling.framework.volume_table import AssumedClaims, ClaimKey
 
 _CLAIM, _VOLUME = "PersistentVolumeClaim", "PersistentVolume"
 _SINCE = "VolumeBinding/since"
-"""The note of when the claims were written, in seconds since the epoch."""
+"""The cycle state's key of the time when the claims were written, epoch seconds."""
 
 
 class VolumeStore:

@@ -33,7 +33,7 @@ logger = structlog.get_logger(__name__)
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG: Final = 1
 _NICENESS: Final = 10
-"""Who compiles yields: where processors are short it has a tenth of what another process has."""
+"""The compiling process gets a tenth of another one's processor time where that is short."""
 _PACKER: Final = "packer"
 _TAKES: Final = "half a minute of a free core"
 _STARTING = threading.Lock()

@@ -54,7 +54,7 @@ FOLLOWED = (
 _DOCUMENTED = tuple(kind for kind in FOLLOWED if kind != "Pod")
 """Kinds whose documents are read with their changes."""
 _FEW = 128
-"""Up to this many changes are read as rows, more come as columns."""
+"""Up to this many changes are read as rows, more as columns."""
 _READ_AT_ONCE = 5000
 
 

@@ -28,7 +28,7 @@ logger = structlog.get_logger(__name__)
 NAME = shards.loop(shards.FIRST)
 """The follower under whose name objects that the scheduler cannot read are set aside."""
 ADMISSION = "node-admission"
-"""The name of a cursor, a row: the last change whose arrivals ``arrival_checks`` has judged."""
+"""The name of a cursor in a row: the last change whose arrivals ``arrival_checks`` checked."""
 
 
 class StateLoader(RefusedPods):

@@ -17,7 +17,7 @@ from scheduling.framework.types import PodInfo
 from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node
 
 TOGETHER = 16
-"""The number of pods from which on adding them together is faster."""
+"""From this number of pods on it is faster to add them together."""
 
 
 class SingleChanges(WarmState):

@@ -31,10 +31,10 @@ from scheduling.plugins import held_profile
 from scheduling.worker.mirror.state import FINISHED, WarmState, decode_node
 
 _REPLAYED = 20_000
-"""The most changes that are read again to find what happened since the refusals."""
+"""The most changes since the refusals that are read again."""
 DYNAMIC_RESOURCES = "DynamicResources"
 _LOOKED_THROUGH = 1_000_000
-"""The most revisions that are looked through for those changes."""
+"""The most revisions that are searched for these changes."""
 
 
 class RefusedPods(WarmState):

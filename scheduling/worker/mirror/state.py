@@ -53,8 +53,8 @@ OTHERS: Mapping[str, type] = {
 FINISHED = ("Succeeded", "Failed")
 GROWN_CLASSES = 50_000
 GROWN_RESOURCES = 256
-"""So many classes and resources are kept in any case (``WarmState.has_outgrown``): 250 MB and more,
-and half of the resources that a snapshot has room for."""
+"""This many classes and resources are allowed in any case (``WarmState.has_outgrown``): 250 MB and
+more, and half of a snapshot's resource columns."""
 decode_node = msgspec.json.Decoder(Node).decode
 _decode_namespace = msgspec.json.Decoder(Namespace).decode
 _decode_group = msgspec.json.Decoder(PodGroup).decode
@@ -83,18 +83,18 @@ class WarmState(Waking):
         # it then, or read the row.
         self._nominated_as_of: dict[int, int] = {}
         self.compatibility: Compatibility = NEWEST
-        """The version that the configuration in force names; the owner of the mirror sets it."""
+        """The version of Kubernetes in the configuration in force; the mirror's owner sets it."""
         self.configuration = 0
-        """Revision of the configuration in force, by which refusals hold."""
+        """Revision of the configuration in force; refusals under another one do not count."""
         self.cursor = -1
         self.snapshot = Snapshot()
         self.queue = self._new_queue()
         self.is_mine: Callable[[PodInfo, int], bool] | None = None
-        """Whether pods of a class, and its id, are this scheduler's; ``None``: all are."""
+        """Returns whether this scheduler decides pods of a class (with its id); ``None``: all."""
         self.has_reserved = True
-        """Whether reserved pods are this scheduler's."""
+        """Whether this scheduler has the reserved pods."""
         self.elsewhere: dict[int, int] = {}
-        """Waiting pods that other schedulers decide, and their classes: not in the queue."""
+        """Pending pods of other schedulers with their class ids; they are not in the queue."""
         self.arrivals: dict[int, None] = {}
         # Pods that were assumed and are bound, by class, until the queue is informed of them.
         self._confirmed: dict[int, PodInfo] = {}
