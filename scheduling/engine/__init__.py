@@ -1,12 +1,12 @@
 """Decides where pods go, in memory: takes a snapshot and pods, returns complete decision records.
 
     snapshot      the cluster as columns, kept up to date by deltas
-    queue         which pending pod is next, and which events wake the others
-    reference     the reference path: every plugin is asked about every node
+    queue         the pending pods: their order, and the events that wake them
+    reference     the reference path: every plugin runs on every node
     fast          the fast path: runs of pods in one compiled loop
-    deciding      which of the two paths a pod takes
+    deciding      chooses one of the two paths for a pod
     groups        the cycle of a group: all of its pods are placed, or none
-    preemption    which pods would have to leave a node
+    preemption    which pods of a node to preempt
     compiled      the compiled loops of fast path and preemption
 
 Two things are called a program. ``fast.programs`` writes one of a class's rules about other pods,

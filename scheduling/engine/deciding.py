@@ -1,8 +1,8 @@
 """Chooses the path, fast or reference, on which the pods of a profile are decided.
 
-``decide_run`` hands runs of pods to the fast path (``engine.fast.fast_lane``). For a pod that this
-does not cover, an earlier refusal of its class may hold (``refusals``); a pod that fits nowhere is
-diagnosed in numbers (``row_program``); all others take the reference path
+``decide_run`` hands runs of pods to the fast path (``engine.fast.fast_lane``). For other pods an
+earlier refusal of their class may still be valid (``refusals``); a pod that fits nowhere is
+diagnosed by a compiled loop (``row_program``); all others take the reference path
 (``engine.reference.cycle``).
 """
 
@@ -47,7 +47,7 @@ def is_kept() -> bool:
 
 
 def is_quick() -> bool:
-    """Return whether the compiled loops are loaded; until then the reference path decides."""
+    """Return whether the compiled loops are loaded; until then the reference path is used."""
     return fast_lane.enabled()
 
 
@@ -141,7 +141,7 @@ class Decider:
     ) -> Decision | None:
         """Return the refusal of a pod that fits nowhere, ``None`` if it may fit somewhere.
 
-        Callers ask this before anything else if the last pod of the class was not placed.
+        Called first if the last pod of the class was not placed.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -178,7 +178,7 @@ class Decider:
         return refusal
 
     def keep(self, pod: PodToPlace, options: Options, decision: Decision, *, start: int) -> None:
-        """Note a decision before the snapshot has it: other pods may be refused because of it."""
+        """Note a decision before the snapshot includes it: it may imply refusals of other pods."""
         if decision.outcome == UNSCHEDULABLE:
             self._unplaced.add(pod.info.index)
         else:
@@ -217,9 +217,9 @@ class Decider:
     ) -> list[Decision]:
         """Decide and assume pods of one class that fit on the nodes that they are nominated for.
 
-        Each node is another one, no other pod is nominated for it, and no filter looks beyond a
-        node. So all nodes are judged at once, and each decision is as if the pod came by itself.
-        The run ends before the first pod that does not fit.
+        Each pod has a node of its own, for which no other pod is nominated, and no filter reads
+        other nodes. So all nodes are filtered at once, and each decision is the same as for a
+        single pod. The run ends before the first pod that does not fit.
         """
         snapshot, framework, info = self.snapshot, self.framework, pods[first].info
         if (

@@ -1,13 +1,13 @@
 """The cycle of a pod group: all of its waiting pods are decided together, all assumed or none.
 
 ``schedule_group`` decides the pods in order, on the fast path where it can, and keeps the decisions
-if enough of the group has a place; otherwise it restores the snapshot, and each pod's decision says
-what its group lacks. A group with a topology constraint is tried domain by domain, the smallest
-that has room for all first: its pods are decided as if their node selectors named the domain.
-Levels that a group prefers are tried from the narrowest up; where only a wider domain takes the
-group, its pods are spread over as few of the narrower ones as have room. Where the group does not
-fit and may preempt, ``_Preemption`` looks for victims whose removal lets the whole group fit; if
-there are none, no pod is evicted.
+if enough of the group has a place; otherwise it restores the snapshot, and each pod's decision
+states what its group lacks. A group with a topology constraint is tried domain by domain, the
+smallest that has room for all first: its pods are decided as if their node selectors named the
+domain. Levels that a group prefers are tried from the narrowest up; where only a wider domain takes
+the group, its pods are spread over as few of the narrower ones as have room. Where the group does
+not fit and may preempt, ``_Preemption`` looks for victims whose removal lets the whole group fit;
+if there are none, no pod is evicted.
 
 Rules: pkg/scheduler/schedule_one_podgroup.go and framework/preemption/podgrouppreemption.go, v1.36
 (``framework.pod_groups``). Differences: the pods are bound in one transaction, so no pod waits on
@@ -69,7 +69,7 @@ def _keys(batch: Sequence[PendingPod], groups: dict[str, Framework]) -> dict[int
 def with_members(
     batch: Sequence[PendingPod], queue: PriorityQueue, groups: dict[str, Framework]
 ) -> list[PendingPod]:
-    """Return the batch with the pods of each group side by side, in the place of its first pod.
+    """Return the batch with the pods of each group together, after the group's first pod.
 
     Members of a group that may be tried and are not in the batch are taken from the queue.
     ``groups``: the profiles that decide pods as groups, by scheduler name.
@@ -239,12 +239,12 @@ def schedule_group(
     """Decide the waiting pods of a group, and assume all that are placed.
 
     Args:
-        snapshot: the cluster; it follows the decision.
-        framework: the profile that all of the pods ask for.
+        snapshot: the cluster; the decision is applied to it.
+        framework: the profile of all pods.
         key: the group.
         pods: its waiting pods in the order in which they are decided.
         options: seed, tie break and detail.
-        start: where in the node order the search begins, when not all nodes are looked at.
+        start: index in the node order where the search begins, if the profile samples nodes.
         draw: number of the first decision under the seed.
         decider: of this snapshot and framework; without one every pod takes the reference path.
         assigned: nodes of pods by key, from a search; tried first, on the reference path.
@@ -328,9 +328,9 @@ class _PlacementOutcome(msgspec.Struct):
 def _best(cycle: _Cycle, placements: Sequence[Placement]) -> _PlacementOutcome:
     """Return the outcome at the best placement.
 
-    That is the first one that takes all pods, else the first of those that take the most; where
-    plugins score placements, the one with the highest score. If none is feasible, it is the first
-    one, which has the reasons. An error ends the search.
+    That is the first one that takes all pods, else the first of those that take the most. If
+    plugins score placements, it is the one with the highest score. If none is feasible, it is the
+    first one, which has the reasons. An error ends the search.
     """
     found: _PlacementOutcome | None = None
     scores = bool(cycle.framework.placement_score_plugins)
@@ -360,7 +360,7 @@ def _best(cycle: _Cycle, placements: Sequence[Placement]) -> _PlacementOutcome:
 
 
 def _as_assigned(cycle: _Cycle, assigned: Mapping[Hashable, str]) -> list[Decision] | None:
-    """Return the decisions for a placement from a search, ``None`` if a filter disagrees.
+    """Return the decisions for a placement from a search, ``None`` if a filter rejects it.
 
     Filters see the pods placed so far, so the order matters. A pod with required affinity to others
     must come after them; a pod that matches its own term, and is the only one, must come first. So
@@ -401,7 +401,7 @@ def _as_assigned(cycle: _Cycle, assigned: Mapping[Hashable, str]) -> list[Decisi
 def _one_after_the_other(
     cycle: _Cycle, pods: Sequence[PodToPlace]
 ) -> tuple[list[Decision], list[PodToPlace]]:
-    """Assume the pods on their nominated nodes, as far as every filter agrees.
+    """Assume the pods on their nominated nodes if every filter accepts them.
 
     A pod that is refused is tried again after the others. Returns the decisions, and the pods that
     were refused to the end; if there are any, nothing stays assumed.
@@ -650,7 +650,7 @@ def _beside(
 def fitting_by_domain(
     snapshot: Snapshot, framework: Framework, key: GroupKey, pods: Sequence[PodToPlace]
 ) -> dict[str, int]:
-    """Return how many of a group's pods fit in each domain that it may use, in the order of tries.
+    """Return how many of a group's pods fit in each domain, in the order in which they are tried.
 
     A group without a topology constraint has one domain, named "". Nothing stays assumed.
     """
@@ -672,7 +672,7 @@ def _room(
 ) -> Float64:
     """Return how many pods of the group each row can take, at most, float64 (rows,).
 
-    By NodeResourcesFit alone, for the smallest amounts of any pod of the group.
+    It considers NodeResourcesFit alone, with the smallest requests among the group's pods.
     """
     fit = framework.request_filter
     if fit is None:
@@ -734,7 +734,7 @@ def _really(
     *,
     is_assumed: bool,
 ) -> list[Decision]:
-    """Assume the pods, with their own node selectors, on the nodes that were found for them.
+    """Assume the pods, with their own node selectors, on the nodes in ``decisions``.
 
     ``is_assumed``: the pods of ``confined`` are assumed already, and only change their class.
     """
@@ -766,7 +766,7 @@ class _Preemption:
         self.by_key = {pod.key: at for at, pod in enumerate(cycle.pods)}
 
     def run(self) -> GroupDecision:
-        """Return the refusal; where victims make the group fit, with these and the nominations."""
+        """Return the refusal; with victims and nominations if victims make the group fit."""
         cycle, snapshot = self.cycle, self.snapshot
         group = cycle.group
         names = {plugin.name for plugin in cycle.framework.post_filter_plugins}
@@ -1002,7 +1002,7 @@ def _priority(group: PodGroup, pods: Sequence[PodToPlace]) -> int:
 
 
 def _looks_at_others(info: PodInfo) -> bool:
-    """Return whether a pod has hard rules about other nodes' pods, or volumes or devices."""
+    """Return whether a pod has hard rules about pods of other nodes, or volumes or devices."""
     return bool(
         info.affinity or info.anti_affinity or info.pod.spec.topology_spread_constraints
         or info.claims or info.pod.spec.resource_claims

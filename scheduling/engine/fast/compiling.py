@@ -1,8 +1,8 @@
 """Compiles classes of pods: to a sheet of the nodes, a program about other pods, and a request.
 
-A class that cannot be compiled takes the reference path: if a plugin looks at more than it can name
-(``framework.interface.Aspected``) or state (``framework.terms``), or if amounts, rules or groups
-are more than the loop's arrays can hold.
+A class that cannot be compiled takes the reference path: if a plugin reads more than its aspect
+(``framework.interface.Aspected``) or its terms (``framework.terms``) state, or if amounts, rules or
+groups exceed the loop's arrays.
 """
 
 import struct
@@ -67,7 +67,7 @@ class CompiledClass:
 
 
 class _OfOneForm(NamedTuple):
-    """Classes that state alike terms, with their aspects and sheet; see ``Programs.make``."""
+    """Classes with like terms, their aspects and their sheet; see ``Programs.make``."""
 
     alike: Alike
     aspects: tuple[Hashable, ...]
@@ -106,7 +106,7 @@ class Compiler:
         self.nodes_changed()
 
     def nodes_changed(self) -> None:
-        """Forget which rows can take which classes, and update the number of nodes."""
+        """Drop the cached rows that can take each class, and update the number of nodes."""
         self._held.clear()
         self.pin_sheet = Sheet(-1, None)
         self.pin_sheet.absent = self._snapshot.node_count - 1
@@ -176,8 +176,9 @@ class Compiler:
     ) -> Iterator[tuple[PodInfo, CompiledClass]]:
         """Compile together the classes that are like classes compiled before; yield these.
 
-        They differ from the earlier ones in amounts, in whose pods their terms count, and in what
-        no plugin looks at. The caller compiles the other ``infos`` with ``compile``, one by one.
+        They differ from the earlier ones in amounts, in the pods that their terms count, and in
+        fields that no plugin reads. The caller compiles the other ``infos`` with ``compile``, one
+        by one.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -284,7 +285,7 @@ class Compiler:
         return self._profile.counts_too_late([plugin for plugin, _ in asked], names)
 
     def _wanting(self, aspects: tuple[Hashable, ...]) -> list[Plugin]:
-        """Return the plugins that name no aspect of the class, since they look at more."""
+        """Return the plugins without an aspect for the class, since they read more."""
         asked = zip(self._profile.aspected, aspects, strict=True)
         return [plugin for plugin, aspect in asked if aspect is None]
 
@@ -315,7 +316,7 @@ class Compiler:
     ) -> int | None:
         """Return the only row that can take the class's pods, by the rules about nodes.
 
-        ``None`` where there are several or none, or where rules about other pods may reject it.
+        ``None`` if there are several or none, or if rules about other pods may reject it.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -348,8 +349,8 @@ class Compiler:
     def _named_row(self, info: PodInfo, aspects: Sequence[Hashable]) -> tuple[int | None, bool]:
         """Return the row of the node that a class names, and whether the node can take the pods.
 
-        ``None`` where it names none, or several. Pods that differ only in this name, as those of a
-        DaemonSet do, are judged together, as one pod without it: on all rows, once.
+        ``None`` if it names none, or several. Pods that differ only in this name, such as those of
+        a DaemonSet, are filtered together, once on all rows, as one pod without the name.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -372,7 +373,7 @@ class Compiler:
     def _held_by(self, info: PodInfo, pod: Pod) -> Mask:
         """Return a mask (rows,): the rows that could take a class if it named no node.
 
-        Empty where PreFilter rejects it.
+        All False if PreFilter rejects the class.
         """
         snapshot, state = self._snapshot, CycleState()
         rest = from_pod(pod, info.digest)

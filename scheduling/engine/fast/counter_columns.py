@@ -113,13 +113,13 @@ class CounterColumns:
     # --- making ----------------------------------------------------------------------------------
 
     def of_term(self, term: Term) -> int:
-        """Return the number of a term's copy, -1 where there is no space."""
+        """Return the number of a term's copy, -1 if there is no space."""
         table = term.table
         kind = term.kind if term.kind in _SUMMED else None
         return self._number(table.counter, table, whole=term.whole, by_row=term.single, kind=kind)
 
     def of_counter(self, counter: Counter) -> int:
-        """Return the number of the copy of a counter of all rows, -1 where there is no space."""
+        """Return the number of the copy of a counter of all rows, -1 if there is no space."""
         return self._number(counter, None, whole=True, by_row=True, kind=None)
 
     def of_terms_alike(self, term: Term, counters: Sequence[Counter]) -> Int64 | None:
@@ -202,7 +202,7 @@ class CounterColumns:
         return number
 
     def _note_present(self, number: int) -> None:
-        """Set which values, or rows, some node has that counts for a hard constraint."""
+        """Set which label values, or rows, have a node that counts for a hard constraint."""
         copy, line = self._copies[number], self.arrays.counters[number]
         present = self.arrays.present[copy.first : copy.first + line[layout.LENGTH]]
         present[:] = False
@@ -270,7 +270,7 @@ class CounterColumns:
     # --- running ---------------------------------------------------------------------------------
 
     def prepare(self, used: Collection[int], infos: Sequence[PodInfo]) -> None:
-        """Update the counters in ``used``, and note which of them each class of a run changes."""
+        """Update the counters in ``used``, and note the ones that each class of a run changes."""
         self.follow(used)
         counters: list[int] = []
         weights: list[int] = []

@@ -1,11 +1,11 @@
 """Decides runs of pods that share lines, in one compiled loop.
 
-What plugins say of nodes alone is cached in sheets (``sheets``). What remains are requests,
-compared and scored by ``compiled.loop.decide``: a *line* of totals for each distinct request under
-a sheet (``lines``). A line is updated from pod to pod for the rows that changed, or scored anew in
-a few microseconds, so a pod that is like no other costs no more than the arithmetic. A class's
-rules about other pods are its program (``programs``). A class that only one node can take has no
-line: its row is judged by itself.
+Results of plugins that read nodes alone are cached in sheets (``sheets``). What remains are
+requests, compared and scored by ``compiled.loop.decide``: a *line* of totals for each distinct
+request under a sheet (``lines``). A line is updated from pod to pod for the rows that changed, or
+scored anew in a few microseconds, so a pod unlike all others costs no more than the arithmetic. A
+class's rules about other pods are its program (``programs``). A class that only one node can take
+has no line: its row is judged by itself.
 
 A class is decided here if its filters and scores depend on nodes, on requests (NodeResourcesFit,
 NodeResourcesBalancedAllocation) and on terms that a program covers. The requests of nominated pods
@@ -175,7 +175,7 @@ class FastLane:
                 self._group_rows(number, compiled.program, sheet)
 
     def _of_sheet(self, number: int) -> OfPlan:
-        """Return a sheet's data for lines, with every group that has rows taken as feasible."""
+        """Return a sheet's data for lines, with every group that has rows counted as feasible."""
         sheet, profile = self._sheets.sheets[number], self._profile
         return OfPlan(
             mask=sheet.mask,

@@ -149,8 +149,8 @@ class Profile:
     def shuts_first(self, shut: Sequence[Status], termed: list[Plugin]) -> bool | None:
         """Return whether the filters that shut groups of a sheet precede those with terms.
 
-        ``shut``: their rejections. ``None``: some precede and some follow, so either sort may be
-        the first to reject.
+        ``shut``: their rejections. ``None``: some precede and some follow, so a filter of either
+        kind may be the first to reject.
         """
         shutting = [self._order[status.plugin] for status in shut]
         asked = [self._order[p.name] for p in termed if p.name in self._order]

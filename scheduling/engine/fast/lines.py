@@ -63,7 +63,7 @@ class Lines:
     When all lines are in use, a known request replaces the least recently used one. A request that
     occurs for the first time may never occur again: it gets one of the first ``ONCE`` lines, for
     one pod. The totals of these share few places, which stay in the processor's cache. ``kept``:
-    the capacity for lines that stay, which are numbered from ``ONCE`` on. Arrays with a dimension
+    the capacity for permanent lines, which are numbered from ``ONCE`` on. Arrays with a dimension
     of rows, blocks or groups, and ``widest`` and ``dense``, are indexed by place
     (``compiled.anew.place_of``), all others by line.
 
@@ -122,10 +122,10 @@ class Lines:
         self.entry_ties: Int32 = np.zeros((0, 0, 0), np.int32)
 
     def keeps(self, key: bytes) -> bool:
-        """Return whether a request gets a line that stays: there is space, or it occurred before.
+        """Return whether a request gets a permanent line: there is space, or it occurred before.
 
-        Each call notes the request. A hash collision or a forgotten request changes only which sort
-        of line its pod gets.
+        Each call notes the request. A hash collision or a forgotten request only changes whether
+        the pod's line is permanent.
         """
         if key in self.of_key or len(self.of_key) < self.most:
             return True
@@ -140,7 +140,7 @@ class Lines:
     def give(self, key: bytes, held: Container[int]) -> tuple[int, bool]:
         """Return the line of a key, and whether the line is new and must be written.
 
-        A new key replaces the least recently used line that is not ``held``; -1 if all are held.
+        A new key replaces the least recently used line that is not in ``held``; -1 if all are.
         """
         number = self.of_key.get(key)
         if number is not None:
@@ -224,7 +224,7 @@ class Lines:
             self.entry_ties = np.zeros((places, BLOCK, blocks), np.int32)
 
     def reserve(self, size: int) -> None:
-        """Grow the arrays so that they hold ``size`` lines that stay."""
+        """Grow the arrays to ``size`` permanent lines."""
         known = len(self.total)
         for name, old in list(vars(self).items()):
             if isinstance(old, np.ndarray):

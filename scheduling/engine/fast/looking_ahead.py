@@ -27,8 +27,8 @@ class Ahead:
     columns, one for each amount. ``pins``: the keys of pinned classes, in order. ``columns``: the
     columns of devices and volumes that classes request; ``taken``: what they request that only one
     pod can have (``ColumnRequest.once``). ``made``: lines that must be written before the run.
-    ``once``: how many of these are for one pod only. ``compiled``: whether the new classes that are
-    like known ones were compiled together. ``stamp``: the versions when looking ahead began.
+    ``once``: how many of these are for one pod. ``compiled``: whether the new classes that are like
+    known ones were compiled together. ``stamp``: the versions when looking ahead began.
     """
 
     __slots__ = (
@@ -132,7 +132,7 @@ class LookAhead:
             who.append(place)
 
     def _takes(self, info: PodInfo) -> bool:
-        """Return whether pods of a class get devices or use volumes that are counted in columns."""
+        """Return whether pods of a class get devices or use volumes that columns count."""
         kept = info.memo[self._memo_key]
         assert isinstance(kept, CompiledClass)
         return bool(kept.asked)
@@ -158,7 +158,7 @@ class LookAhead:
         return True
 
     def _compiled(self, info: PodInfo, stamp: tuple[int, ...]) -> CompiledClass | None:
-        """Return the compiled form of a class, ``None`` if there is no valid one.
+        """Return the valid compiled form of a class, ``None`` if there is none.
 
         Raises:
             PluginFailed: a plugin failed.

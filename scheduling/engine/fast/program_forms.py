@@ -195,7 +195,7 @@ class Forms:
 
 
 def _looked_at(term: Term) -> Hashable:
-    """Return a key of the label that a term counts by; for HARD also of nodes and minDomains."""
+    """Return a key of the label by which a term counts; for HARD also of nodes and minDomains."""
     if term.kind is Kind.HARD:
         return term.table.column.key, term.table.eligible_key, term.min_domains
     return term.table.column.key

@@ -1,7 +1,7 @@
 """The rules of classes about other pods, as numbers for the compiled loop.
 
 A *program* is what ``engine.fast.fast_lane`` needs beside a line to decide for such a class: its
-count terms (``framework.terms.Term``) and which plugins score by them. Lines stay shared by all
+count terms (``framework.terms.Term``) and the plugins that score by them. Lines stay shared by all
 classes with the same request; a program adds what the terms say per *group* of rows
 (``sheets.Sheet``: rows that are alike in topology and in what plugins say of nodes), and lists its
 *exceptions*: rows with pods that a term counts by row, as terms about hostnames do. So no array of
@@ -9,12 +9,12 @@ a program is as long as the node table, and a thousand Deployments behind Servic
 than one.
 
 Some programs are *private*: they have a line of their own, on which rows move from group to group
-as the counts on them change. Private are classes with many exceptions, and those whose rules also
-say something of rows without such pods: required affinity and hard constraints by row, counts by
-row that include only some nodes, host ports.
+as the counts on them change. Private are classes with many exceptions, and classes whose rules also
+apply to rows without such pods: required affinity and hard constraints by row, counts by row that
+include only some nodes, host ports.
 
-Left to the reference path: classes with more rules, counts by row, scores or groups of rows than
-the arrays hold.
+The reference path decides classes with more rules, counts by row, scores or groups of rows than fit
+into the arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -190,7 +190,7 @@ class Programs:
     def make(
         self, info: PodInfo, stated: ClassStatements, sheet: Sheet, *, shut_first: bool
     ) -> Program | None:
-        """Write a class's program; ``None`` where the arrays have no space.
+        """Write a class's program; return ``None`` if the arrays have no space.
 
         ``shut_first``: whether the filters that shut groups of the sheet precede the terms.
 
@@ -431,7 +431,7 @@ class Programs:
     def group_rows(self, program: Program, sheet: Sheet) -> Int16 | None:
         """Return the group of each row for a private program, int16 (rows,).
 
-        ``None`` where there are more groups than the arrays hold.
+        ``None`` if there are more groups than fit into the arrays.
         """
         self.counters.follow(program.counters)
         counted, number = self.counters.arrays, program.number
@@ -487,7 +487,7 @@ class Programs:
         return True
 
     def holds(self, program: Program) -> bool:
-        """Return whether the set of scoring plugins in a program is still right."""
+        """Return whether a program still has the right set of scoring plugins."""
         if not program.asked_again:
             return True
         now = self._moves + _changes(program.asked_again)
@@ -533,11 +533,11 @@ class Programs:
     def prepare(
         self, infos: Sequence[PodInfo], programs: Sequence[Program], of_pod: Int32, who: Int32,
     ) -> tuple[Any, Any, Any]:  # fmt: skip
-        """Return programs, terms and counts as the loop takes them.
+        """Return programs, terms and counts as arguments of the loop.
 
         Args:
             infos: the classes of the run.
-            programs: those of them that have one.
+            programs: the programs of these classes.
             of_pod: the program of each pod, -1 for none.
             who: the position of each pod's class in ``infos``.
         """

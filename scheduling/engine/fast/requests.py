@@ -1,6 +1,6 @@
 """Requests of classes, as the numbers in a line of totals (``engine.fast.lines``).
 
-NodeResourcesFit and balance state what they look at once for each set of requested resources.
+NodeResourcesFit and balance state the resources that they read once for each set of requests.
 Classes that request the same resources differ in amounts alone, which are filled in; so a cluster
 in which no two pods request the same amounts costs little more.
 """

@@ -1,7 +1,7 @@
 """The decisions of a run as columns; ``Decision`` objects are made on demand.
 
-A decision that nobody reads is a few numbers in arrays. ``Run`` is a sequence of ``Decision``; a
-caller with many of them reads the columns: keys and node names to bind, ``bodies`` to record.
+An unread decision is a few numbers in arrays. ``Run`` is a sequence of ``Decision``; a caller with
+many of them reads the columns: keys and node names to bind, ``bodies`` to record.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -93,7 +93,7 @@ class Run(decision.Run):
         sheets: list[Sheet],
         programs: Sequence[Program | None],
     ) -> None:
-        """Set the pods that were decided, and cut the columns to one line for each."""
+        """Set the decided pods, and cut the columns to one row for each."""
         count = len(keys)
         self.keys, self.infos, self.sheets, self.programs = keys, infos, sheets, programs
         columns = ("figures", "chosen", "chosen_scores", "kinds", "masks", "refused", "term_scores")
@@ -182,7 +182,7 @@ class Run(decision.Run):
         )
 
     def rejections(self, number: int) -> tuple[Rejection, ...]:
-        """Return the rejections of a pod's other nodes, by status, with their number of nodes."""
+        """Return the rejections of a pod's other nodes: each status with its number of nodes."""
         sheet, kinds = self.sheets[number], int(self.figures[number, -1])
         program = self.programs[number]
         if program is not None:
@@ -229,7 +229,7 @@ class Run(decision.Run):
 
     @cached_property
     def evaluated(self) -> Int64:
-        """How many nodes were judged for each pod, int64 (pods,)."""
+        """How many nodes were filtered for each pod, int64 (pods,)."""
         return np.array([self.node_count - sheet.absent for sheet in self.sheets], np.int64)
 
     @cached_property
@@ -249,7 +249,7 @@ class Run(decision.Run):
         return [names[row] for row in self.figures[:, 0].tolist()]
 
     def named(self) -> Self:
-        """Copy the nodes' present names, so that later changes of nodes do not matter."""
+        """Copy the nodes' present names, so that later changes of nodes have no effect."""
         self._names = self._snapshot.names.copy()
         return self
 

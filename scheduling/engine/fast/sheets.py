@@ -1,11 +1,11 @@
-"""Verdicts that depend on nodes alone, cached for all classes that get the same ones.
+"""Results of filters and scores that depend on nodes alone, shared by classes with equal aspects.
 
-Each plugin names what it looks at in a pod (``Aspected``): tolerations, node selector and affinity,
-images. Classes with equal aspects share a ``Sheet``; classes with a program share one whose groups
-also differ by the labels that their terms look at.
+Each plugin returns the part of a pod that it reads (``Aspected``): tolerations, node selector and
+affinity, images. Classes with equal aspects share a ``Sheet``; classes with a program share one
+whose groups also differ by the labels that their terms look at.
 
-When a node is added, changed or removed, plugins judge its row alone and the rest of the sheet
-stays, unless the row fits into no group of the sheet.
+After a node was added, changed or removed, plugins run on its row alone and the rest of the sheet
+stays, unless the row belongs to no group of the sheet.
 """
 
 import copy
@@ -131,7 +131,7 @@ class Sheets:
     def of(
         self, info: PodInfo, aspects: tuple[Hashable, ...], labels: Labels | None = None
     ) -> Sheet | None:
-        """Return the sheet for pods with these aspects, ``None`` where none can be made.
+        """Return the sheet for pods with these aspects, ``None`` if none can be made.
 
         ``labels``: of a class with a program, the labels by which its groups differ
         (``ClassStatements``).
@@ -156,7 +156,7 @@ class Sheets:
         return None if sheet is None else self.current(sheet)
 
     def current(self, sheet: Sheet) -> Sheet | None:
-        """Return a sheet updated to the present nodes, ``None`` where it must be rebuilt.
+        """Return a sheet updated to the present nodes, ``None`` if it must be rebuilt.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -172,7 +172,7 @@ class Sheets:
         return latest if latest.holds else None
 
     def nodes_changed(self) -> None:
-        """Forget which aspects had no sheet: with the changed nodes they may have one."""
+        """Forget the aspects without a sheet: with the changed nodes they may have one."""
         self._by_aspects = {k: sheet for k, sheet in self._by_aspects.items() if sheet is not None}
 
     # --- making ----------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class Sheets:
         sheet.absent = self._snapshot.node_count - len(rows)
 
     def _score(self, sheet: Sheet, state: CycleState, rows: Rows, shut: Int64) -> bool:
-        """Score the rows that pass filters of nodes; False if the reference path must decide.
+        """Score the rows that pass the filters; return False if the reference path must decide.
 
         ``shut``: for each row, which of ``sheet.shut`` rejects it, 0 for none.
         """

@@ -1,7 +1,7 @@
 """The statements of plugins about a class with rules about other pods, before compilation.
 
-Each plugin gives count terms (``framework.terms.Term``). This module determines which of them are
-by row, by which labels groups of rows differ, which plugins score now, and what a refusal says.
+Each plugin gives count terms (``framework.terms.Term``). This module determines the terms by row,
+the labels by which groups of rows differ, the plugins that score now, and the texts of refusals.
 """
 
 from collections.abc import Hashable, Sequence

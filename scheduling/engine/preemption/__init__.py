@@ -1,7 +1,7 @@
-"""Why nodes reject a class, and which pods would have to leave them, in numbers.
+"""Computes with arrays why nodes reject a class, and which pods to preempt there.
 
 ``plugins.default_preemption`` has the rule for which pods become victims, and on which node; its
-``dry_run`` states the rule with objects, and this package computes the same in numbers. ``Binder``
+``dry_run`` applies the rule to objects, and this package computes the same with arrays. ``Binder``
 in the scheduling worker deletes the victims.
 
 ::

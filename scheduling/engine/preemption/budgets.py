@@ -1,8 +1,8 @@
 """Which PodDisruptionBudgets guard the pods of each class, as arrays for the dry run.
 
 A budget is indexed by one label that its selector requires, so that a new class is compared only
-with budgets that can select it. How many disruptions a budget allows changes with every pod, which
-pods it selects does not, so the two are updated apart. Rule: ``filterPodsWithPDBViolation``
+with budgets that can select it. The allowed disruptions of a budget change with every pod, its
+selector does not, so the two are updated separately. Rule: ``filterPodsWithPDBViolation``
 (preemption.go); which pods a budget guards depends on the version (``DisruptionBudget.guards``).
 """
 

@@ -1,7 +1,7 @@
 """The filters of a profile for one class, written as arrays for ``compiled.rows``.
 
-A filter enters by what it states (``framework.terms``, ``Locality.NODE``). ``row_program`` keeps
-one ``FilterProgram`` for each class. ``engine.fast.programs`` is something else.
+A filter is included by what it declares (``framework.terms``, ``Locality.NODE``). ``row_program``
+keeps one ``FilterProgram`` for each class. ``engine.fast.programs`` is something else.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -98,9 +98,9 @@ class FilterProgram:
         framework: the profile.
         info: the class.
         state: the cycle state after PreFilter.
-        kinds: of the profile's filters, from ``RowPrograms``.
+        kinds: the kinds of the profile's filters, from ``RowPrograms``.
 
-    ``usable`` is false where a filter cannot be stated in numbers.
+    ``usable`` is False if a filter cannot be written as arrays.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -219,10 +219,10 @@ class FilterProgram:
         )
 
     def own_limits(self) -> Int64 | None:
-        """Return how many pods of the class counts allow on each row, int64 (capacity,).
+        """Return how many pods of the class its count rules allow on each row, int64 (capacity,).
 
-        ``UNLIMITED`` where the class's pods do not exclude each other, 1 where they do. ``None``
-        where a pod of the class matters to other rows than its own.
+        ``UNLIMITED`` if the class's pods do not exclude each other, 1 if they do. ``None`` if a pod
+        of the class affects other rows than its own.
         """
         away = self.kept_away_by(self.info)
         return None if away is None else np.where(away, 1, UNLIMITED)
@@ -235,8 +235,7 @@ class FilterProgram:
     def kept_away_by(self, other: PodInfo) -> Mask | None:
         """Return a mask (capacity,): the rows where a pod of class ``other`` excludes this class.
 
-        By counts alone, without resources. ``None`` where such a pod matters to other rows than its
-        own.
+        By counts alone, without resources. ``None`` if such a pod affects other rows than its own.
         """
         away: Mask = np.zeros(self._snapshot.capacity, np.bool_)
         for number in np.flatnonzero(self.terms().seat[other.peer]).tolist():
@@ -295,7 +294,7 @@ class FilterProgram:
         self._weigh()
 
     def _weigh(self) -> None:
-        """Set by peer what one of its pods adds to each term's count."""
+        """Set, by peer, how much one pod of it adds to each term's count."""
         snapshot = self._snapshot
         self._seat = snapshot.peer_weights([term.counter for term in self._terms])
         self._take = self._seat
@@ -334,7 +333,7 @@ class FilterProgram:
         )
 
     def status(self, code: int) -> Status:
-        """Return the rejection that a code of the compiled loop stands for."""
+        """Return the rejection for a code of the compiled loop."""
         found = self._statuses_by_code.get(code)
         if found is not None:
             return found

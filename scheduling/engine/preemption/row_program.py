@@ -7,8 +7,9 @@ The program is valid until labels, taints, the set of nodes or the peers change;
 are read anew each time. While pods are nominated, the reference path gets its Filter results here
 too: running every plugin on each node with and without nominated pods takes 0.1 ms a node.
 
-A filter enters by what it states (``framework.terms``, ``Locality.NODE``); if one states nothing,
-there is no program and the callers take the reference path, which runs every plugin on every row.
+A filter is included by what it declares (``framework.terms``, ``Locality.NODE``); if one declares
+nothing, there is no program and the callers take the reference path, which runs every plugin on
+every row.
 """
 
 from collections.abc import Hashable
@@ -116,7 +117,7 @@ class RowPrograms:
         self._are_rows_first: dict[tuple[str, ...], bool] = {}
 
     def program(self, state: CycleState, info: PodInfo) -> FilterProgram | None:
-        """Return the program of a class, ``None`` if a filter cannot be stated in numbers.
+        """Return the program of a class, ``None`` if a filter cannot be written as arrays.
 
         ``state``: the cycle state after PreFilter.
 
@@ -136,8 +137,8 @@ class RowPrograms:
     def _keep(self, program: FilterProgram) -> None:
         """Cache a class's program; drop the oldest ones if the cache is too large.
 
-        Not all at once: many classes that are refused in turn would each be judged anew on all rows
-        at every turn.
+        Not all at once: of many classes refused in turn, each would be filtered again on all rows
+        each time.
         """
         programs = self._programs
         earlier = programs.pop(program.info.index, None)
@@ -156,7 +157,7 @@ class RowPrograms:
         Args:
             state: the cycle state after PreFilter.
             info: the pod's class.
-            rows: those that PreFilter left.
+            rows: the rows that PreFilter left.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -227,11 +228,10 @@ class RowPrograms:
         return True
 
     def following(self, info: PodInfo) -> LastDiagnosis | None:
-        """Return the last diagnosis of a class, updated; ``None`` if there is no valid one.
+        """Return the last diagnosis of a class, updated; ``None`` if there is none.
 
         While it is the same object with the same ``moves``, no row's first rejection has changed.
-        There is one only if filters that look at single rows reject all of them, and no pod is
-        nominated.
+        There is one only if filters that read single rows reject all rows, and no pod is nominated.
         """
         snapshot, program = self._snapshot, self._programs.get(info.index)
         if (
@@ -248,9 +248,9 @@ class RowPrograms:
         return program.last
 
     def _rows_first(self, skips: tuple[str, ...]) -> bool:
-        """Return whether filters that look at single rows come before all other filters.
+        """Return whether filters that read single rows come before all other filters.
 
-        ``skips``: the filters that PreFilter leaves out.
+        ``skips``: the filters that PreFilter skipped.
         """
         found = self._are_rows_first.get(skips)
         if found is None:
@@ -265,12 +265,12 @@ class RowPrograms:
     def judge(self, state: CycleState, info: PodInfo, rows: Rows) -> Filtered | None:
         """Return the outcome of Filter for rows; pods nominated to a row count there.
 
-        ``None`` where a filter cannot be stated in numbers.
+        ``None`` if a filter cannot be written as arrays.
 
         Args:
             state: the cycle state after PreFilter.
             info: the pod's class.
-            rows: those that PreFilter left.
+            rows: the rows that PreFilter left.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -425,7 +425,7 @@ _NO_RANK = np.zeros(0, np.int32)
 
 
 def _kind(plugin: Filter) -> int | None:
-    """Return the kind of step that a filter becomes, ``None`` if it states nothing."""
+    """Return the kind of step that a filter becomes, ``None`` if it declares nothing."""
     if looks_at_nodes(plugin):
         return row_arguments.STATIC
     if isinstance(plugin, RequestFilter):

@@ -1,9 +1,9 @@
 """The preemption cost of a class on each row, cached from pod to pod.
 
-A search for victims looks at thousands of rows for each pod (``minCandidateNodesPercentage``), but
-the result for a row changes only with that row's pods. So each row is judged once
-(``compiled.rows.examine``), and again when it was touched; the search compares columns. Valid for
-classes whose filters look at single rows (``FilterProgram.stays_in_rows``).
+A search for victims reads thousands of rows for each pod (``minCandidateNodesPercentage``), but the
+result for a row changes only with that row's pods. So each row is computed once
+(``compiled.rows.examine``), and again after it was touched; the search compares columns. Valid for
+classes whose filters read single rows (``FilterProgram.stays_in_rows``).
 """
 
 from collections.abc import Callable, Hashable
@@ -22,11 +22,11 @@ Examine = Callable[[Rows], row_arguments.Examination]
 
 
 class VictimsByRow:
-    """For one class of pods: which node rows are candidates for preemption, and at what price.
+    """For one class of pods: the rows that are candidates for preemption, and their cost.
 
     Args:
-        snapshot: its changes are followed.
-        program: the filters of the class.
+        snapshot: the cluster.
+        program: that of the class.
     """
 
     def __init__(self, snapshot: Snapshot, program: FilterProgram) -> None:
@@ -60,10 +60,10 @@ class VictimsByRow:
         """Return the row of the candidate of lowest cost; ``None`` if there is none or no space.
 
         Args:
-            rows: where to look, int64.
+            rows: the rows to search, int64.
             examine: judges the rows that are not cached.
             begin: position at which to begin; the search wraps around.
-            least_count: candidates to find, at least; one of them must violate no budget.
+            least_count: the least number of candidates; one of them must violate no budget.
         """
         found = fine = looked = 0
         chosen: list[Rows] = []

@@ -1,4 +1,4 @@
-"""The queue of pending pods: which pods to try next, and which wait for what.
+"""The queue of pending pods: which to try next, and which events or times the others wait for.
 
 A pod is in one of five stages:
 
@@ -13,15 +13,15 @@ A pod is in one of five stages:
     add -> GATED (a PreEnqueue plugin holds it back) -> like UNSCHEDULABLE
 
     scheduling_queue  PriorityQueue: every way in, between the stages, and out
-    active            ActivePods: which pods may be tried, and which of them form a batch
+    active            ActivePods: the pods to try, and the choice of the next batch
     waiting           WaitingPods: pods that plugins rejected, grouped by what may help them; runs
                       the hints (``plugins.queueing_hints`` states them)
     in_flight         PodsInFlight: pods that are being decided, and the events since
-    timers            Timers: pods whose backoff is over, and pods that are due in any case
+    timers            Timers: the ends of backoffs, and the times of the flush
     early             EarlyAttempts: pods that may be tried before their backoff is over
     allowance         Allowance: the rate limit of such attempts
-    pending           a pod, its place in the queue, how long it backs off, and how heaps name it
-    waking            which events of the cluster reach the queue
+    pending           a pod, its place in the queue, its backoff, its items in heaps
+    waking            turns changes of the cluster into events for the queue
     plugins           QueuePlugins: QueueSort and PreEnqueue of the profiles
 
 *Active* pods are popped in the order of the sort key (priority, then time queued; where the

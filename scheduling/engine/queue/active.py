@@ -52,7 +52,7 @@ class Refusal(NamedTuple):
 class RetriedClass:
     """The active pods of a class that were refused before.
 
-    ``probe``: the pod whose outcome the others wait for, while ``trial`` is PROBING. ``refused``:
+    ``probe``: while ``trial`` is PROBING, the pod for whose outcome the others wait. ``refused``:
     while ``trial`` is SHUT, the pod that was refused last. ``token`` marks the class's live item in
     the heap of its trial.
     """
@@ -70,7 +70,7 @@ class RetriedClass:
 class ActivePods:
     """Pods of one stage: those in ACTIVE, or those in BACKOFF that may be tried before its end.
 
-    ``fresh``: those never refused. ``retried``: the others, by class. ``entries``: all pods of the
+    ``fresh``: pods never refused. ``retried``: the others, by class. ``entries``: all pods of the
     queue, shared with it. ``shut_wait``: whether pods of shut classes wait until ``reopen``.
     """
 
@@ -108,7 +108,7 @@ class ActivePods:
             self._offer(pod.class_id, retried)
 
     def take_batch(self, limit: int, event_count: int) -> list[Item]:
-        """Remove and return the pods of the next batch, in the order in which they are decided.
+        """Remove and return the pods of the next batch, in the order of decision.
 
         ``event_count``: the number of events so far; if it grew, shut classes are tried again.
         """
@@ -121,7 +121,7 @@ class ActivePods:
 
     @property
     def gives(self) -> bool:
-        """Whether ``take_batch`` returns any pod if shut classes wait."""
+        """Whether ``take_batch`` would return pods even without those of shut classes."""
         return (
             first_live(self.fresh, self._entries) is not None
             or self._first_class(self._open) is not None
@@ -154,7 +154,7 @@ class ActivePods:
                 self._retry(class_id, retried)
 
     def untold(self, entry: Entry) -> None:
-        """Note an attempt whose outcome says nothing about other pods of the class."""
+        """Note an attempt whose outcome does not apply to other pods of the class."""
         retried = self.retried.get(entry.pod.class_id)
         if retried is None or retried.trial is not _Trial.PROBING:
             return
@@ -183,7 +183,7 @@ class ActivePods:
                 self._offer(class_id, retried)
 
     def _choose(self, limit: int) -> list[Item]:
-        """Remove and return the pods of the next batch, in no order."""
+        """Remove and return the pods of the next batch, unordered."""
         chosen: list[Item] = []
         entries = self._entries
         if not self.retried:

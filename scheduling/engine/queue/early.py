@@ -82,7 +82,7 @@ class EarlyAttempts:
             yield entry
 
     def take_batch(self, now: float, limit: int, event_count: int) -> list[Item]:
-        """Remove and return other pods for a batch; otherwise as ``ActivePods.take_batch``."""
+        """Remove and return pods without a nomination for a batch (``ActivePods.take_batch``)."""
         if not self._others:
             return []
         allowed = self._allowance.attempts(now)
@@ -113,7 +113,7 @@ class EarlyAttempts:
             self._others.refused(entry, by)
 
     def untold(self, entry: Entry) -> None:
-        """Note an attempt whose outcome says nothing about other pods of the class."""
+        """Note an attempt whose outcome does not apply to other pods of the class."""
         self._others.untold(entry)
 
     def reopen(self, helps: Callable[[Refusal], bool]) -> None:

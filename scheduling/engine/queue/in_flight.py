@@ -1,4 +1,4 @@
-"""The pods that are being decided, and the events that their decisions have not seen."""
+"""The pods that are being decided, and the events since their decisions began."""
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from scheduling.framework.events import ClusterEvent
 
 
 class PodsInFlight:
-    """Pods out for a decision; events are kept while one of these pods may need them.
+    """Pods that are being decided; events are kept while one of these pods may need them.
 
     ``entries``: all pods of the queue, shared with it. ``event_count`` counts every event.
     """

@@ -120,7 +120,7 @@ def never_nominated(pod_id: int) -> bool:
 
 
 def priority_sort(pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
-    """Return Kubernetes' order: higher priority first, then longer in the queue."""
+    """Return the sort key of Kubernetes' order: higher priority first, then longer in the queue."""
     return -pod.priority, queued_at
 
 
@@ -208,7 +208,7 @@ class Entry:
     def limit_times(self, now: float, backoff: Backoff) -> bool:
         """Limit ``queued_at`` and ``not_before`` to possible times; return whether one changed.
 
-        They lie too far in the future after a clock was set back.
+        They are too far in the future after the clock was set back.
         """
         not_before = min(self.not_before, backoff.until(now, self.failures))
         if self.queued_at <= now and self.not_before == not_before:

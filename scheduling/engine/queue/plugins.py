@@ -24,7 +24,7 @@ def ignore(failure: PluginFailed) -> None:
 
 
 class QueuePlugins:
-    """Answers for a queue (``pending.SortKey``, ``pending.HeldBy``).
+    """Sort keys and PreEnqueue results for a queue (``pending.SortKey``, ``pending.HeldBy``).
 
     Args:
         frameworks: the profiles in force, by scheduler name; may be replaced later.
@@ -45,7 +45,7 @@ class QueuePlugins:
         """Whether the group of a pod may be tried (``pod_groups.pre_enqueue``)."""
 
     def sort_key(self, pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
-        """Return the pod's place among the active ones; lower goes first."""
+        """Return the pod's sort key among the active ones; lower goes first."""
         framework = next(iter(self.frameworks.values()))
         if framework.sorts_by_itself:
             try:
@@ -57,7 +57,7 @@ class QueuePlugins:
         return priority_sort(pod, queued_at, since)
 
     def held_by(self, pod: PendingPod) -> str:
-        """Return the plugin that holds a pod back, empty if the pod may be tried."""
+        """Return the name of the plugin whose PreEnqueue rejects a pod, empty if none does."""
         framework = self.frameworks.get(pod.spec.spec.scheduler_name)
         if pod.spec.spec.scheduling_group is not None and framework is not None:
             gate = scheduling_gates(pod)

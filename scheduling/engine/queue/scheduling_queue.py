@@ -1,4 +1,4 @@
-"""The queue itself: how pods enter, change stages and leave; the package has the rules."""
+"""The queue itself: how pods enter, change stages and leave; the rules are in the package."""
 
 import itertools
 import math
@@ -37,7 +37,7 @@ _SPARE = 4096
 
 
 class PriorityQueue:
-    """The queue of one scheduler; not thread-safe, one cycle at a time uses it."""
+    """The queue of one scheduler. Not thread-safe."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class PriorityQueue:
         Args:
             pod: the new version.
             now: the time.
-            event: what changed about it, to be judged by the plugins that rejected it; without it a
+            event: the change, for the hints of the plugins that rejected the pod; without it a
                 change of class or priority causes a new attempt.
         """
         entry = self._entries.get(pod.pod_id)
@@ -345,7 +345,7 @@ class PriorityQueue:
         return len(self._members.get(key, ()))
 
     def group_keys(self) -> list[GroupKey]:
-        """Return the groups of all pods that were ever in the queue."""
+        """Return the keys of all groups that ever had a pod in the queue."""
         return list(self._members)
 
     def member_ids(self, key: GroupKey) -> list[int]:
@@ -483,7 +483,7 @@ class PriorityQueue:
         self.requeue_unschedulable(pod_id, (), now)
 
     def requeue_stale(self, pod_id: int, now: float) -> None:
-        """Put back a pod whose node changed before it was bound: it keeps its turn."""
+        """Put back a pod whose node changed before it was bound; its place in the order stays."""
         entry = self._entries.get(pod_id)
         if entry is None or entry.stage is not Stage.IN_FLIGHT:
             return
@@ -575,12 +575,12 @@ class PriorityQueue:
         self._early.untold(entry)
 
     def _count(self, entry: Entry, event: str) -> None:
-        """Count a pod's entry into the stage that it is in now."""
+        """Count, for metrics, a pod's entry into its present stage."""
         key = entry.stage, event
         self.incoming[key] = self.incoming.get(key, 0) + 1
 
     def _act(self, entry: Entry, worth: Worth, now: float, stage: Stage) -> None:
-        """Put the pod into ``stage``, backoff or active, by what an event is worth to it."""
+        """Put the pod into BACKOFF, ACTIVE or the waiting ``stage``, by an event's ``worth``."""
         if worth is Worth.NOTHING:
             self._wait(entry, stage)
             return
@@ -589,7 +589,7 @@ class PriorityQueue:
         self._enqueue(entry, now)
 
     def _enqueue(self, entry: Entry, now: float) -> None:
-        """Put the pod into gated, backoff or active, by PreEnqueue and its backoff."""
+        """Put the pod into GATED, BACKOFF or ACTIVE, by PreEnqueue and its backoff."""
         gate = self._pre_enqueue(entry.pod)
         if gate:
             entry.rejected_by, entry.pending_by = frozenset({gate}), frozenset()
@@ -668,8 +668,8 @@ class PriorityQueue:
         """Drop the dead items from each heap in which they are the majority.
 
         An item is dead once its pod has moved to another stage; normally it is dropped at the top
-        of its heap. That takes long in a queue that gives no batches, such as a standby's, and in
-        the heap of flush times, five minutes ahead. Costs nothing while few are dead.
+        of its heap. Items would stay for long in a queue without batches, such as a standby's, and
+        in the heap of flush times, five minutes ahead. The call is cheap while few are dead.
         """
         most = 2 * len(self._entries) + _SPARE
         self._early.compact(most)

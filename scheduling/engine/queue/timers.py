@@ -1,6 +1,6 @@
-"""Which backoffs are over, and which unschedulable pods are tried in any case.
+"""The ends of backoffs, and the times at which unschedulable pods are tried without an event.
 
-``pending.Backoff.after`` has the length of a backoff.
+``pending.Backoff.after`` computes the length of a backoff.
 """
 
 import heapq
@@ -11,7 +11,7 @@ from scheduling.engine.queue.pending import Entries, Entry, Heap, first_live
 class Timers:
     """A time for each pod in BACKOFF or UNSCHEDULABLE, in seconds since the epoch.
 
-    A time belongs to the token of the entry when it is set: a pod that moves loses its time.
+    A time is stored with the entry's token: a pod that changes its stage loses its time.
     ``entries``: all pods of the queue, shared with it.
     """
 

@@ -1,4 +1,4 @@
-"""Pods that wait for an event, grouped so that an event costs one hint for a group.
+"""Pods that wait for an event, grouped so that an event costs one call of a hint per group.
 
 Pods of a class that the same plugins rejected are one group, since the same events help them. A
 group that an event woke takes no more pods, and its pods leave one by one (``next_woken``).
@@ -48,7 +48,7 @@ class Group:
 
 
 class WaitingPods:
-    """Pods in the stages UNSCHEDULABLE and GATED, and the hints of the plugins that rejected."""
+    """Pods in the stages UNSCHEDULABLE and GATED; runs hints of the plugins that rejected them."""
 
     def __init__(self, registrations: Registrations) -> None:
         self._registrations = registrations
@@ -146,9 +146,9 @@ class WaitingPods:
         return self.worth(group.spec, rejected_by, pending_by, event)
 
     def _hears(self, key: _Key, event: ClusterEvent) -> tuple[bool, bool]:
-        """Return whether a plugin of the group registered such events, before any hint runs.
+        """Return whether a plugin that rejected the group registered such events, without its hint.
 
-        The second value: whether one registered them if they are about the PodGroup of the pods.
+        The second value: whether one registered such events about the pods' own PodGroup.
         """
         _, name, rejected_by, pending_by = key
         key_of_event = name, rejected_by, pending_by, event.resource, event.action

@@ -1,9 +1,9 @@
-"""Which pending pods an event in the cluster wakes: the one place that reports events to a queue.
+"""Turns changes of nodes, pods and other objects into events for a scheduling queue.
 
 Each owner of a queue beside a snapshot is a ``Waking``: the mirror of the scheduler that works,
 which follows the log; the same mirror at its start, which reads again what happened since a
-refusal; a cluster in virtual time. Each reports only what a node or a pod was before and is now, so
-a plan wakes the same pods as the live queue. The plugins that rejected a waiting pod then decide
+refusal; a cluster in virtual time. Each reports only the former and the new state of a node or pod,
+so a plan wakes the same pods as the live queue. The plugins that rejected a waiting pod then decide
 (``framework.events``).
 
 A waiting pod takes room, too, while it is nominated: pods of no higher priority are judged as if it
@@ -193,7 +193,7 @@ class Waking:
         )
 
     def event_of_itself(self, old: PendingPod, new: PendingPod) -> ClusterEvent | None:
-        """Return the event of a change of a waiting pod; ``None``: plugins do not look at it."""
+        """Return the event of a change of a waiting pod; ``None`` if plugins do not read it."""
         if old.class_id == new.class_id:
             return None
         action = diff_pod(old.spec, new.spec)
@@ -220,7 +220,7 @@ class Waking:
 
 
 def _ends(nominated: str, after: PodState | None) -> bool:
-    """Return whether a pod that waited for a ``nominated`` node does so no longer.
+    """Return whether a pod's nomination for the node ``nominated`` has ended.
 
     ``nominated``: empty if it was nominated for none.
     """

@@ -147,17 +147,17 @@ def schedule_pod(
     state: CycleState | None = None,
     programs: RowPrograms | None = None,
 ) -> Decision:
-    """Return the decision about a pod; the snapshot stays as it is.
+    """Return the decision about a pod; the snapshot does not change.
 
     Args:
         snapshot: the cluster.
-        framework: the profile that the pod asks for.
+        framework: the pod's profile.
         pod: the pod; ``info`` comes from ``snapshot.intern``.
         options: seed, tie break and detail.
         draw: number of the decision under the seed.
-        start: index in the node order where the search begins, when not all nodes are looked at.
+        start: index in the node order where the search begins, if the profile samples nodes.
         state: from ``new_state``, for a caller that passes it on to Reserve and Permit.
-        programs: of this snapshot and framework; they answer Filter while pods are nominated.
+        programs: those of this snapshot and framework; they run Filter while pods are nominated.
     """
     return _Cycle(snapshot, framework, pod, options, draw, start, state, programs).run()
 
@@ -189,13 +189,13 @@ class Shortcut(Protocol):
         ...
 
     def keep(self, pod: PodToPlace, options: Options, decision: Decision, *, start: int) -> None:
-        """Note a decision, before the snapshot follows it."""
+        """Note a decision before it is applied to the snapshot."""
         ...
 
     def decide(
         self, pod: PodToPlace, options: Options, *, draw: int = 0, start: int = 0
     ) -> Decision:
-        """Return the decision of the reference path.
+        """Return the same decision as the reference path.
 
         Raises:
             PluginFailed: a plugin failed.
@@ -233,11 +233,11 @@ def schedule_batch(
     """Return a decision for each pod in order; assume placed pods and note nominations.
 
     Args:
-        snapshot: the cluster; it follows the decisions.
-        framework: the profile that all of the pods ask for.
-        pods: in the order in which they are decided.
+        snapshot: the cluster; the decisions are applied to it.
+        framework: the profile of all pods.
+        pods: the pods in the order of decision.
         options: seed, tie break and detail.
-        start: where in the node order the search begins, when not all nodes are looked at.
+        start: index in the node order where the search begins, if the profile samples nodes.
         draw: number of the first decision under the seed.
         decider: of this snapshot and framework; without one every pod takes the reference path.
         stop: called with each decision of the reference path, and with each about a pod that got
@@ -303,8 +303,8 @@ def _stops(
 def assume_or_nominate(snapshot: Snapshot, pod: PodToPlace, decision: Decision) -> None:
     """Apply a decision to the snapshot: assume a placed pod; add or end nominations.
 
-    Later pods see the room of this pod taken, and no longer the nominations that it displaced; a
-    pod of lower priority that is nominated to the node afterwards stays so.
+    Later pods find this pod's room taken and the displaced nominations removed; a pod of lower
+    priority that is nominated to the node afterwards keeps its nomination.
     """
     if decision.row >= 0:
         snapshot.assume(pod.key, pod.info, decision.row)
@@ -440,7 +440,7 @@ class _Cycle:
         return self._outside(Filtered(order[:cut], filtered.verdict[:cut], filtered.statuses))
 
     def _outside(self, filtered: Filtered) -> Filtered:
-        """Ask extenders about the nodes that were found feasible, and about no others."""
+        """Call the extenders with the nodes that passed all other filters."""
         return self.framework.ask_extenders(self.state, self.info, self.snapshot, filtered)
 
     def _judge(self, rows: Rows) -> Filtered:
@@ -548,7 +548,7 @@ class _Cycle:
 
 
 def enough(feasible: Mask, count: int) -> int:
-    """Return how many rows must be judged to find ``count`` feasible ones; all, if too few."""
+    """Return how many rows must be filtered to find ``count`` feasible ones; all if too few."""
     found = np.flatnonzero(feasible)
     count = max(count, 1)
     return len(feasible) if len(found) < count else int(found[count - 1]) + 1

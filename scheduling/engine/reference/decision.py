@@ -1,7 +1,7 @@
 """The record of one decision: chosen node, alternatives, rejections, and the seed.
 
-``Decision`` is compact and made for every pod; ``full_table`` writes out every node by every
-plugin, for pods that could not be placed and on demand.
+``Decision`` is compact and made for every pod; ``full_table`` has the results of every plugin for
+every node, for unplaced pods and on demand.
 """
 
 import itertools
@@ -45,7 +45,7 @@ class BestScores:
     """The best nodes as arrays; ``Decision.best`` makes ``Best`` objects of them.
 
     Args:
-        names: of the nodes.
+        names: the nodes' names.
         local: weighted scores of plugins that score rows, shape (lines, nodes).
         lines: for each plugin of ``Decision.plugins`` its line in ``local``, or -1.
         grouped: for each -1, in order, weighted scores by group, shape (groups,); ``None`` where
@@ -105,7 +105,7 @@ class BestScores:
         return found
 
     def written_out(self, winner: str) -> tuple[Best, ...]:
-        """Return the nodes, the winner first, then by total and name."""
+        """Return the nodes as objects, the winner first, then by total and name."""
         rows = self.weighted().tolist()
         found = [
             Best(name, sum(row), tuple(row)) for name, row in zip(self.names, rows, strict=True)
@@ -128,7 +128,7 @@ class NodeVerdict(msgspec.Struct, frozen=True):
 
 
 class FullTable(msgspec.Struct, frozen=True):
-    """Every node by every plugin, by node name; ``skipped`` plugins score 0 on all of them."""
+    """The results of every plugin, by node name; ``skipped`` plugins score 0 on all nodes."""
 
     nodes: Mapping[str, NodeVerdict]
     skipped: tuple[str, ...] = ()
@@ -192,7 +192,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def victims(self) -> tuple[PodRecord, ...]:
-        """The pods that must leave so that this one fits; empty if none must."""
+        """The pods to preempt so that this one fits; empty if there are none."""
         return () if self.nomination is None else self.nomination.victims
 
 
@@ -219,7 +219,7 @@ class Run(Sequence[Decision]):
     @property
     @abstractmethod
     def evaluated(self) -> npt.NDArray[np.int64]:
-        """How many nodes were judged, int64 (pods,)."""
+        """How many nodes were filtered, int64 (pods,)."""
 
     @property
     @abstractmethod
@@ -241,11 +241,11 @@ class Run(Sequence[Decision]):
 
     @abstractmethod
     def named(self) -> Self:
-        """Copy the nodes' present names; else names are looked up when they are read."""
+        """Copy the nodes' present names; otherwise names are looked up when they are read."""
 
 
 class Decisions(Sequence[Decision]):
-    """Decisions in order, in parts: runs as they are, other decisions in lists."""
+    """Decisions in order, in parts: runs unchanged, other decisions in lists."""
 
     def __init__(self) -> None:
         self.parts: list[Sequence[Decision]] = []
@@ -353,7 +353,7 @@ def count_rejections(filtered: Filtered) -> tuple[Rejection, ...]:
 
 
 def in_order(rejections: Sequence[Rejection]) -> tuple[Rejection, ...]:
-    """Return rejections with equal ones summed, the most frequent first."""
+    """Return rejections, equal ones summed, the most frequent first."""
     if len(rejections) < 2:
         return tuple(rejections)
     counts: dict[Status, int] = {}

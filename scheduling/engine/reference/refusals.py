@@ -1,8 +1,8 @@
 """A cache of refusals: a class is diagnosed once for each state of the cluster.
 
-Diagnosing why a pod fits nowhere takes milliseconds, and most refused pods have a thousand sisters
-(pods of the same class). A refusal that names no node is a function of the class and the snapshot,
-so it is cached with a stamp of what it depends on, and a sister at the same stamp gets it again.
+Diagnosing why a pod fits nowhere takes milliseconds, and often a thousand pods of one class are
+refused. A refusal that names no node is a function of the class and the snapshot, so it is cached
+with a stamp of what it depends on, and another pod of the class at the same stamp gets it again.
 
 There are two stamps, the second only where it is proved to be enough:
 
@@ -41,8 +41,8 @@ class _CachedRefusal(msgspec.Struct, gc=False):
     """A refusal, and the versions for which it is valid.
 
     ``judged`` and ``moves`` are ``None`` and 0 if only the strict stamp counts. ``versions``: those
-    of the loose stamp. ``needs_no_lower``: it is valid only while no pod of lower priority is on a
-    node.
+    of the loose stamp. ``needs_no_lower``: the refusal is valid only while no pod of lower priority
+    is on a node.
     """
 
     decision: Decision
@@ -113,7 +113,7 @@ class Refusals:
         start: int,
         most: int,
     ) -> None:
-        """Cache a decision that was just made, before the snapshot follows it.
+        """Cache a new decision, before it is applied to the snapshot.
 
         Args:
             pod: the pod that was decided.

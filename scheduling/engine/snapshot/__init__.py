@@ -1,4 +1,4 @@
-"""The cluster as columns, updated by small deltas: the decision core's view of it.
+"""The cluster as columns, updated by small deltas, as the decision core reads it.
 
 One row per node, one slot per pod. ``set_node``, ``remove_node``, ``add_pod``, ``remove_pod`` and
 the setters for namespaces, services, controllers and budgets are the only ways in; they may be

@@ -11,7 +11,7 @@ T = TypeVar("T", bound=np.generic)
 
 
 def lengthen(array: npt.NDArray[T], size: int, fill: float = 0) -> npt.NDArray[T]:
-    """Return a copy with ``size`` rows; the new ones hold ``fill``."""
+    """Return a copy with ``size`` rows; the new ones are ``fill``."""
     shape = (size, *array.shape[1:])
     longer = np.full(shape, fill, array.dtype, order="F")
     longer[: len(array)] = array
@@ -19,7 +19,7 @@ def lengthen(array: npt.NDArray[T], size: int, fill: float = 0) -> npt.NDArray[T
 
 
 def widen(array: Int64, width: int) -> Int64:
-    """Return a copy with ``width`` columns; the new ones hold 0."""
+    """Return a copy with ``width`` columns; the new ones are 0."""
     wider = np.zeros((len(array), width), np.int64, order="F")
     wider[:, : array.shape[1]] = array
     return wider

@@ -126,7 +126,7 @@ class ClassColumns(NodeColumns):
     # --- how pods look to each other -------------------------------------------------------------
 
     def peers(self) -> Iterator[PodInfo]:
-        """Yield one class for each peer: the classes that no rule about other pods tells apart."""
+        """Yield one class for each peer: rules about other pods treat a peer's classes alike."""
         return iter(self._peers.infos)
 
     @property

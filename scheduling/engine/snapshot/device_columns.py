@@ -114,7 +114,7 @@ class DeviceColumns:
                     self.generation += 1
 
     def _give_out_anew(self) -> None:
-        """Forget all kinds if some column was not used lately, so that columns become free."""
+        """Forget all kinds if some column was not used lately, so that its number can be reused."""
         self._is_lacking = False
         last = min(self._asked.values(), default=0)
         if len(self._kinds) == _MOST and self._runs - last < _IDLE:
@@ -144,7 +144,7 @@ class DeviceColumns:
         rows: Iterable[int],
         touch: Callable[[int], None],
     ) -> bool:
-        """Write how many devices of a kind rows have; False if a row has devices not countable."""
+        """Write how many devices of a kind rows have; False if a device cannot be counted."""
         allocator = snapshot.devices.allocator(GATES.allocator)
         allocatable, requested = snapshot.allocatable, snapshot.requested
         for row in rows:

@@ -26,7 +26,7 @@ from scheduling.framework.volume_table import VolumeTable
 
 
 class LookedUp(PodCounters):
-    """Volumes, claims and devices by name; assumed pods take them on their nodes."""
+    """Volumes, claims and devices by name, and those that assumed pods use on their nodes."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -69,7 +69,7 @@ class LookedUp(PodCounters):
         return self._device_columns.are_apart(one, other, self)
 
     def is_taken(self, once: Iterable[str]) -> bool:
-        """Return whether pods use a volume that a class asked for (``ColumnRequest.once``)."""
+        """Return whether pods use a volume that a class requested (``ColumnRequest.once``)."""
         return not self._attached_volumes.at.keys().isdisjoint(once)
 
     @property
@@ -115,7 +115,8 @@ class LookedUp(PodCounters):
     def peer_stamp(self, info: PodInfo) -> int:
         """Return a number that changes when the decision about a class may change.
 
-        By terms about it, services and controllers that select it, or objects that it uses.
+        It changes with terms about the class, services and controllers that select it, and objects
+        that it uses.
         """
         found = self._peers.stamps[info.peer]
         # All versions only grow, so no two states have the same sum.
@@ -137,7 +138,7 @@ class LookedUp(PodCounters):
         return bool(self._detached or self._counted_nominated)
 
     def counted_on(self, row: int) -> list[PodInfo]:
-        """Return the class of each pod that is counted on a row, as a dry run has it."""
+        """Return the class of each pod that a row counts, with the changes of a dry run."""
         found = [one.info for one in self.pods_on(row) if one.slot not in self._detached]
         return found + [info for info, at in self._counted_nominated if at == row]
 
@@ -171,7 +172,7 @@ class LookedUp(PodCounters):
         rows: Int32,
         link: Callable[..., None],
     ) -> None:
-        """Add pods that were just decided, as ``ManyPods`` does, with the devices they get."""
+        """Add pods that were just decided, as ``ManyPods`` does, and allocate devices to them."""
         super().assume_run(keys, infos, rows, link)
         if not self.gives_devices or self.devices.is_empty:
             return

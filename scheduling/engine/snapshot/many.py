@@ -1,4 +1,4 @@
-"""The operations of ``pods`` for many pods at once, in columns."""
+"""The operations of ``pods`` for many pods at once, as columns."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 

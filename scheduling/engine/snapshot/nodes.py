@@ -1,4 +1,4 @@
-"""Nodes as columns: one row per node, and what plugins read of each.
+"""Nodes as columns: one row per node, with the values that plugins read.
 
 A row keeps its number while its node exists; freed rows are reused. Label columns, image scores and
 the order of rows are made on first use and then updated or rebuilt.
@@ -333,7 +333,7 @@ class NodeColumns(TouchedRows):
             self._all_changed()  # ``has_any_image`` may change for any class
 
     def _share_changed(self) -> None:
-        """Note that the number of nodes changed, which enters every image score."""
+        """Note that the number of nodes changed, on which every image score depends."""
         if self._image_nodes:
             self.image_version += 1
 

@@ -65,7 +65,7 @@ class NominatedPods(ClassColumns):
             self._touch(row)
 
     def nominated_node_of(self, key: Hashable) -> str:
-        """Return the node a pod is nominated to, empty when to none."""
+        """Return the node to which a pod is nominated, empty if there is none."""
         return self.nominations.node_of.get(key, "")
 
     def nominated_below(self, node_name: str, priority: int) -> Mapping[Hashable, PodInfo]:

@@ -1,7 +1,7 @@
-"""Pods as seen by the terms of other pods, and which terms count which pods.
+"""Peers: the properties of pods that rules of other pods read, and the terms that match them.
 
-A *peer* is everything that other pods' rules can see of a pod: namespace, labels, affinity terms,
-host ports; classes that are equal in all of that share one. Counters weigh peers, and terms select
+A *peer* is everything in a pod that other pods' rules read: namespace, labels, affinity terms, host
+ports; classes that are equal in all of that share one. Counters weigh peers, and terms select
 peers. Both are indexed by an *anchor*, something that every pod they select must have: a label, a
 namespace, a host port. So a new peer is compared only with the terms and counters of its anchors,
 and a new term only with the peers of its anchor; the cost does not grow with the number of classes.

@@ -1,8 +1,8 @@
 """Pods on nodes: one slot per pod, a list of slots per row, and the sums over each row.
 
-Pods may come before their node, and stay known when it goes: such pods are on no row and are
-remembered by the node's name. Each pod that comes to a row or leaves it changes the row's sums and
-the counters in which its class has a weight, and adds the row to the log.
+A pod may be added before its node, and stays known when the node is deleted: such pods are on no
+row and are remembered by the node's name. Each pod that comes to a row or leaves it changes the
+row's sums and the counters in which its class has a weight, and adds the row to the log.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -228,8 +228,8 @@ class PodColumns(NominatedPods):
     def _order_of(self, key: Hashable) -> int:
         """Return the tie-break order of a pod among equal pods.
 
-        Numeric keys (row ids, in the live cluster) come first in their order, so that all processes
-        agree; others follow by arrival.
+        Numeric keys (row ids, in the live cluster) come first, in their order, so that it is the
+        same in all processes; others follow by arrival.
         """
         if isinstance(key, int):
             return key

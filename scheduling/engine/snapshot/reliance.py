@@ -24,7 +24,7 @@ _ROOM: Final = frozenset({"NodeResourcesFit", "NodePorts"})
 def leans(framework: Framework, info: PodInfo, snapshot: Snapshot) -> bool:
     """Return whether a rule may have accepted a pod of this class because of other pods.
 
-    True if plugins of other packages filter, since they may look at anything.
+    True if plugins of other packages filter, since they may read anything.
     """
     if framework.filters_by_itself:
         return True
@@ -41,7 +41,7 @@ def counts(framework: Framework, info: PodInfo, other: PodInfo, snapshot: Snapsh
 
 
 def stands(framework: Framework, record: PodRecord, snapshot: Snapshot) -> bool:
-    """Return whether the rules that depend on other pods pass a ``set_apart`` pod on its node.
+    """Return whether a ``set_apart`` pod passes the rules about other pods on its node.
 
     Raises:
         PluginFailed: a plugin failed.
@@ -67,7 +67,7 @@ def has_room(framework: Framework, record: PodRecord, snapshot: Snapshot) -> boo
 
 
 def fits(framework: Framework, record: PodRecord, snapshot: Snapshot) -> bool:
-    """Return whether all rules pass a ``set_apart`` pod on its node.
+    """Return whether a ``set_apart`` pod passes all filters on its node.
 
     Raises:
         PluginFailed: a plugin failed.

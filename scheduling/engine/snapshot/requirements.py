@@ -167,7 +167,7 @@ def from_pod(
 
 
 def _matters(volume: Volume) -> bool:
-    """Return whether a volume influences where its pod goes."""
+    """Return whether a volume influences on which nodes its pod fits."""
     return (
         volume.persistent_volume_claim is not None
         or volume.ephemeral is not None

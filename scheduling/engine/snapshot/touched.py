@@ -11,7 +11,7 @@ class TouchedRows:
     """A log of rows, in order of change and with repeats.
 
     Positions only rise: ``log_end`` is the position after the last entry. When the log is full, its
-    older half is dropped; a follower whose position is before ``log_start`` must look at all rows.
+    older half is dropped; a follower whose position is before ``log_start`` must read all rows.
     """
 
     def __init__(self) -> None:
@@ -61,6 +61,6 @@ class TouchedRows:
         return self._log, self._log_filled
 
     def _restart_log(self) -> None:
-        """Empty the log; its followers must look at all rows."""
+        """Empty the log; its followers must read all rows."""
         self.log_start = self.log_end + 1
         self._log_filled = 0

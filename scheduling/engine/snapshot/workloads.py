@@ -1,4 +1,4 @@
-"""Services, controllers and disruption budgets, which plugins look up in the snapshot."""
+"""Services, controllers and disruption budgets in the snapshot, which plugins look up."""
 
 from collections.abc import Mapping, Sequence
 
