@@ -58,6 +58,9 @@ _GAP_SECONDS = 0.002  # after a message; the first of a burst is sent at once
 _MOST_UNANSWERED = 128
 """Messages that were sent and not answered yet: fewer than the smallest buffer of a socket takes,
 so that sending never waits for a Redis that reads nothing."""
+_ANSWER_SECONDS = 0.1
+"""After a message that a caller sent, until the thread reads the replies: the kernel also takes
+messages for a connection that has ended."""
 GATHER_SECONDS = 0.02
 """Between two wake-ups of the scheduler for news that no pod waits for."""
 TIMERS_GATHER_SECONDS = 0.05
@@ -190,10 +193,9 @@ class _Announcer:
         try:
             self._publisher.send(self._revision, channels)
         except (redis.RedisError, OSError):
-            self._announced = True
-            self._woken.update(dict.fromkeys(channels[1:], 0.0))
+            self._is_free = False  # the thread connects, and sends these messages again
             return False
-        return next_at >= self._looks_at
+        return min(next_at, self._publisher.reads_at) >= self._looks_at
 
     def _take_due(self, now: float) -> tuple[list[str], float]:
         """Return the channels that are due at ``now``, and when the next ones are."""
@@ -226,13 +228,15 @@ class _Announcer:
                 self._news.clear()
                 self._is_free = False
                 now = time.monotonic()
-                channels, self._looks_at = self._take_due(now)
+                channels, next_at = self._take_due(now)
+                reads_at = self._publisher.reads_at
+                self._looks_at = min(next_at, reads_at) if reads_at > now else next_at
                 wait = None if self._looks_at == math.inf else self._looks_at - now
                 revision, tasks = self._revision, self._tasks
                 self._tasks = set()
             if now >= _pause.until:
                 try:
-                    if channels:
+                    if channels or reads_at <= now:
                         self._publisher.publish(revision, channels)
                     for task in tasks:
                         current_app.send_task(task, expires=30)
@@ -256,7 +260,8 @@ class _Publisher:
 
     def __init__(self) -> None:
         self._connection: Connection | None = None
-        self._unanswered = 0
+        self._unanswered: list[str] = []  # the channels of messages, the oldest first
+        self._sent_at = -math.inf  # the oldest of them
 
     @property
     def is_connected(self) -> bool:
@@ -266,7 +271,12 @@ class _Publisher:
     @property
     def is_full(self) -> bool:
         """Return whether the next message could block because Redis does not read."""
-        return self._unanswered >= _MOST_UNANSWERED
+        return len(self._unanswered) >= _MOST_UNANSWERED
+
+    @property
+    def reads_at(self) -> float:
+        """Return the monotonic time at which ``publish`` should be called to read replies."""
+        return self._sent_at + _ANSWER_SECONDS if self._unanswered else math.inf
 
     def send(self, revision: int, channels: Sequence[str]) -> None:
         """Publish on the channels, without reading the replies.
@@ -276,11 +286,19 @@ class _Publisher:
         """
         assert self._connection is not None
         messages = b"".join(_message(channel, revision) for channel in channels)
-        self._unanswered += len(channels)
-        self._connection.send_packed_command([messages], check_health=False)  # type: ignore[no-untyped-call]
+        if not self._unanswered:
+            self._sent_at = time.monotonic()
+        self._unanswered += channels
+        try:
+            self._connection.send_packed_command([messages], check_health=False)  # type: ignore[no-untyped-call]
+        except BaseException:
+            self._disconnect()
+            raise
 
     def publish(self, revision: int, channels: Sequence[str]) -> None:
         """Publish on the channels; connects if need be, and reads all replies.
+
+        Where a connection ended, publishes once more on the channels of all messages without reply.
 
         Raises:
             redis.RedisError: Redis is away.
@@ -291,20 +309,25 @@ class _Publisher:
             self._publish(revision, channels)  # perhaps Redis only ended the connection
 
     def _publish(self, revision: int, channels: Sequence[str]) -> None:
-        pool = client().connection_pool
         if self._connection is None:
-            self._connection, self._unanswered = pool.get_connection(), 0
+            channels, self._unanswered = list(dict.fromkeys([*self._unanswered, *channels])), []
+            self._connection = client().connection_pool.get_connection()
+        self.send(revision, channels)
         try:
-            self.send(revision, channels)
             while self._unanswered:
                 self._connection.read_response()
-                self._unanswered -= 1
+                del self._unanswered[0]
         except BaseException:
-            # A reply that is still to come must not be taken for the next one's.
-            connection, self._connection = self._connection, None
-            connection.disconnect()  # type: ignore[no-untyped-call]
-            pool.release(connection)
+            self._disconnect()
             raise
+
+    def _disconnect(self) -> None:
+        """End the connection: a reply that is still to come must not be taken for the next one's."""
+        connection, self._connection = self._connection, None
+        assert connection is not None
+        self._sent_at = -math.inf
+        connection.disconnect()  # type: ignore[no-untyped-call]
+        client().connection_pool.release(connection)
 
 
 def _message(channel: str, revision: int) -> bytes:

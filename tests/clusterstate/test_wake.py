@@ -1,5 +1,6 @@
 """Wake-ups: what a pod may wait for is announced at once, other news are gathered."""
 
+import math
 import socket
 import time
 from collections.abc import Iterator
@@ -107,6 +108,7 @@ def test_a_connection_that_redis_ended_is_made_again(heard, redis_client):
 
 def test_a_caller_publishes_by_itself_once_there_is_a_connection(heard, monkeypatch):
     monkeypatch.setattr(wake, "TIMERS_OF_PODS_SECONDS", 0.0)
+    monkeypatch.setattr(wake, "_ANSWER_SECONDS", math.inf, raising=False)
     wake.announce(revision=1, kinds=("Service",))
     until(heard, 1, wake.SCHEDULER)
     waiting.until(lambda: wake._announcer._is_free, what="a connection that callers may use")
@@ -127,6 +129,27 @@ def test_a_caller_leaves_a_connection_that_redis_ended_to_the_thread(heard, redi
     redis_client.client_kill_filter(_id=str(connection.read_response()))
     time.sleep(2 * wake._GAP_SECONDS)
     wake.announce(revision=2, kinds=("Pod",))
+    assert {channel for channel, _ in until(heard, 2, wake.SCHEDULER)} >= {wake.CHANGES}
+    wake.announce(revision=3, kinds=("Pod",))
+    until(heard, 3, wake.SCHEDULER)
+
+
+def test_a_message_that_is_lost_with_its_connection_is_sent_again(heard, redis_client):
+    """The kernel took it; Redis ends the connection before it does what the message says."""
+    wake.announce(revision=1, kinds=("Pod",))
+    until(heard, 1, wake.SCHEDULER)
+    announcer = wake._announcer
+    waiting.until(lambda: announcer._is_free, what="a connection that callers may use")
+    connection = announcer._publisher._connection
+    connection.send_command("CLIENT", "ID")
+    number = connection.read_response()
+    time.sleep(2 * wake._GAP_SECONDS)
+    redis_client.client_pause(60_000, all=False)
+    try:
+        wake.announce(revision=2, kinds=("Pod",))
+        redis_client.client_kill_filter(_id=str(number))
+    finally:
+        redis_client.client_unpause()
     assert {channel for channel, _ in until(heard, 2, wake.SCHEDULER)} >= {wake.CHANGES}
 
 
