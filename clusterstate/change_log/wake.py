@@ -322,7 +322,7 @@ class _Publisher:
             raise
 
     def _disconnect(self) -> None:
-        """End the connection: a reply that is still to come must not be taken for the next one's."""
+        """End the connection, so that no later message is matched with a reply to come."""
         connection, self._connection = self._connection, None
         assert connection is not None
         self._sent_at = -math.inf

@@ -30,6 +30,8 @@ from scheduling.framework.runtime import Framework
 _MOST_REFUSALS = 4096
 _WORTH_LOADING = 5_000_000
 _LOOK_AHEAD = 1024
+_FEWEST_NOMINATED = 32
+"""How many nominated pods are judged at once at first."""
 
 
 class LoopsUnavailable(RuntimeError):
@@ -118,6 +120,7 @@ class Decider:
         self._looks_at_all = framework.looks_at_all
         # Classes whose last pod fitted nowhere: the next one is diagnosed before anything else.
         self._unplaced: set[int] = set()
+        self._nominated_ahead = _FEWEST_NOMINATED
 
     def anew(self) -> "Decider":
         """Return a decider of the same snapshot and profile with empty caches, for a dry run."""
@@ -232,7 +235,10 @@ class Decider:
         ):
             return []
         nominations, rows = snapshot.nominations, dict[int, None]()
-        for place in range(first, len(pods)):
+        end = min(first + self._nominated_ahead, len(pods))
+        # Twice as many the next time if all of these fit, since each call judges all that it reads.
+        self._nominated_ahead, before = _FEWEST_NOMINATED, self._nominated_ahead
+        for place in range(first, end):
             pod = pods[place]
             row = snapshot.row_of(pod.nominated_node) if pod.nominated_node else None
             there = nominations.of_node.get(pod.nominated_node, {})
@@ -256,6 +262,8 @@ class Decider:
         count = int(np.argmin(fits))
         if count < 2:
             return []
+        if first + count == end:
+            self._nominated_ahead = 2 * before
         model = schedule_pod(snapshot, framework, pods[first], options, draw=draw, start=start)
         found = []
         for number, row in enumerate(at[:count].tolist()):

@@ -345,8 +345,7 @@ class Patterns:
 
         Returns:
             How many were added, whether all searches were complete, and (K,) an upper bound of the
-                value
-            of the pods in a pattern of each kind.
+            value of the pods in a pattern of each kind.
         """
         facts = self._facts
         caps = np.ascontiguousarray(np.minimum(facts.caps, self.left[None, :]))

@@ -196,3 +196,26 @@ def test_a_gang_whose_pods_are_nominated_each_for_a_node_is_decided_in_one_run()
     assert [one.node_name for one in run] == [f"node-{number}" for number in range(5)]
     assert [one.draw for one in run] == list(range(5))
     assert all(snapshot.is_assumed(f"default/p{number}") for number in range(5))
+
+
+def test_nominated_pods_of_which_every_second_does_not_fit_cost_no_more_for_being_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    snapshot, framework = Snapshot(), kubernetes_framework()
+    judged: list[int] = []
+    filter_alone = framework.filter_alone
+
+    def counted(state: Any, pod: Any, table: Any, rows: Any) -> Any:
+        judged.append(len(rows))
+        return filter_alone(state, pod, table, rows)
+
+    monkeypatch.setattr(framework, "filter_alone", counted)
+    for number in range(200):
+        cpu = "1" if number % 2 else "4"
+        snapshot.set_node(make_node(f"node-{number}").offers(cpu=cpu, pods="9").build())
+    info = snapshot.intern(from_pod(make_pod("p").asks(cpu="3").build()))
+    pods = [PodToPlace(f"default/p{number}", info, f"node-{number}") for number in range(200)]
+    decider = Decider(snapshot, framework)
+    for first in range(200):
+        decider.decide_run(pods, first, Options(seed=1))
+    assert 200 < sum(judged) <= 200 * 32

@@ -242,8 +242,7 @@ def schedule_batch(
         decider: of this snapshot and framework; without one every pod takes the reference path.
         stop: called with each decision of the reference path, and with each about a pod that got
             devices, after the snapshot has it. If it returns True the batch ends with this
-                decision,
-            or with its run.
+            decision, or with its run.
     """
     decisions = Decisions()
     waiting = list(pods)
