@@ -37,7 +37,10 @@ def written(write: Callable[[], None]) -> dict[str, str]:
 
 
 def put(rows: dict[str, str]) -> None:
-    """Insert the rows. Of actors, who are committed at once, there may be some already."""
+    """Insert the rows. Of actors, who are committed at once, there may be some already.
+
+    The epoch advances, so that no thread goes on with admission's catalogue of the empty tables.
+    """
     inserted = ", ".join(
         f"to_{table} AS (INSERT INTO {table}"
         f" SELECT one.* FROM unnest(%({table})s::text::{table}[]) one ON CONFLICT DO NOTHING)"
@@ -45,3 +48,4 @@ def put(rows: dict[str, str]) -> None:
     )
     with connection.cursor() as cursor:
         cursor.execute(f"WITH {inserted} SELECT", rows)
+        cursor.execute("SELECT nextval('admission_epoch')")

@@ -32,8 +32,8 @@ def end(child: "subprocess.Popen[bytes] | None") -> None:
                 stream.close()
 
 
-def give_way() -> None:
+def give_way(niceness: int) -> None:
     """Set up this child process: low priority, bounded memory, SIGINT ignored."""
-    os.nice(19)  # the lowest: a busy process of the usual niceness gets 68 times as much
+    os.nice(niceness)
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when its parent closes the pipe

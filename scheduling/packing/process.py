@@ -39,6 +39,8 @@ _START_SECONDS: Final = 300.0
 _GRACE_SECONDS: Final = 6.0
 _LENGTH: Final = struct.Struct(">Q")
 _LOOK_SECONDS: Final = 0.1
+_LOWEST: Final = 19
+"""The niceness: a busy process of the usual one gets 68 times as much."""
 
 
 def is_installed() -> bool:
@@ -265,7 +267,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from scheduling.packing import search
 
-    child_process.give_way()  # after the imports, which would take a minute at low priority
+    child_process.give_way(_LOWEST)  # after the imports, which would take a minute at low priority
     frames = _Frames(sys.stdin.buffer)
     answers = sys.stdout.buffer
     waiting: list[bytes] = []

@@ -21,7 +21,7 @@ def test_shapes_are_names_with_amounts():
         ("a=cpu:1, a=cpu:2", "twice"),
         ("a=cpu", "resource:amount"),
         ("a=", "requests no resources"),
-        ("a=cpu:much", "no quantity"),
+        ("a=cpu:much", "not a quantity"),
     ],
 )
 def test_a_wrong_text_says_what_is_wrong(text, told):
