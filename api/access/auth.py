@@ -163,7 +163,7 @@ def acting(sender: User, claim: Claim, policy: Policy | None = None) -> User:
 
 
 USER = "stowage.user"
-"""Key of a request's WSGI environment: the user that the server has found already."""
+"""Key in a request's WSGI environment: the user that the server has already authenticated."""
 
 
 def user_of(meta: Mapping[str, Any]) -> User:

@@ -18,7 +18,7 @@ from clusterstate.access.rules import Attributes
 CONFIGURATION: Final = "/.well-known/openid-configuration"
 KEYS: Final = "/openid/v1/jwks"
 _MAX_AGE: Final = "public, max-age=60"
-"""Shorter than Kubernetes' hour: a key that is withdrawn shall not be used for long."""
+"""Shorter than Kubernetes' hour, so that clients drop a withdrawn key soon."""
 
 
 def configuration(request: HttpRequest) -> HttpResponse:

@@ -22,13 +22,13 @@ from clusterstate.queries.objects import finding
 
 _MOST: Final = 8
 _MOST_SPACES: Final = 10
-"""This many namespaces are searched of a person who may not see all."""
+"""At most so many namespaces are searched for a person who may not list all."""
 _MOST_ACTED_ON: Final = 5
 _MOST_TOGETHER: Final = 50
-"""This many nodes are named by one address; more are chosen on the page Nodes."""
+"""A URL names at most so many nodes; more are chosen on the page Nodes."""
 _OF_NODES: Final = ("cordon", "uncordon", "drain", "delete")
 _OF_PODS: Final = {"evict": "evict", "delete": "delete-pod"}
-"""Actions by their first word, and what the preview is asked to do."""
+"""Actions by their first word, with the parameters of their preview."""
 _MORE: Final = (
     layout.NavigationEntry("New pod", "submit", "", Attributes("create", resource="pods")),
     layout.NavigationEntry("New object", "create", "", Attributes("list", resource="pods")),
@@ -57,7 +57,7 @@ _MORE: Final = (
         "Canaries", "canaries", "", Attributes("list", "stowage.dev", "canaries")
     ),
 )  # fmt: skip
-"""Pages that the navigation has no room for."""
+"""Pages that are not in the navigation."""
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -180,7 +180,7 @@ def _pods_like(request: HttpRequest, text: str) -> list[tuple[str, str]]:
 def _search_pods(
     request: HttpRequest, text: str, search: Callable[..., list[tuple[str, str]]]
 ) -> list[tuple[str, str]]:
-    """Return the matches of ``search`` for ``NAME`` or ``NAMESPACE/NAME`` in allowed namespaces.
+    """Return pods by ``NAME`` or ``NAMESPACE/NAME``, found by ``search`` in allowed namespaces.
 
     Queries once for each namespace.
     """

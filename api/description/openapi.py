@@ -46,7 +46,7 @@ _POSTED: tuple[tuple[type, str, str, str], ...] = (
         "SelfSubjectAccessReview",
     ),
 )
-"""Types that have no collection of their own: type, group, version, kind."""
+"""Types without a collection: type, group, version, kind."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 

@@ -438,7 +438,7 @@ _OWN_FIELDS: Final[dict[str, Json]] = {
         }
     },
 }
-"""The fields that ``kubectl explain`` tells of kinds of ``stowage.dev``."""
+"""The fields that ``kubectl explain`` describes of kinds of ``stowage.dev``."""
 _OWN_PARAMETERS: Final[dict[str, tuple[Json, ...]]] = {
     "evictions": (
         _SELECTORS[1],
@@ -499,7 +499,7 @@ _OWN_PARAMETERS: Final[dict[str, tuple[Json, ...]]] = {
     ),
     "selections": (_parameter("overlapping", "true: only what shares something with another."),),
 }
-"""What lists of a resource, and resources that are one, may be asked for."""
+"""Query parameters of lists and of single resources."""
 
 
 def _own(operations: _Operations) -> None:

@@ -18,7 +18,7 @@ _COMPONENTS: Final = {
     "etcd-0": "database",
     "scheduler": "scheduler",
 }
-"""What Kubernetes calls its components, and the parts that do the same here."""
+"""Kubernetes' components, with the parts of this service that do the same."""
 
 
 class ComponentStatusesViewSet(OwnViewSet):

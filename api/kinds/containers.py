@@ -25,7 +25,7 @@ ABSENT = {
     "proxy": _NO_PORT,
     "ephemeralcontainers": "no container can be added to a pod",
 }
-"""What is missing, by subresource."""
+"""The reason of the refusal, by subresource."""
 _IN_NAMESPACE = r"namespaces/(?P<namespace>[^/]+)"
 PATHS = (
     *((f"{_IN_NAMESPACE}/pods", "pods", name, "") for name in ABSENT if name != "proxy"),
@@ -38,7 +38,7 @@ PATHS = (
         )
     ),
 )
-"""For each path: what is before the name, the plural, the subresource, and what may follow it."""
+"""For each path: the part before the name, the plural, the subresource, and the part after it."""
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 

@@ -42,18 +42,18 @@ class OwnViewSet(ActionsMixin, StatusView):
     asks: ClassVar[bool] = False
     lookup_url_kwarg: ClassVar[str] = "name"
     kind: ClassVar[str] = ""
-    """What its objects are called, where they are of the group ``stowage.dev``."""
+    """The kind of its objects, if they are of the group ``stowage.dev``."""
     dated: ClassVar[Collection[str]] = ()
-    """The actions that answer what was known at a moment: they read ``moment``."""
+    """The actions that can answer for a past moment: they read ``moment``."""
     versioned: ClassVar[Collection[str]] = ()
-    """The actions that answer what was at a revision: they read ``revision``."""
+    """The actions that can answer for a past revision: they read ``revision``."""
     no_past: ClassVar[str] = "it is told as it is now"
-    """Why the other actions know no past."""
+    """The reason why the other actions have no past."""
 
     moment: datetime | None = None
-    """The moment that is asked about; None: the present."""
+    """The requested moment; None: the present."""
     revision: int | None = None
-    """The revision of that moment, or the one that is asked about; None: the present."""
+    """The revision of that moment, or the requested one; None: the present."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
         """Check the request; set the past moment or revision that it reads.

@@ -66,7 +66,7 @@ class SelfSubjectAccessReviewViewSet(ReviewViewSet):
     wire_type = wire_types.SelfSubjectAccessReview
 
     def answer(self, spec: Manifest, namespace: str) -> Manifest:
-        """Return whether the user may do what the review asks about, and by which binding."""
+        """Return whether the caller may do what the spec describes, and by which binding."""
         return access(self.user, attributes(spec, self.kind))
 
 
@@ -77,7 +77,7 @@ class SubjectAccessReviewViewSet(ReviewViewSet):
     wire_type: type[msgspec.Struct] = wire_types.SubjectAccessReview
 
     def answer(self, spec: Manifest, namespace: str) -> Manifest:
-        """Return whether the user may do what the review asks about, and by which binding."""
+        """Return whether the spec's user may do what it describes, and by which binding."""
         wants = attributes(spec, self.kind)
         if not spec.get("user") and not spec.get("groups"):
             detail = "at least one of user or group must be specified"
@@ -99,7 +99,7 @@ class LocalSubjectAccessReviewViewSet(SubjectAccessReviewViewSet):
     wire_type = wire_types.LocalSubjectAccessReview
 
     def answer(self, spec: Manifest, namespace: str) -> Manifest:
-        """Return whether the user may do what the review asks about, and by which binding."""
+        """Return whether the spec's user may do what it describes, and by which binding."""
         attributes = spec.get("resourceAttributes")
         if attributes is None or spec.get("nonResourceAttributes") is not None:
             detail = "disallowed on this kind of request"

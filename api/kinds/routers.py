@@ -24,8 +24,8 @@ View = Callable[..., HttpResponseBase]
 
 COLLECTION: Final = {"get": "list", "post": "create", "delete": "deletecollection"}
 UNDELETED: Final = {"get": "list", "post": "create"}
-"""A collection of which nothing deletes all objects at once: that of all namespaces, and that of a
-kind whose objects are deleted one by one (``registerResourceHandlers``, apiserver
+"""A collection that does not support deletecollection: that of all namespaces, and that of a kind
+whose objects are deleted one by one (``registerResourceHandlers``, apiserver
 ``endpoints/installer.go``, v1.36)."""
 OBJECT: Final = {
     "get": "retrieve",
@@ -34,7 +34,7 @@ OBJECT: Final = {
     "delete": "destroy",
 }
 SINGLE: Final = {"get": "retrieve", "put": "update"}
-"""Which action of a viewset serves a method."""
+"""The action of a viewset for each method."""
 
 
 class Kinds:

@@ -15,7 +15,7 @@ from clusterstate.objects.wire import managed_fields
 from clusterstate.objects.wire.managed_fields import Manager
 
 KIND: Final = Kind(name="Scale", wire_type=wire_types.Scale, group="autoscaling")
-"""Of no objects: a Scale is composed when it is asked for."""
+"""A kind without stored objects: a Scale is composed when it is read."""
 
 
 def shown(scale: Manifest) -> Response:

@@ -46,7 +46,7 @@ from clusterstate.queries.objects.lists import check_token, list_page, revision_
 from clusterstate.telemetry import tracing
 
 MAX_OBJECT_BYTES = 3 << 20
-"""kube-apiserver's limit for one object. Lists may be as large as the server reads at all."""
+"""kube-apiserver's limit for one object. For lists only the limit of a request's body holds."""
 
 COLLECTION_SECONDS = 60.0
 """How long a request deletes objects of a collection (kube-apiserver's ``--request-timeout``)."""
@@ -68,9 +68,9 @@ class ObjectViewSet(ActionsMixin, StatusView):
     target: routes.Target
     _options: Manifest | None = None
     form: other_forms.Form | None = None
-    """The form in which the path has its objects, where it is not the one that is stored."""
+    """The API version of the objects in the path, if it is not the stored one."""
     deprecated = ""
-    """What each answer about the path's kind warns of."""
+    """The warning in each answer about the path's kind."""
 
     def get_parsers(self) -> Any:
         """Return the parsers of objects or, for PATCH, of patches."""

@@ -39,7 +39,7 @@ from scheduling.answers import advisor
 KIND: Final = Kind(name="Canary", group=GROUP, plural=PLURAL)
 _HOUR: Final = 3600
 _LONGEST: Final = 7 * 86400 - _HOUR - 60
-"""Seconds that a report looks back at most: what a comparison may."""
+"""Seconds before the end at which a report begins at the earliest, as in a comparison."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -165,7 +165,7 @@ class Columns:
 
 
 FORMS: Final[dict[str, Callable[[], Lines | Columns]]] = {"jsonl": Lines, "arrow": Columns}
-"""By the parameter ``format``."""
+"""Formats of an export, by the parameter ``format``."""
 
 
 class _Export(msgspec.Struct, frozen=True):

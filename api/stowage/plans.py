@@ -53,7 +53,7 @@ BRAKE: Final = Kind(name="Brake", group=GROUP)
 _MANY = 100
 _MOST_TOLD = 100
 LANDINGS, LEAVING, NOTHING = "landings", "leaving", "nothing"
-"""What must still be as predicted to apply a plan: all, which pods leave and why, or nothing."""
+"""What must still hold of a prediction: all, which pods leave and why, or nothing."""
 _OPERATIONS = ("apply", "pause", "resume", "cancel", "undo")
 
 

@@ -33,7 +33,7 @@ from clusterstate.queries.past.trail import TrailEntry
 _MANY = 50
 MOST = 500
 MOST_GONE = 10_000
-"""So many pods are named that left for one cause."""
+"""At most so many pods of one cause are named."""
 
 
 class ChangesViewSet(OwnViewSet):

@@ -51,7 +51,7 @@ READ_LIMIT = 1000
 POLL_SECONDS = 0.2
 POLL_WITHOUT_REDIS_SECONDS = 0.02
 PAUSE_SECONDS = (0.0005, 0.010)
-"""The least and the most seconds between two reads: doubled while changes come, else the least."""
+"""Minimum and maximum seconds between two reads: doubled while changes come, else the minimum."""
 
 _decode = msgspec.json.decode
 

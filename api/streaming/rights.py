@@ -28,7 +28,7 @@ T = TypeVar("T")
 EVERY_SECONDS: Final = 2.0
 
 _Claim = tuple[Claim, Attributes]
-"""Who says to send a request, and what the request does."""
+"""The identity in a request's headers, and the right that the request needs."""
 
 
 class _Keeper:

@@ -34,7 +34,7 @@ from clusterstate.objects.values.errors import StatusError
 PER_SECOND: Final = 4
 KEEP_ALIVE_SECONDS: Final = 15.0
 RETRY_MILLISECONDS: Final = 2000
-"""After how long a browser whose connection ended asks again."""
+"""The delay before a disconnected browser reconnects."""
 
 HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

@@ -57,15 +57,15 @@ class OnThread(Protocol):
 
 
 DEFAULT_SECONDS = (1800, 3600)
-"""A watch without ``timeoutSeconds`` ends after a time in here, as kube-apiserver's do."""
+"""Range of the time-out of a watch without ``timeoutSeconds``, as in kube-apiserver."""
 BOOKMARK_SECONDS = 60.0
 CATCH_UP_LIMIT = 500
 AT_ONCE = 64
-"""Events that the loop turns into lines before others have a turn."""
+"""Events that the loop turns into lines before it runs other work."""
 PIECE_BYTES = 256 << 10
 """Lines are sent together up to this size; one line may be longer."""
 SLOW_SECONDS = 10.0
-"""How long a watch waits for its client to read on; less than the connection itself does."""
+"""How long a watch waits for its client to read; less than the connection's own limit."""
 
 _HEADERS = [
     (b"cache-control", b"no-cache, private"),
@@ -79,7 +79,7 @@ class Request(msgspec.Struct, frozen=True):
 
     target: Target
     other: other_forms.Form | None
-    """The form in which the path has its objects, where it is not the one that is stored."""
+    """The API version of the objects in the path, if it is not the stored one."""
     selector: labels.Selector
     requirements: tuple[fields.FieldRequirement, ...]
     label_text: str
@@ -92,7 +92,7 @@ class Request(msgspec.Struct, frozen=True):
     initial_bookmark: bool
     form: str
     version: str
-    """The version of meta.k8s.io that a Table and metadata alone are of."""
+    """The version of meta.k8s.io for a Table or metadata alone."""
     protobuf: bool
     include: str
 
@@ -185,7 +185,7 @@ _IN_PROTOBUF: Final = {
     negotiation.PROTOBUF: negotiation.PLAIN,
     negotiation.PARTIAL_PROTOBUF: negotiation.PARTIAL,
 }
-"""Forms that go out in protobuf, and what they hold."""
+"""Protobuf media types, with the content of each."""
 
 
 _LEFT: Final = b"LEFT"

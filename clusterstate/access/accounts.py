@@ -31,7 +31,7 @@ from clusterstate.queries.objects import decode_object, find_object
 from clusterstate.queries.people.tokens import signing_keys
 
 ISSUER: Final = "https://kubernetes.default.svc"
-"""Who says to have issued tokens; also the audience of the API itself."""
+"""The issuer in tokens; also the audience of the API itself."""
 ALGORITHM: Final = "ES256"
 GROUP: Final = "system:serviceaccounts"
 CLAIM: Final = "kubernetes.io"
@@ -40,9 +40,9 @@ BINDABLE: Final = {"Node": "node", "Pod": "pod", "Secret": "secret"}
 _ASSERTED: Final = ("aud", "exp", "iat", "iss", "nbf", "sub")
 _EXTRA: Final = "authentication.kubernetes.io"
 LEEWAY: Final = timedelta(minutes=1)
-"""How long a token outlives the ``deletionTimestamp`` of its account or of what it is bound to."""
+"""How long a token outlives the ``deletionTimestamp`` of its account or of its bound object."""
 REMEMBER_SECONDS: Final = 5.0
-"""How long a key that was withdrawn may still be used to check tokens."""
+"""How long a withdrawn key may still be used to verify tokens."""
 
 
 class Account(msgspec.Struct, frozen=True):

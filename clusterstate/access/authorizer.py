@@ -26,7 +26,7 @@ from clusterstate.processes import memory
 from clusterstate.queries.nodes import node_references
 
 MASTERS: Final = "system:masters"
-"""The group that may do everything, whatever the roles say."""
+"""The group that may do everything, independent of roles."""
 AUTHENTICATED: Final = "system:authenticated"
 
 FRESH_SECONDS: Final = 1.0

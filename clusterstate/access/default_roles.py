@@ -15,7 +15,7 @@ from clusterstate.objects.values.meta import Manifest
 API_GROUP: Final = "rbac.authorization.k8s.io"
 LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 AUTO_UPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
-"""Annotation: ``false`` keeps `prepare` from putting back what was taken out of a default role."""
+"""Annotation: ``false`` keeps `prepare` from restoring removed rules of a default role."""
 
 _READ: Final = "get list watch"
 _WRITE: Final = "create delete deletecollection patch update"
@@ -24,7 +24,7 @@ _APPS: Final = "daemonsets deployments replicasets statefulsets"
 _SCALES: Final = "deployments/scale replicasets/scale statefulsets/scale"
 _POD_TRAFFIC: Final = "pods/attach pods/exec pods/portforward pods/proxy"
 _WITHHELD: Final = frozenset({"Secret"})
-"""Kinds that the roles which read everything leave out: reading them lets one act as others."""
+"""Kinds that read-only roles leave out: with their content one can act as another user."""
 
 
 def on(verbs: str, group: str, resources: str, *names: str) -> Rule:
@@ -243,7 +243,7 @@ _GROUP_ROLES: Final[dict[str, tuple[str, ...]]] = {
 }
 """ClusterRoleBindings by name, with the groups that they bind."""
 _OTHER_ROLES: Final = {"stowage:administrator": "cluster-admin"}
-"""The ClusterRoles of bindings that are not called like their role."""
+"""The ClusterRoles of bindings whose name is not that of the role."""
 
 _USER_ROLES: Final = {
     "system:kube-controller-manager": "system:kube-controller-manager",

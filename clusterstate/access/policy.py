@@ -23,7 +23,7 @@ from clusterstate.objects.values.pod import LabelSelector
 
 ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 _MOST_REMEMBERED: Final = 4096
-"""Subjects, and answers to one subject, that are remembered; then all are forgotten."""
+"""The most subjects, and answers to one subject, in the cache; then it is emptied."""
 
 
 class AccessDecision(msgspec.Struct, frozen=True):
@@ -112,7 +112,7 @@ class Policy:
             for one in cluster_roles
             if one.get("aggregationRule") is not None and (name := one["metadata"]["name"])
         }
-        """What ClusterRoles allow that have the rules of others, by name."""
+        """The rules of aggregating ClusterRoles, by name."""
         self._grants: dict[tuple[str, str], list[Grant]] = {}
         # Bindings of the cluster first, as they are looked at first.
         for kind in ("ClusterRoleBinding", "RoleBinding"):

@@ -14,9 +14,10 @@ ALL: Final = "*"
 
 
 class Attributes(msgspec.Struct, frozen=True):
-    """The attributes of a request that authorization looks at.
+    """The attributes of a request on which authorization depends.
 
-    ``fields``: the field selector of a list or watch. ``path`` is set where no resource is meant.
+    ``fields``: the field selector of a list or watch. ``path`` is set if the request is for no
+    resource.
     """
 
     verb: str
@@ -105,7 +106,7 @@ def _matches_path(url: str, path: str) -> bool:
 
 
 def uncovered(rules: Iterable[Rule], held: Iterable[Rule]) -> list[Rule]:
-    """Return the rules, each split into single permissions, that no rule in ``held`` covers."""
+    """Return the rules, split into single permissions, that no rule in ``held`` covers."""
     owned = tuple(held)
     return [
         part

@@ -61,7 +61,7 @@ else:
 
 
 MOST_AT_ONCE: Final = 200
-"""Objects that one action is for: a cordon of this many takes about three seconds."""
+"""The most objects of one action: a cordon of this many takes about three seconds."""
 _DELETE: Final = "delete_selected"
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -107,9 +107,9 @@ class CommonAdmin(ModelAdmin[Object]):
 
     list_per_page = 25
     label_column = ""
-    """The column of labels that ``label=value`` is searched in, if there is one."""
+    """The column that a search for ``label=value`` reads, if there is one."""
     nobody_may: frozenset[str] = frozenset()
-    """Which of add, change and delete nobody may do here, whatever the person's roles allow."""
+    """Those of add, change and delete that this screen never allows, whatever the roles."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Return whether the person may create an object."""

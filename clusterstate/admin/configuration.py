@@ -28,7 +28,7 @@ kind: KubeSchedulerConfiguration
 profiles:
 - schedulerName: default-scheduler
 """
-"""What the form shows where nothing is stored: the default configuration, in as many words."""
+"""The form's initial text if nothing is stored: the default configuration, written out."""
 _HELP = (
     "A KubeSchedulerConfiguration as YAML or JSON; older versions and Policy are translated."
     " It takes effect within a second, and the revision in force is kept."

@@ -16,7 +16,7 @@ from clusterstate.admin.clock import now
 from clusterstate.models import Eviction, EvictionTimer, Node, Pod
 
 _MOST = 1000
-"""Timers that the list goes through; there may be a million."""
+"""The most timers in the list; there may be a million."""
 _CAUSES = {"taint": "NoExecute taint", "requiredDuringExecution": "node labels"}
 
 

@@ -31,7 +31,7 @@ from clusterstate.objects.values.node import HOSTNAME
 from clusterstate.queries.objects import find_object
 
 _PREVIEW = "stowage.preview"
-"""Where a request's META holds the way to the preview of what was not saved."""
+"""Key of ``request.META``: the redirect to the preview of a change that was not saved."""
 
 
 class TaintInline(TabularInline[Taint, Node]):

@@ -22,9 +22,9 @@ _OTHERS: Final = {
     "evictiontimer": ("stowage.dev", "evictions"),
     "auditline": ("audit.k8s.io", "events"),
 }
-"""Screens that are of no kind: group and resource that the API asks about."""
+"""Screens without a kind: the group and resource whose rights they need."""
 _INTERNAL: Final = "internal.stowage.dev"
-"""The group of tables that the API does not serve: only who may everything has rights on it."""
+"""The group of tables that the API does not serve: only users with all rights may see them."""
 
 
 class RolesBackend(BaseBackend):

@@ -23,7 +23,7 @@ from clusterstate.processes import memory
 
 REMEMBERED_SECONDS: Final = 12 * 3600
 KEPT_DAYS: Final = 30
-"""Days that a row is kept after a process last asked for it; processes forget it far earlier."""
+"""Days for which a row is stored after its last look-up; caches of processes expire far earlier."""
 _MOST: Final = 10_000
 
 _FIND: Final = """

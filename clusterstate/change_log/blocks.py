@@ -68,9 +68,9 @@ def mark_of(key: str) -> bytes:
 class _Columns(msgspec.Struct, array_like=True, gc=False):
     """An index as it is stored: a column for each field, texts as positions in ``words``.
 
-    ``uses`` and ``places`` are the text and the node of a pod's glance. In ``uses`` -1 means none.
-    In ``places`` positions begin with 1, and 0 means the node that the pod has after the change.
-    Blocks of earlier versions of the service have neither.
+    ``uses`` and ``places`` are the requests and the node of the version of a pod that a change
+    ended. In ``uses`` -1 means none. In ``places`` positions begin with 1, and 0 means the node
+    that the pod has after the change. Blocks of earlier versions of the service have neither.
     """
 
     revision: int
@@ -236,7 +236,7 @@ class Index:
         return not node_name or self.node_name(place) == node_name
 
     def glance(self, place: int) -> Glance | None:
-        """Return the glance of the version that a change ended, ``None`` if none is stored."""
+        """Return node and requests of the version that a change ended, ``None`` if not stored."""
         columns = self._columns
         if not columns.uses or columns.uses[place] < 0:
             return None
@@ -244,9 +244,9 @@ class Index:
         return Glance(columns.words[name], columns.words[columns.uses[place]])
 
     def glances(self, places: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the node and the text of each glance, as positions in ``words``.
+        """Return the node and requests of the versions at these places, as positions in ``words``.
 
-        The text of a missing glance is -1; 0 is an empty text.
+        The requests are -1 if none are stored; 0 is an empty text.
         """
         columns = self._columns
         if not columns.uses:
@@ -317,7 +317,7 @@ class Moments(msgspec.Struct, array_like=True, gc=False):
 
     @staticmethod
     def unpack(packed: bytes) -> "Moments":
-        """Return what ``pack`` made."""
+        """Return the moments in bytes that ``pack`` returned."""
         return _decode_moments(zlib.decompress(packed))
 
     def last_until(self, at: int) -> int | None:

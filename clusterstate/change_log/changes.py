@@ -1,8 +1,8 @@
-"""The change log: taking revisions, reading what came after a revision, and saying that it came.
+"""The change log: taking revisions, reading the changes after a revision, announcing commits.
 
-Every write of an object takes a *revision* (its resourceVersion) and appends a row to ``change``
-in the same statement. Followers (scheduler, controllers, watches) read by revision and must miss
-nothing, although transactions commit in another order than they took their numbers.
+Every write of an object takes a *revision* (its resourceVersion) and appends a row to ``change`` in
+the same statement. Followers (scheduler, controllers, watches) read by revision and must miss
+nothing, although transactions do not commit in the order of their revisions.
 
 The *low watermark* makes the order trustworthy::
 
@@ -11,22 +11,23 @@ The *low watermark* makes the order trustworthy::
               read revisions <= min(S, m)
 
 Why nothing is missed: a writer whose r is <= S took its number, hence its lock, before S was read.
-Either it still holds the lock when the locks are read, then m < r and r is not read yet; or it let
-go, which happens after its commit became visible, so the snapshot taken later sees it. The order
-inside the writer's statement matters (lock before number), and inside the follower (S before m
-before the snapshot); both are enforced by CASE and by a correlated subquery, which PostgreSQL does
-not reorder. A lock's number is a bigint of tag and revision, good for 2**48 revisions.
+If it still has the lock when the locks are read, then m < r, and r is not read yet. Otherwise its
+commit was visible before the lock was released, so the later snapshot contains it. The order inside
+the writer's statement matters (lock before number), and inside the follower (S before m before the
+snapshot); both are enforced by CASE and by a correlated subquery, which PostgreSQL does not
+reorder. A lock's number is a bigint of tag and revision, good for 2**48 revisions.
 
-*Atomic spans.* Some changes of one transaction are seen together: a group of pods is bound, or
-leaves, at once. Each has a revision of its own, as followers resume by it, and other writers' may
-lie between. So the transaction notes the revisions at which a part would be there (``ATOMIC``), and
-nobody is given the state at one of them: a watermark stops before (``whole_before``, which looks in
-a snapshot of its own, taken after the locks were read, for the same reason as the follower's), and
-an exact read answers with the state, and the revision, of the last of them (``whole``). A watermark
-never falls by that: while the transaction was open, its lock held the mark below its first number.
+*Atomic spans.* Some changes of one transaction become visible together: a group of pods is bound,
+or evicted, at once. Each has a revision of its own, since followers resume by revision, and
+revisions of other writers may lie between. So the transaction records the revisions at which only a
+part of its changes would be visible (``ATOMIC``), and no client gets the state at one of them. A
+watermark stops before them (``whole_before``, in a snapshot of its own, taken after the locks were
+read, for the same reason as the follower's). An exact read returns the state, and the revision, of
+the last of them (``whole``). No watermark falls by that: while the transaction was open, its lock
+kept the mark below its first number.
 
-No follower is given more than the ceiling that `clusterstate.change_log.lineage` keeps, and after a
-crash nothing is given out before `lineage` has moved the sequence above it.
+No follower gets revisions above the ceiling of `clusterstate.change_log.lineage`, and after a crash
+none are given out before `lineage` has moved the sequence above it.
 
 A row's revision is always taken in the SET of the UPDATE that writes the row (or after the row was
 locked): when an UPDATE waits for another writer of the row, PostgreSQL computes SET again on the
@@ -62,15 +63,12 @@ OPEN = (
     " AND set_config('stowage.opened', '1', true) IS NOT NULL THEN 1 END AS opened,"
     " %s::integer AS actor_id, %s::uuid AS cause"
 )
-"""Columns of a MATERIALIZED one-row CTE that must be joined wherever NEXT is computed.
-
-Its two parameters say who writes (`clusterstate.change_log.actors.gate`).
-
-Takes the lock once in a transaction, since the lock table is small and the first number is the
-lowest anyway. The local setting that remembers it ends with the transaction, and is undone
-together with the lock when a savepoint is rolled back. Fails after a crash, until
-`lineage.establish` has secured the numbers.
-"""
+"""Columns of a MATERIALIZED one-row CTE that must be joined wherever NEXT is computed. Its two
+parameters are the author and the cause (`clusterstate.change_log.actors.gate`). It takes the lock
+once in a transaction, since the lock table is small and the first number is the lowest anyway. The
+local setting that records this ends with the transaction, and is undone together with the lock when
+a savepoint is rolled back. It fails after a crash, until `lineage.establish` has secured the
+sequence."""
 
 NEXT = "nextval('change_revision')"
 """A new revision. Only valid in a statement whose rows come through a CTE with OPEN."""
@@ -78,7 +76,7 @@ NEXT = "nextval('change_revision')"
 WITH_GATE = f"WITH gate AS MATERIALIZED (SELECT {OPEN})"
 
 BY_GATE = "(SELECT actor_id FROM gate), (SELECT cause FROM gate)"
-"""Values of the log's columns ``actor_id`` and ``cause``: as the gate of the statement says."""
+"""Values of the log's columns ``actor_id`` and ``cause``, from the gate of the statement."""
 
 ATOMIC = """
     INSERT INTO atomic_span (revisions) SELECT int8range(min(revision), max(revision))
@@ -98,7 +96,7 @@ _ATOMIC_SINCE = f"""
 """
 
 _NO_CEILING = 2**62
-"""While tables are filled for the first time."""
+"""The ceiling while tables are filled for the first time."""
 
 WATERMARK = f"""
 SELECT CASE WHEN s.last IS NULL THEN s.kept ELSE whole_before(least(s.last, s.ceiling, (
@@ -140,20 +138,16 @@ PODS_SINCE = (
     f"ARRAY(SELECT object_id FROM change WHERE kind = {KINDS['Pod'].code}"
     f" AND verb <> {DELETED} AND revision > %s::bigint)"
 )
-"""The ids of the pods that changed after a revision, as the statement sees them.
-
-One statement finds something out, and a second one reads pods by it. With this the second one also
-reads pods that changed between the two. The revision is a watermark that was read before the first
-statement, so the log has few such changes, and they are found by index.
-"""
+"""The ids of the pods that changed after a revision, as the statement sees them. For two
+statements, of which the second reads pods by the result of the first: this adds pods that changed
+between the two. The revision is a watermark read before the first statement, so the log has few
+such changes, and an index finds them."""
 
 committed = Signal()
 """Sent after a commit with ``revision`` (the highest of it), ``kinds`` (a set of kind names) and
-``leaving`` (whether the objects were only removed, or began to end).
-
-It tells a follower that there is something to read; what changed stands in the log. Receivers must
-not fail: what they raise is logged and swallowed, since the transaction is already durable.
-"""
+``leaving`` (whether the objects were only removed, or began to end). It is a hint to read the log,
+which has the changes. Receivers must not fail: their errors are logged and dropped, since the
+transaction is already durable."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -192,7 +186,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     text: str | None
     previous_text: str | None
     started_at: datetime | None = None
-    """When a pod on a node started, as its status says now; ``None`` if it was not asked for."""
+    """When a pod on a node started, by its present status; ``None`` if not requested."""
 
     def concerns_node(self, name: str) -> bool:
         """Return whether the change is of a node, or of a pod that is, or was, on it."""
@@ -231,7 +225,7 @@ STARTED = (
     f"(SELECT q.started_at FROM pod q WHERE q.id = c.object_id AND c.kind = {KINDS['Pod'].code}"
     " AND c.node_name <> '')"
 )
-"""When the pod of a change ``c`` started, if it is on a node: as its row says now."""
+"""When the pod of a change ``c`` started, if it is on a node, by its present row."""
 
 
 def _read_statement(*, documents: bool, previous: bool, starts: bool) -> str:
@@ -274,7 +268,7 @@ _READ = {
     for previous in (False, True)
     for starts in (False, True)
 }
-"""The statement, by whether documents, and earlier ones, are read along."""
+"""The statement, by whether it reads documents, and earlier documents."""
 
 
 def as_follower(ask: Callable[[], _T]) -> _T:

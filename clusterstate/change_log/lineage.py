@@ -1,32 +1,30 @@
-"""What a revision promises: once a client was given it, every later change lies above it.
+"""The guarantee of a revision: once a client has got one, every later change has a higher one.
 
-PostgreSQL does not make a sequence durable by itself: after a crash ``change_revision`` goes on
+PostgreSQL does not make a sequence durable by itself: after a crash ``change_revision`` continues
 where the last *committed* transaction flushed it, and numbers of transactions that rolled back are
-given out again. A follower that was given such a number as "everything up to here has happened"
-would never hear of what happens there later. So the row ``history`` keeps a *ceiling*::
+given out again. A follower that had read up to such a number would miss the later change with the
+same number. So the row ``history`` has a *ceiling*::
 
     reserve    ceiling = last + a block, committed durably         (each half a million revisions)
-    follow     no follower is given more than min(watermark, ceiling)    (`changes`)
-    crash      the numbers are closed until ``establish`` has moved the sequence above the ceiling
+    follow     no follower gets more than min(watermark, ceiling)    (`changes`)
+    crash      the sequence is closed until ``establish`` has moved it above the ceiling
 
-The numbers are closed by a crash itself: ``revisions_marker`` is an UNLOGGED table, which crash
-recovery, a promotion and a start from a base backup all empty. Writers and followers ask for its
-row in the statements that they send anyway, and find the function ``revisions_closed``, which
-raises what PostgreSQL raises while it recovers (57P03): requests are answered 503, loops try again,
-and the first follower opens the numbers. A clean stop keeps the row, so a planned restart costs
-nothing.
+A crash itself closes the sequence: ``revisions_marker`` is an UNLOGGED table, which crash recovery,
+a promotion and a start from a base backup all empty. Writers and followers read its row in their
+usual statements. If the row is missing, these call the function ``revisions_closed``, which raises
+PostgreSQL's error during recovery (57P03): requests are answered 503, loops try again, and the
+first follower opens the sequence. A clean stop keeps the row, so a planned restart costs nothing.
 
 The table has no index, and nothing else may be UNLOGGED. PostgreSQL 18 restores an unlogged
 sequence from a page that a standby need not have written to its disk yet: after a promotion before
-the standby's first restartpoint it cannot be read any more. A table is restored as an empty file.
-A logged sequence would not do: it says the same after a crash as before.
+the standby's first restartpoint it cannot be read any more. A table is restored as an empty file. A
+logged sequence would not do, since its value survives a crash.
 
-The same row keeps the identity of the history: ``uid``, and the *place* that it lives in (system
-identifier, time line, database). When the place has changed (a replica was promoted, a backup was
-loaded elsewhere), another server may have given out numbers that this database knows nothing of.
-Then the history gets a new ``uid`` and goes on a long way above (`GAP`); what lies below
-``first_revision`` belongs to the earlier history and is answered with Expired, and so is what lies
-beyond the present.
+The same row has the identity of the history: ``uid``, and its *place* (system identifier, time
+line, database). If the place differs (a replica was promoted, a backup was loaded elsewhere),
+another server may have given out numbers that are not in this database. Then the history gets a new
+``uid`` and continues a long way above (`GAP`). Revisions below ``first_revision`` belong to the
+earlier history; requests for them, or for revisions above the last one, are answered with Expired.
 """
 
 from typing import Any
@@ -39,12 +37,12 @@ from clusterstate.objects.values.errors import Expired, Timeout
 from clusterstate.processes import memory
 
 BLOCK = 1 << 20
-"""How many revisions are reserved at a time; half of them are left when the next are."""
+"""How many revisions are reserved at a time; when half of them are used, the next block is."""
 GAP = 1 << 32
-"""How far a new history starts above the old one: more than both could give out side by side."""
+"""From an old history to a new one: more revisions than both could give out side by side."""
 
 OPEN = "revisions_are_open()"
-"""SQL: whether numbers may be given out. After a crash they may not until ``establish`` has run."""
+"""SQL: whether revisions may be taken; after a crash they may not until ``establish`` has run."""
 
 # A crash keeps the identifier and the time line; a promotion begins a new time line; initdb and
 # pg_upgrade make a new identifier; CREATE DATABASE ... TEMPLATE copies all but the database's oid.
@@ -107,7 +105,7 @@ def _place() -> str:
 
 
 def _reserve_anew(*, renew: bool) -> bool:
-    """Move ceiling and sequence if the place or the marker has changed. Return whether one had."""
+    """Move ceiling and sequence if the place changed or the marker is gone. Return whether so."""
     _lock()
     sql.run("INSERT INTO history (id, trimmed_revision) VALUES (1, 0) ON CONFLICT DO NOTHING")
     row = _row()

@@ -1,8 +1,8 @@
 """Changes of pods as NumPy columns, for followers that read many.
 
 A row of the log as a `Change` costs its reader 2.5 us, most of it for columns that a follower of
-pods does not look at. Here PostgreSQL sends each column as one array, and the whole answer is
-read at once. Imported by followers only, so that web processes do without NumPy.
+pods does not use. Here PostgreSQL sends each column as one array, and the whole answer is parsed at
+once. Only followers import this module, so web processes do not load NumPy.
 """
 
 import struct
@@ -130,11 +130,11 @@ class News(msgspec.Struct, frozen=True):
     def in_order(
         self, keeps_its_place: Callable[[Change], bool]
     ) -> Iterator[PodChanges | list[Change]]:
-        """Yield stretches of pods' changes, each followed by the other kinds' changes within it.
+        """Yield runs of pods' changes, each followed by the other kinds' changes within it.
 
-        A change for which ``keeps_its_place`` is True ends a stretch and is yielded alone after it;
-        the function is called after the caller has consumed the stretches before. Of other changes
-        of one object in a stretch only the last is yielded: it has the object's whole state.
+        A change for which ``keeps_its_place`` is True ends a run and is yielded alone after it; the
+        function is called after the caller has consumed the runs before. Of other changes of one
+        object in a run only the last is yielded: it has the object's whole state.
         """
         first = 0
         others: dict[tuple[str, str, str], Change] = {}

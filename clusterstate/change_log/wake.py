@@ -56,19 +56,19 @@ _ASK_SECONDS = 5.0
 _CONFIRM_SECONDS = 1.0
 _GAP_SECONDS = 0.002  # after a message; the first of a burst is sent at once
 _MOST_UNANSWERED = 128
-"""Messages that were sent and not answered yet: fewer than the smallest buffer of a socket takes,
-so that sending never waits for a Redis that reads nothing."""
+"""The most messages without a reply from Redis: fewer than fill the smallest socket buffer, so that
+sending never blocks if Redis stops reading."""
 _ANSWER_SECONDS = 0.1
-"""After a message that a caller sent, until the thread reads the replies: the kernel also takes
+"""Seconds after a message of a caller until the thread reads the replies: the kernel also accepts
 messages for a connection that has ended."""
 GATHER_SECONDS = 0.02
-"""Between two wake-ups of the scheduler for news that no pod waits for."""
+"""Seconds between two wake-ups of the scheduler for changes other than of pods."""
 TIMERS_GATHER_SECONDS = 0.05
-"""Between two wake-ups of the timers, whose look costs twice as much."""
+"""Seconds between two wake-ups of the timers, whose pass costs twice as much."""
 TIMERS_OF_PODS_SECONDS = 0.25
-"""The same for news of pods, of which there are many."""
+"""Seconds between two wake-ups of the timers for changes of pods, of which there are many."""
 WORKLOADS_GATHER_SECONDS = 0.05
-"""Between two wake-ups of the workload controllers."""
+"""Seconds between two wake-ups of the workload controllers."""
 _WORKLOADS = frozenset(
     {
         "CronJob",

@@ -28,10 +28,10 @@ _MAGIC_OF_ANY = b"STOWAGE BACKUP "
 _HEAD = struct.Struct(">cII")
 _PIECE_BYTES = 1 << 20
 _LARGEST_BYTES = 1 << 28
-"""Of a piece, packed and unpacked."""
+"""The largest size of a piece, compressed or not."""
 _LEVEL = 3
 _MOST_PARTITIONS = 20_000
-"""Ten years of decisions and more of the past."""
+"""As many as in ten years of decisions and more of the past."""
 _FIRST_YEAR, _LAST_YEAR = 2000, 9000
 
 
@@ -133,7 +133,7 @@ class Reader:
         ):
             raise Damaged("The backup is damaged: its head names impossible partitions.")
         self.sequences: dict[str, int] = {}
-        """Known when everything was read."""
+        """The sequences' values; set after all tables were read."""
 
     def tables(self) -> Iterator[tuple[str, Iterator[bytes]]]:
         """Yield each table's name and its rows in pieces; read the rows before the next table.

@@ -23,27 +23,27 @@ from clusterstate.database import sql
 REVISION_TAG: Final = 0x5357
 _TAG: Final = 0x5358
 LAST_TAG: Final = 0x5359
-"""Locks of this service have tags from ``REVISION_TAG`` to this one."""
+"""The last tag: those of this service are from ``REVISION_TAG`` on."""
 
 # Transactions.
 ADMISSION: Final = (_TAG << 48) + 1
-"""Shared by creations, exclusive for a change of what admission looks up."""
+"""Shared by creations, exclusive for a change of an object that admission reads."""
 PLACEMENT: Final = (_TAG << 48) + 2
-"""Exclusive for a scheduler's binds, shared by everything else that places pods."""
+"""Exclusive for a scheduler's binds, shared by all other writes that place pods."""
 DECISION_PARTITIONS: Final = (_TAG << 48) + 16
-"""Held exclusively to make a partition of ``decision``."""
+"""Exclusive for creating a partition of ``decision``."""
 HISTORY: Final = (_TAG << 48) + 17
-"""Held exclusively to move the ceiling of revisions, or to begin a new history."""
+"""Exclusive for moving the ceiling of revisions, or for starting a new history."""
 CONFIGURATION: Final = (_TAG << 48) + 19
-"""Held exclusively to store a scheduler configuration."""
+"""Exclusive for storing a scheduler configuration."""
 QUOTAS: Final = (_TAG << 48) + 20
-"""Held shared to remove objects that a quota counts, exclusively to count them again."""
+"""Shared for removing objects that a quota counts, exclusive for counting them again."""
 SERVICES: Final = (_TAG << 48) + 21
 """Exclusive for writers of Services, who allocate addresses and ports."""
 PAST_PARTITIONS: Final = (_TAG << 48) + 22
-"""Held exclusively to make or drop a partition of ``past_block``."""
+"""Exclusive for creating or dropping a partition of ``past_block``."""
 BRAKES: Final = (_TAG << 48) + 24
-"""Held exclusively for an eviction request if evictions are counted; taken before row locks."""
+"""Exclusive for an eviction request if evictions are counted; taken before row locks."""
 
 # Sessions: passes of controllers and loops, of which one runs at a time in the whole system.
 TIMERS: Final = (_TAG << 48) + 4
@@ -58,7 +58,7 @@ OPERATIONS: Final = (_TAG << 48) + 12
 POD_GC: Final = (_TAG << 48) + 23
 VOLUMES: Final = (_TAG << 48) + 25
 JUDGES: Final = ((_TAG << 48) + 26, (_TAG << 48) + 27)
-"""Held by the keepers that look after the sessions of all processes (``sessions``)."""
+"""The keys of the two keepers that judge the sessions of all processes (``sessions``)."""
 PREPARATION: Final = (_TAG << 48) + 18
 """Migrations, first objects, backups and restores."""
 
@@ -74,7 +74,7 @@ CYCLES: Final = f"""
       AND (classid::bigint >> 16) = {_TAG} AND (classid::bigint & 65535) < 32768
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
-"""The numbers of the schedulers that hold their lock, on whatever host."""
+"""The numbers of the schedulers whose lock is taken, on any host."""
 
 
 def binding_cycle(pod_id: int) -> int:

@@ -71,13 +71,13 @@ UNHURRIED: Final = f"{settings.SESSION_SIGN}-unhurried"
 _EVERY_SECONDS = 1.0
 _KEEPER_SILENCE_MS = 2500
 _STUCK_SECONDS = 3.0
-"""A session of the service, or with one of its locks, that has not moved for as long is stuck."""
+"""A session of the service, or with one of its locks, is stuck after so long without a change."""
 _STUCK_LOOKS = 3
-"""So many looks have to agree, since the process that looks may have been slow itself."""
+"""The observations that must agree, since the observing process may have been slow itself."""
 _UNSEEN_SECONDS = 60.0
 """How many seconds a process may work while its keeper is silent."""
 _WAITED_SECONDS = 2.0
-"""How long ours may wait behind a statement that waits itself, as far as looks tell."""
+"""How long this service may wait behind a statement that waits itself, by observation."""
 
 _LOOK = f"""
 WITH holding AS MATERIALIZED (
@@ -314,7 +314,7 @@ class _Since:
         self._looks = 0
 
     def lasts(self, now: float, seconds: float) -> bool:
-        """Count an observation; return whether it lasted ``seconds``, with enough observations."""
+        """Count an observation; return whether there are enough of them, over ``seconds``."""
         self._looks += 1
         return now - self._at >= seconds and self._looks > _STUCK_LOOKS
 
@@ -339,7 +339,7 @@ def cancel(pids: Collection[int]) -> None:
 
 
 _ENDED: Final = {"57P01", "57P05", "25P03"}
-"""An administrator, or a judge here; a time-out of a silent session, or of one in a transaction."""
+"""SQLSTATEs of a session that an administrator, a judge here, or an idle time-out ended."""
 
 
 def note_end(error: BaseException) -> bool:

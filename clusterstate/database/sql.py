@@ -29,30 +29,26 @@ if TYPE_CHECKING:
 LOADS = " loads"
 """Ends the ``application_name`` of a session that reads the whole cluster in one transaction."""
 KEEPER = "+"
-"""In the ``application_name`` of a keeper's session (``sessions``): its process's sign, this, and
-the factor by which the process is slow."""
+"""Part of the ``application_name`` of a keeper's session (``sessions``), between its process's sign
+and the factor by which the process is slow."""
 METADATA = "split_part(d.text, chr(1), 1)"
-"""The text of a document ``d`` as far as its metadata goes: the first slot ends it.
-
-A text is searched there for what an object itself has, such as finalizers. A template in its spec
-may have members of the same names.
-"""
+"""The text of a document ``d`` up to the end of its metadata: the first slot ends it. Searches for
+an object's own fields, such as finalizers, use it, since a template in the spec may have fields of
+the same names."""
 FINALIZERS = f"""substring({METADATA} FROM '"finalizers":(\\[[^]]*\\])')"""
 """The finalizers of a document ``d`` as JSON text; NULL: it has none."""
 CREATED = (
     f"substring({METADATA} FROM"
     """ '(?:"metadata":\\{|\\},)"creationTimestamp":"([^"]*)"')"""
 )
-"""When the object of a document ``d`` was created, as text. Annotations stand before it, and one of
-them may be called so; but this member alone follows the end of an object, or begins one.
-"""
+"""When the object of a document ``d`` was created, as text. An annotation before it may have the
+same name, but only this field follows the end of an object, or begins one."""
 IS_LEAVING = (
     f"""(strpos({METADATA}, '"deletionTimestamp":"') > 0 AND {METADATA} ~"""
     """ '"deletionGracePeriodSeconds":-?[0-9]+,"deletionTimestamp":"')"""
 )
-"""Whether the pod of a document ``d`` is being deleted. A label may be called so, too, but the one
-before it that is a text is no number.
-"""
+"""Whether the pod of a document ``d`` is being deleted. A label may have the same name, but the
+field before a label is a text and not a number."""
 _HEADER = struct.Struct(">iiIii")
 _LENGTH = struct.Struct(">i").pack
 _INT8 = struct.Struct(">iq").pack
@@ -62,7 +58,7 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _UUID_LENGTH = _LENGTH(16)
 _LONG = 100
-"""With arrays longer than this a statement is planned for what they hold."""
+"""With arrays longer than this a statement is planned anew for their values."""
 
 Row = tuple[Any, ...]
 

@@ -18,9 +18,9 @@ FOLLOWERS: Final = (
     "runtime-classes",
     "workloads",
 )  # fmt: skip
-"""Those who keep a cursor in a row and act on what comes after it (``controller_cursor``)."""
+"""Followers with a cursor in a row of ``controller_cursor``."""
 LAG_SECONDS: Final = 30.0
-"""A follower lags whose first change that it has not acted on is older."""
+"""A follower lags if the first change that it has not processed is older."""
 
 
 class FollowersState(msgspec.Struct, frozen=True):

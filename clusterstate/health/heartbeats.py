@@ -31,7 +31,7 @@ from clusterstate.telemetry import slowness
 
 FOLDER = "heartbeats"
 PATIENCE_SECONDS = 30.0
-"""How long a loop may be silent unless it asked for more."""
+"""How long a loop may be silent unless it requested more."""
 START_SECONDS = 900.0
 """How long a process may take until its first loop works: the first start compiles."""
 _START = "start"

@@ -15,14 +15,12 @@ from clusterstate.database import locks, sql
 from clusterstate.processes import shards
 
 LOOPS: Final = (shards.loop(shards.FIRST), "timers", "controllers")
-"""The loops that the service cannot do without, by the names under which they report.
-
-Schedulers with other numbers are not in it: when one ends, the others decide its pods.
-"""
+"""The names of the loops without which the service does not work. Schedulers with other numbers are
+left out: when one ends, the others decide its pods."""
 SILENT_SECONDS: Final = 5.0
-"""A loop that reported longer ago does not work now: it reports every second."""
+"""A loop whose last report is older does not work now: it reports every second."""
 _MOST_PATIENCE: Final = 6
-"""A loop whose process is slow may be silent this many times as long at most."""
+"""The largest factor by which the time-out of a slow process is extended."""
 
 
 class WorkState(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 _OWN_USER = "stowage"
 _NOT_MADE = 2**32 - 1
-"""Stands for the uid and gid of `stowage` while the system has no such user."""
+"""The uid and gid of `stowage` before the user is created."""
 
 
 class ServerStartError(RuntimeError):

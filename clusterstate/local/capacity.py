@@ -18,14 +18,14 @@ from django.conf import settings
 from clusterstate.local.parts import Part
 
 SPARE: Final = 20
-"""For commands, ``psql``, what looks at the server, and connections for a moment (``actors``)."""
+"""Sessions for commands, ``psql``, monitoring, and short connections (``actors``)."""
 RESERVED: Final = 3
-"""PostgreSQL's ``superuser_reserved_connections``, which no process may count on."""
+"""PostgreSQL's ``superuser_reserved_connections``, which no process may use."""
 LEAST: Final = 150
 MOST: Final = 2000
-"""What the embedded server is started with, at least and at most."""
+"""Minimum and maximum of the embedded server's ``max_connections``."""
 _LANES_OF_ONE_THREAD: Final = 3
-"""Of a web process, of a setting's many threads each: watches, requests, questions."""
+"""Lanes of a web process with as many threads as a setting says: watches, requests, questions."""
 _OTHER_LANES: Final = 9
 """Threads for creations, deletions, reads, renewals and logins."""
 _PAGES, _PAGES_OF_CONSOLE = 2, 4
@@ -34,12 +34,12 @@ _BESIDE_LANES: Final = 6
 _BESIDE_LOOPS: Final = 3
 """A worker process's keeper, its numbers, and Celery's thread for tasks."""
 _TASKS_OF_WORKER: Final = 15
-"""Threads for tasks that the worker process has more than others."""
+"""Additional threads for tasks in the worker process."""
 _LOOPS_OF_WORKER: Final = 3
 _LOOPS_OF_ADVISOR: Final = 2
 _CONTROLLERS: Final = 17
 _DUTIES: Final = 2 + 4 + 12
-"""Landings and trimming, webhooks, binding cycles."""
+"""Threads for landings and trimming, webhooks, and binding cycles."""
 _ADVISOR: Final = 4
 """Threads that answer questions."""
 _BINDER: Final = 1

@@ -27,7 +27,7 @@ _AUTHORITY_DAYS = 3650
 _SERVER_DAYS = 397  # what browsers accept
 _RENEW_DAYS = 30
 _ELSEWHERE = ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1"))
-"""Addresses that are never this host's: those of documentation."""
+"""Documentation addresses, which are never this host's."""
 
 
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -39,7 +39,7 @@ from clusterstate.local.places import (
 
 REDIS_DATABASES = 64  # one for each worker of a parallel test run
 SMALL = {"shared_buffers": "64MB", "work_mem": "8MB", "maintenance_work_mem": "64MB"}
-"""Settings of PostgreSQL where memory is short."""
+"""Settings of PostgreSQL for machines with little memory."""
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 

@@ -39,7 +39,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _M_ARENA_MAX: Final = -8
 _ARENAS: Final = 2
-"""Threads otherwise take 64 MB of address space each."""
+"""Limits malloc's arenas: otherwise each thread takes 64 MB of address space."""
 _LOOK_SECONDS: Final = 0.01
 
 
@@ -261,7 +261,7 @@ def _read_settings() -> None:
 
 
 _shown: list[Any] = []
-"""What the kernel shows of this process; it reads it where it lies."""
+"""The arguments and variables in ``/proc``: the kernel reads this memory, so it must stay."""
 
 
 def _show(arguments: Sequence[str], variables: Sequence[str]) -> None:

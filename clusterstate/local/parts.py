@@ -41,7 +41,7 @@ SHARED_CALLS = (
     "scheduling.worker.warming:share",
     "clusterstate.objects.registry.schema:make_ready",
 )
-"""What ``up`` calls then, so that the processes share what it makes."""
+"""Functions that ``up`` calls before it forks, so that the processes share their results."""
 
 
 @dataclass(frozen=True, kw_only=True)

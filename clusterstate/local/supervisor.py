@@ -39,19 +39,19 @@ _STEADY_SECONDS = 30.0
 _LOG_BYTES = 10 << 20
 _PIPE_BYTES = 1 << 20
 _PROC_BYTES = 1 << 16
-"""More than a file of /proc has that is read here."""
+"""More than the size of any file of /proc that is read here."""
 _KILL_SECONDS = 10.0
 _LOOK_EVERY = 1.0
 _FAMILIES_EVERY = 5.0
-"""Seconds between two looks at which processes the children have started."""
+"""Seconds between two searches for processes that the children have started."""
 _STOPPED_SECONDS = 3.0
-"""A process that is stopped (SIGSTOP) longer than this is taken for one that hangs."""
+"""A process that is stopped (SIGSTOP) for longer is treated as one that hangs."""
 _BEGIN_SECONDS = 300.0
-"""Seconds in which a child that should give signs of life must have given the first."""
+"""Seconds in which a child that sends heartbeats must send the first one."""
 _LATER_SECONDS = 60.0
-"""So much later than it said may a child be that was killed for its silence; then three times."""
+"""Additional seconds for a child killed for missed heartbeats, more each time."""
 _FORGET_SECONDS = 1800.0
-"""Seconds after which a child's silences are forgotten."""
+"""Seconds after which a child's missed heartbeats no longer count."""
 
 
 @dataclass(kw_only=True)
@@ -112,9 +112,9 @@ class Supervisor:
         self.children: list[Child] = []
         self.stopping = 0
         self.on_renew: Callable[[], object] = lambda: None
-        """Called in the loop after SIGUSR1: processes are to be replaced (``renewal``)."""
+        """Called in the loop after SIGUSR1, to replace processes (``renewal``)."""
         self.on_look: Callable[[], object] = lambda: None
-        """Called in the loop, each second at least: what is due beside the children."""
+        """Called in the loop, each second at least, for work besides the children."""
         self._renewing = False
         stream = output or sys.stdout
         self._output = logs.outlet_of(stream)

@@ -36,7 +36,7 @@ from clusterstate.queries.pods import POD_OVERLAY, pod_overlay
 from clusterstate.queries.pods.stays import ClassOnNode, class_specs, executing_places, stays_on
 
 Progress = Callable[[str, int], object]
-"""Gets what is being compared, and how many rows of it were."""
+"""Called with the name of the compared copy, and the number of its rows so far."""
 
 _ROWS_AT_ONCE = 2000
 _NODES_AT_ONCE = 200
@@ -57,7 +57,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 Found = Iterator[tuple[str, str]]
-"""Objects and what differs about them."""
+"""Objects and their differences."""
 
 
 class Copy(msgspec.Struct, frozen=True):
@@ -576,5 +576,4 @@ COPIES: Final = (
         _RESTORE,
     ),
 )
-"""All that is stored twice. Amounts used on nodes are stored nowhere: they are summed up from the
-classes of the pods."""
+"""All copies. Amounts used on nodes are not stored, but summed up from the classes of the pods."""

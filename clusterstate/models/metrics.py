@@ -1,4 +1,4 @@
-"""Totals that all processes add to, and the gauges of each living process."""
+"""Totals of counters and histograms over all processes, and gauges of each live process."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models

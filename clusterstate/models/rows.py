@@ -106,7 +106,7 @@ class ObjectRow(models.Model):
     objects = ObjectRows.as_manager()
 
     composed_columns: ClassVar[frozenset[str]] = frozenset()
-    """Columns that anybody may write: the database composes them into the document."""
+    """Columns that may be written by themselves: the database composes them into the document."""
     edit: dict[str, Any] | None = None
 
     class Meta:

@@ -6,7 +6,7 @@ import os
 from typing import Any, Final
 
 MUCH_BYTES: Final = 32 << 20
-"""So much freed memory is worth the milliseconds that giving it back takes."""
+"""Freed memory of this size is worth the milliseconds of returning it."""
 
 
 def seldom() -> None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Final
 
 NICENESS: Final = 5
-"""Where processors are short, who yields has a third of another's share."""
+"""If processors are short, a thread that yields has a third of another's share."""
 
 
 def give_way() -> None:

@@ -20,7 +20,7 @@ versions exclude each other and find their rows.
 from typing import Final
 
 FIRST: Final = 0
-"""The number of the scheduler that works alone, or does what is done once for all."""
+"""The number of the scheduler that works alone, or does work that is needed only once."""
 
 
 def _numbered(name: str, shard: int) -> str:

@@ -36,11 +36,11 @@ from clusterstate.processes import private_files
 logger = structlog.get_logger(__name__)
 
 PROBATION_SECONDS: Final = 60.0
-"""For how long a clock that was set ahead must stand there until it is believed."""
+"""How long a clock that was set ahead must stay there before it is accepted."""
 STEP_SECONDS: Final = 1.0
-"""A smaller difference is none: a pause of a process, a clock that runs a little fast."""
+"""Smaller differences are ignored: a pause of a process, a clock that runs a little fast."""
 LOOK_SECONDS: Final = 0.2
-"""How often the database's clock is looked at, at most."""
+"""The shortest time between two reads of the database's clock."""
 _FILE: Final = "clock"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 

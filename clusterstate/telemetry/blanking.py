@@ -24,7 +24,7 @@ _DIGITS: Final = re.compile(r"[0-9].*[0-9]")
 _OWN_LENGTH: Final = 43
 """Characters of a token that `actions.people.tokens` makes: 32 random bytes in URL-safe base 64."""
 _NO_SECRETS: Final = frozenset({"continue"})
-"""Parameters whose values look random, and say only where a list goes on."""
+"""Parameters whose values look random but are no secrets: where a list continues."""
 
 
 def _word(found: re.Match[str]) -> str:

@@ -2,11 +2,11 @@
 
 The text form is `TIME LEVEL LOGGER EVENT key=value ...`, with exceptions below it, indented.
 Unprintable characters are escaped: texts come from clients, and a line break or a terminal's
-command in one of them must not look like a line of ours, or act on the reader's terminal.
+command in one of them must not look like another log line, or act on the reader's terminal.
 
 A line that cannot be written (the disk is full, the pipe is full because its reader was stopped,
 the terminal is gone, a field cannot be formatted) is dropped and counted; the next line that can be
-written says how many were lost. A process must not end, fail or stop because of its log.
+written has the number of lost ones. A process must not end, fail or stop because of its log.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from clusterstate.telemetry import blanking
 _FIELDS = KeyValueRenderer(sort_keys=True, repr_native_str=False)
 _PATIENCE_SECONDS = 0.1
 _AT_ONCE = select.PIPE_BUF
-"""A pipe that can be written at all takes this many bytes without waiting."""
+"""A writable pipe takes this many bytes without blocking."""
 
 
 def render_text(logger: WrappedLogger, name: str, event: EventDict) -> str:

@@ -22,11 +22,11 @@ from typing import Final
 
 MOST: Final = 32
 AT_FIRST: Final = 16
-"""The factor of a process that has just begun."""
+"""The factor of a process that has just started."""
 _FALLS: Final = 0.93
-"""What a measured slowness falls to within one round of the usual length."""
+"""The share of a measured slowness that remains after one round of the usual length."""
 _HALF_LIFE_SECONDS: Final = 60.0
-"""Seconds in which the requested patience falls to its half."""
+"""Seconds in which a requested factor halves."""
 _USED_SHARE: Final = 0.01
 _USED_SECONDS: Final = 0.03
 """A process that was not stopped used the CPU for this share of the time, or for these seconds."""
@@ -75,7 +75,7 @@ def worked(took: float, used: float) -> bool:
 
 @cache
 def machine() -> str:
-    """Return a short name of this machine, and of the container where pids are its own."""
+    """Return a short name of this machine and pid namespace; empty if not on Linux."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         numbers = os.readlink("/proc/self/ns/pid")
@@ -135,7 +135,7 @@ class ProcessReport:
         self._lock = threading.Lock()
         self._slowness = Slowness(1.0)
         self.last = 1
-        """The factor as it was when it was asked for, or measured, last; costs nothing to read."""
+        """The factor at the last request or measurement; costs nothing to read."""
 
     def begin(self) -> None:
         """Take this process for slow until ``measure`` is called (``Slowness.begin``)."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
 KEY: Final = "stowage.span"
-"""Where the scope and the environment of a request hold its span."""
+"""Key of a request's span in its scope and environment."""
 
 _SECOND: Final = 1_000_000_000
 

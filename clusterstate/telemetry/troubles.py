@@ -13,9 +13,9 @@ from typing import Final
 from clusterstate.telemetry.logs import Logger
 
 QUIET_SECONDS: Final = 60.0
-"""Between two lines about the same trouble."""
+"""Seconds between two lines about the same trouble."""
 _REASONS: Final = 32
-"""Number of reasons that are remembered; the oldest makes room, and is then logged again."""
+"""The most reasons stored; the oldest is dropped, and then logged again."""
 
 
 class Trouble:

@@ -53,7 +53,7 @@ def _short(value: float) -> str:
 
 
 _as_of: ContextVar[datetime | None] = ContextVar("as_of", default=None)
-"""The moment that the page being rendered is about; ``None``: now."""
+"""The moment of the page that is being rendered; ``None``: now."""
 
 
 @contextmanager

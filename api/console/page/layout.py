@@ -47,7 +47,7 @@ POLICY: Final = (
 _AS_OF: Final = "stowage.as-of"
 """Key of ``request.META``: a watermark from before the page was read."""
 _MINE: Final = "stowage.mine"
-"""Key of ``request.META``: the namespaces that a person may choose from (``scope``)."""
+"""Key of ``request.META``: the namespaces that a person may choose (``scope``)."""
 _HAS_PAST: Final = "stowage.has-past"
 """Key of ``request.META``: whether the page can show a past moment."""
 Parameters = ParamSpec("Parameters")
@@ -72,9 +72,9 @@ _NEVER: Final = 1 << 62
 _NODES: Final = Attributes("list", resource="nodes")
 _PODS: Final = Attributes("list", resource="pods")
 ADVISING: Final = (Attributes("create", "stowage.dev", "nodeadvice"), _NODES, _PODS)
-"""The rights to be told which nodes to buy and remove."""
+"""The rights to advice on which nodes to buy and remove."""
 FORETELLING: Final = (Attributes("create", "stowage.dev", "plans"), _NODES, _PODS)
-"""The rights to have a plan made, as the API asks for them: it names every node and pod."""
+"""The rights to create a plan, as in the API: it names every node and pod."""
 PLACES: Final = (
     NavigationEntry("Fleet", "fleet", "f", _NODES),
     NavigationEntry("Nodes", "nodes", "n", _NODES),
@@ -93,12 +93,12 @@ PLACES: Final = (
 
 
 ANSWER_SECONDS: Final = 12.0
-"""How long a page waits for an advisor: the server in front of the console waits for half a minute,
-and then nothing of the page is shown."""
+"""How long a page waits for an advisor. The proxy in front of the console waits for half a minute
+and then returns an error."""
 FORM_SECONDS: Final = 24.0
 """The same for a form, whose answer cannot be shown later."""
 _TICKS: Final = ("now", "", "", "", "10m", "", "", "", "", "1h", "", "", "", "1d", "", "", "1w")
-"""What stands below the steps of the slider into the past (``STEPS`` of ``console.js``)."""
+"""Labels below the steps of the slider into the past (``STEPS`` of ``console.js``)."""
 _ALIKE: Final[dict[View[...], float]] = {}
 
 

@@ -20,7 +20,7 @@ _SENTENCE: Final = re.compile(r"0/(\d+) nodes are available: (.+)", re.DOTALL)
 _TRIED: Final = re.compile(
     r"\. (?:(?:[a-z][A-Za-z ]+, )?preemption: .*|[a-z][A-Za-z ]+)$", re.DOTALL
 )
-"""What PostFilter made of it follows: words of ``dynamicresources`` and ``defaultpreemption``."""
+"""The part of a message from PostFilter (``dynamicresources``, ``defaultpreemption``)."""
 _PART: Final = re.compile(r"(\d+) (.+)", re.DOTALL)
 _CORDON: Final = "node.kubernetes.io/unschedulable"
 _MOST_TERMS: Final = 4

@@ -152,7 +152,7 @@ _PRESENT: Final = re.compile(
     r"/console/(?:sign-|account|stream|change|plans|what-if|find|evictions|policies/[a-z]"
     r"|pods/[^/?]+/[^/?]+/(?:why|decisions)|objects/[^/?]+/[^/?]+/[^/?]+/changes)"
 )
-"""Paths that are about the present, or about a record of the past that stays as it is."""
+"""Paths of pages that have no past, or show a stored record that does not change."""
 
 
 def lead_on(html: str, then: PastMoment) -> str:

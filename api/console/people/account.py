@@ -18,7 +18,7 @@ from clusterstate.actions.people import codes
 from clusterstate.objects.values.errors import BadRequest
 
 _UNCONFIRMED: Final = "stowage.unconfirmed-codes"
-"""Where a session holds a secret that no code has confirmed yet, sealed."""
+"""Key in a session: an encrypted secret that no code has confirmed yet."""
 
 
 @layout.shown

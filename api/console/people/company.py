@@ -41,20 +41,20 @@ from clusterstate.objects.values.errors import Forbidden, NotFound, StatusError
 _COOKIE: Final = "stowage-company"
 _SALT: Final = "api.console.people.company"
 _LONGEST_NEXT: Final = 1500
-"""Characters of an address to go on to: browsers keep no cookie of more than 4096."""
+"""Characters of the URL after the sign-in: browsers store no cookie of more than 4096."""
 _ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
-"""Signatures by a key of the provider alone: none by a shared secret, and not ``none``."""
+"""Signatures by a key of the provider only, not by a shared secret or ``none``."""
 _MOST_BYTES: Final = 1 << 20
 _PIECE_BYTES: Final = 1 << 16
 _SECONDS: Final = 5.0
 _LEEWAY: Final = 30
 _KEPT_SECONDS: Final = 600.0
 _AWAY_SECONDS: Final = 2.0
-"""A provider that did not answer is not asked again for so long: a question may hold a thread."""
+"""Seconds before a provider that did not answer is tried again, since each try blocks a thread."""
 _PATIENCE: Final = 600
-"""Seconds that a person may take to sign in at the provider."""
+"""Seconds that a person has for the sign-in at the provider."""
 _BACKEND: Final = "django.contrib.auth.backends.ModelBackend"
 _METADATA: Final = "/.well-known/openid-configuration"
 
@@ -97,7 +97,7 @@ class _Stays(urllib.request.HTTPRedirectHandler):
 
 _opener = urllib.request.build_opener(_Stays)
 _kept: dict[str, tuple[float, Mapping[str, Any] | str]] = {}
-"""What the provider published, by address, or why it did not; until when, in monotonic seconds."""
+"""The provider's documents, by URL, or why there is none; until when, in monotonic seconds."""
 
 
 def _ask(address: str, form: Mapping[str, str] | None = None, **headers: str) -> Mapping[str, Any]:

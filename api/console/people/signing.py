@@ -27,10 +27,8 @@ from api.console.people import company
 from clusterstate.actions.people import codes
 
 _WAITS: Final = "stowage.waits-for-code"
-"""Where a session holds who gave the right password, and until when a code is taken.
-
-It holds a hash of the password, too: if the password was changed since, the code does not sign in.
-"""
+"""Key in a session: the person whose password was right, and until when a code is accepted. It also
+has a hash of the password: after a change of the password the code does not sign in."""
 _PATIENCE: Final = 300
 WRONG: Final = "This code is wrong, has expired or was used before."
 

@@ -34,9 +34,9 @@ from clusterstate.queries.scheduler.plans import StoredPlan, find_plan
 from scheduling.answers import advisor
 
 _SHORTER_SECONDS: Final = 600
-"""How far ahead a plan looks if the prediction for a whole day takes too long."""
+"""The horizon of a plan if the prediction for a whole day takes too long."""
 _SOON_SECONDS: Final = 3.0
-"""So long a page waits for its preview; then it is shown without, and the preview follows."""
+"""Seconds that a page waits for its preview; after that the page loads the preview later."""
 
 
 @layout.shown
@@ -174,7 +174,7 @@ def _plain(request: HttpRequest, changes: Sequence[Manifest]) -> HttpResponse:
 
 
 def _overtaken(request: HttpRequest) -> list[plan_forms.Overtaken]:
-    """Return fields of a node that others changed since its form was shown and the form overwrites.
+    """Return the fields of a node's form that others changed since the form was shown.
 
     Queries once if the request is a node's form.
     """

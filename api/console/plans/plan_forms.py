@@ -42,7 +42,7 @@ _IMPORTED: Final = (
     "Namespace", "PriorityClass", "RuntimeClass", "LimitRange", "PodDisruptionBudget", "Service",
 )  # fmt: skip
 _TAKEN: Final = {"Node": "add", "Pod": "pods", **dict.fromkeys(_IMPORTED, "import")}
-"""What a text may hold besides plans and a configuration, and the change that takes it."""
+"""The kinds in a text besides plans and a configuration, with the change made of each."""
 
 
 def document_of(changes: Sequence[Manifest], how: Manifest | None = None) -> Manifest:
@@ -186,7 +186,7 @@ class Overtaken(msgspec.Struct, frozen=True):
 
 
 def overtaken(query: QueryDict, stored: Manifest) -> list[Overtaken]:
-    """Return the fields that others changed since a node's form was shown, and it overwrites.
+    """Return the fields of a node's form that others changed since the form was shown.
 
     ``stored``: the node as it is.
     """

@@ -44,7 +44,7 @@ NODES: Final = (
         taints=[{"key": "dedicated", "value": "example", "effect": "NoSchedule"}],
     ),
 )
-"""Nodes without an agent, so nobody misses one. Each example of a new pod fits on one of them."""
+"""Nodes without an agent, so none is reported as lost. Each example pod fits on one of them."""
 
 
 @layout.shown

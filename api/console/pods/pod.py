@@ -31,7 +31,7 @@ from clusterstate.queries.past.trail import TrailEntry
 from clusterstate.queries.scheduler import overview, reservations
 
 _PERMIT: Final = {"group": own.GROUP, "subresource": "permit"}
-"""With ``create`` on ``waitingpods`` the right to answer for a plugin, as the API asks for it."""
+"""With ``create`` on ``waitingpods`` the right to answer for a plugin, as in the API."""
 
 
 @layout.shown_then

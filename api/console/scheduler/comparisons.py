@@ -36,7 +36,7 @@ POLICIES: Final = (
     ("packing", "as few nodes as possible, expensive resources first"),
     ("fragmentation", "what stays free fits typical pods"),
 )
-"""The names of policies that a comparison knows (``scheduling.scenarios.policies``), in words."""
+"""Names and labels of a comparison's policies (``scheduling.scenarios.policies``)."""
 WANTS: Final = (
     Attributes("create", own.GROUP, "comparisons"),
     Attributes("list", resource="nodes"),
@@ -45,9 +45,9 @@ WANTS: Final = (
 _SHOWN: Final = 50
 _HOURS: Final = "1"
 _LONGEST_ADDRESS: Final = 6000
-"""A configuration that makes the address longer is compared, and its page cannot be sent."""
+"""A question with a longer URL is answered, but its page has no URL to send."""
 _LONGEST_TEXT: Final = 256 << 10
-"""This many bytes are unpacked from an address at most."""
+"""At most so many bytes are unpacked from a URL."""
 
 
 class ComparisonFigure(msgspec.Struct, frozen=True):

@@ -26,15 +26,15 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 _MOST_SHOWN: Final = 200
 """The page shows at most this many objects of a kind, the most important ones."""
 _MOST_READ: Final = 5000
-"""At most so many objects of a kind are read to find these."""
+"""At most so many objects of a kind are read, to choose the most important ones."""
 _REVISIONS: Final = 50
 _MOST_LINES: Final = 5000
 _MOST_COMPARED: Final = 1000
-"""Lines between the first that differs and the last that are compared in detail: some seconds at
-the worst."""
+"""At most so many lines, between the first and the last difference, are compared in detail: some
+seconds at the worst."""
 _MOST_ALIKE: Final = 12
 _MOST_OF_ONE: Final = 2000
-"""The longest runs of lines that are shown in full: of both texts alike, and of one of them."""
+"""The longest runs of lines that are shown in full: equal lines, and lines of one text."""
 _MEANS: Final = {" ": "unchanged", "-": "removed", "+": "added"}
 _POLICIES: Final = (
     ("RuntimeClass", "where pods of a runtime run, and their overhead"),

@@ -41,17 +41,17 @@ from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGconn
 
 SILENT_SECONDS = 6.0
-"""Seconds without an answer after which a session asks whether the server is there."""
+"""Seconds without an answer after which a session checks whether the server responds."""
 ASK_SECONDS = 7
-"""The server must let a new session in within this time, also on a machine under heavy load."""
+"""Seconds in which the server must accept a new session, also under heavy load."""
 AGAIN_SECONDS = 2.0
 _ANSWER_SECONDS = 3.0
 _LOST_SECONDS = 1.0
-"""An answer that is on its way comes within this time."""
+"""Seconds in which an answer on its way arrives."""
 _WORKS = "SELECT pid, state FROM pg_stat_activity WHERE pid = ANY(%s) AND state IS NOT NULL"
 
 Address = tuple[str, str, str]
-"""Host, numeric address and port as libpq is given them, each empty where it is not given."""
+"""Host, numeric address and port for libpq; each may be empty."""
 
 
 class _Silent(Exception):
@@ -179,17 +179,17 @@ class _PreparedStatements(PrepareManager):
 
 
 _SCHEMA_CHANGES: Final = (b"CREATE", b"ALTER", b"DROP", b"DISCARD", b"DEALLOCATE")
-"""What PostgreSQL answers to a statement after which others may mean something else."""
+"""Command tags of statements after which prepared ones may be out of date."""
 _OUT_OF_DATE: Final = (errors.FeatureNotSupported, errors.InvalidSqlStatementName)
-"""What it answers to a prepared statement that returns other columns since somebody changed the
-schema, and to one that it does not know: both as often as it is sent."""
+"""Errors of a prepared statement whose columns changed with the schema, and of one that the server
+does not have. Both recur until the statement is prepared again."""
 
 
 class Session(psycopg.Connection[Any]):
     """A connection to PostgreSQL in which every wait for an answer ends."""
 
     limit_seconds: float = settings.DATABASE_ANSWER_SECONDS
-    """The longest wait, also for a server that answers others."""
+    """The longest wait, also if the server responds to other sessions."""
     server: _Server
     servers: ClassVar[dict[Address, _Server]] = {}
 
@@ -332,7 +332,7 @@ def _addresses(conninfo: str, parameters: dict[str, Any]) -> list[Address]:
 _opening = threading.Lock()
 _opened: "weakref.WeakSet[Session]" = weakref.WeakSet()
 _unsure: set[int] = set()
-"""The server's process ids of all sessions of this process that may still be there."""
+"""The server's pids of all sessions of this process that the server may still have."""
 
 
 def _sessions(server: _Server | None = None) -> list[Session]:
@@ -362,7 +362,7 @@ def open_backends() -> set[int]:
 def closed_backends(at_server: Collection[int] | None = None) -> set[int]:
     """Return the pids of sessions that this process closed and the server may still have.
 
-    ``at_server``: pids that the server was seen to have; the result is limited to these.
+    ``at_server``: the pids that the server reported; the result is limited to these.
     """
     with _opening:
         once = frozenset(_unsure)

@@ -6,7 +6,7 @@ from typing import Final
 _NODES: Final = int(ipaddress.ip_address("100.64.0.0"))
 _PODS: Final = int(ipaddress.ip_address("10.128.0.0"))
 _MOST: Final = 1 << 23
-"""How many addresses there are for pods, and how many for nodes: half as many."""
+"""The number of addresses for pods; nodes have half as many."""
 
 
 def of_node(number: int) -> str:

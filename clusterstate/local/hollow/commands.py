@@ -29,14 +29,14 @@ _LONGEST_OF_OUTPUT: Final = 2048
 
 
 NODE: Final = "hollow.stowage.dev/node"
-"""Beside a pod's metadata, spec and status: what its node adds, a `Surroundings`."""
+"""Key in a pod, beside metadata, spec and status: the `Surroundings` that its node adds."""
 _ENDS_AT_ONCE: Final = frozenset(
     {
         "alpine", "amazonlinux", "archlinux", "bash", "busybox", "centos", "debian", "fedora",
         "hello-world", "node", "openjdk", "perl", "php", "python", "rockylinux", "ruby", "ubuntu",
     }
 )  # fmt: skip
-"""Images, by the last part of their names, whose own command ends where no input comes."""
+"""Images, by the last part of their names, whose own command ends without input."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):

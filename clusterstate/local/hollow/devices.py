@@ -38,7 +38,7 @@ class Driver(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     shared_counters: list[Manifest] = []
     nodes: int | None = None
     pool: str = ""
-    """Of ``allNodes``: the pool's name, the driver's where it is empty."""
+    """With ``allNodes``: the pool's name; if empty, the driver's."""
     all_nodes: bool = False
 
     def contradiction(self) -> str:

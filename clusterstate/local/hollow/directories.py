@@ -27,7 +27,7 @@ class Directories:
         """Times, in order, and the files written or removed (``None``) then; some are to come."""
         self._files: dict[str, str] = {}
         self._found: dict[str, dict[int, Files]] = {}
-        """What the runs of a pod found, by its uid and the number of the run."""
+        """The files that a pod's runs found, by its uid and the number of the run."""
 
     def runs_of(self, pod: Pod) -> Mapping[int, Files]:
         """Return the files that each run of a pod found at its start, by the number of the run."""

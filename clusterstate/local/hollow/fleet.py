@@ -38,7 +38,7 @@ MERGE = "application/merge-patch+json"
 _CONFLICT, _NOT_FOUND = 409, 404
 _AGAIN = (0, _CONFLICT, 429)
 _STRICT = "?fieldValidation=Strict"
-"""The API refuses a slice with fields that no ResourceSlice has: they come from a file."""
+"""Makes the API refuse a slice with unknown fields, since slices come from a file."""
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -114,9 +114,9 @@ class Fleet:
         self._wakes: dict[str, tuple[float, asyncio.TimerHandle]] = {}
         """The loop's time at which a pod next changes by itself, by uid."""
         self._uids: dict[str, str] = {}
-        """The uids of our nodes that exist, by name: their leases name them as owners."""
+        """The uids of the fleet's existing nodes, by name, for owner references."""
         self._offered: dict[str, dict[str, Any]] = {}
-        """What our nodes offer, as far as they were seen."""
+        """The allocatable resources of the fleet's nodes, as last seen."""
         self._pods: dict[tuple[str, str], dict[str, Any]] = {}
         self._work: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._busy: set[tuple[str, str]] = set()
@@ -127,7 +127,7 @@ class Fleet:
         self._drivers = drivers
         self._directories = {name: Directories() for name in self.names}
         self._began_to_stop: dict[str, float] = {}
-        """When a pod that is there was first seen terminating, by the loop's time."""
+        """When an existing pod was first seen terminating, by the loop's time."""
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -606,7 +606,7 @@ _NODE_INFO = {
     "operatingSystem": "linux",
     "architecture": "amd64",
 }
-"""Programs skip or refuse nodes whose agent does not say its version."""
+"""Some programs skip or refuse nodes whose agent does not report its version."""
 _DECLARED = [POD_LEVEL_RESIZE]
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 

@@ -25,7 +25,7 @@ _LONGEST: Final = 300.0
 _CRASH: Final = "CrashLoopBackOff"
 _NO_IMAGE: Final = "ImagePullBackOff"
 _MISSING_TAGS: Final = ("404", "non-existent", "nonexistent")
-"""Tags of images that no registry has, and ``invalid.`` is how the name of no registry begins."""
+"""Tags of images that cannot be pulled, as names that begin with ``invalid.`` cannot."""
 _KILLED: Final = 137
 _SIGNALS: Final = (_KILLED, 143)
 _NOT_BEGUN: Final = "PodInitializing"

@@ -23,10 +23,10 @@ Probe = dict[str, Any]
 _PERIOD: Final = 10.0
 _FAILURES: Final = 3
 _MOST_PROBES: Final = 200
-"""What a probe finds after this many times is not looked at."""
+"""Results of a probe after so many runs are ignored."""
 _LONGEST_COMMAND: Final = 500
-"""A longer command is not played, and succeeds: it would be played each time that the probe runs,
-and the agents of all nodes would wait."""
+"""A longer command is not simulated, and succeeds: each run of the probe would simulate it, and the
+agents of all nodes would wait."""
 _HEALTHY_SECONDS: Final = 10.0
 _PROBES: Final = ("startupProbe", "livenessProbe", "readinessProbe")
 

@@ -15,7 +15,7 @@ from clusterstate.objects.rules.resizing import Amounts
 
 Pod = dict[str, Any]
 AGAIN: Final = 1.0
-"""Seconds after which a resize that waits is looked at again."""
+"""Seconds after which a pending resize is tried again."""
 
 
 class Room(msgspec.Struct, frozen=True):

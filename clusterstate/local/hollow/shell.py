@@ -27,7 +27,7 @@ _AT_EXIT: Final = ("EXIT", "0")
 _ROUNDS: Final = 3
 """A loop that changes nothing in this many rounds goes on for ever."""
 _BETWEEN: Final = " \t\r\n;"
-"""What ends a word; to a shell other spaces, such as U+00A0, are letters."""
+"""Characters that end a word; to a shell other spaces, such as U+00A0, are letters."""
 _KILLED: Final = 137
 _SUFFIXES: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 

@@ -44,10 +44,10 @@ from clusterstate.processes import private_files
 
 _START_SECONDS = 240.0
 _PATIENCE_SECONDS = 10.0
-"""Seconds after which the start says what it waits for."""
+"""Seconds after which the start prints which parts it waits for."""
 _HOPELESS_FAILURES = 4
 _CERTIFICATE_EVERY_SECONDS = 10.0
-"""So often it is seen whether the certificate of https ends soon."""
+"""Seconds between checks whether the certificate of https expires soon."""
 
 
 class Command(BaseCommand):

@@ -46,17 +46,17 @@ Manifest = dict[str, Any]
 
 _META_NUMBERS: Final = {1: "name", 3: "namespace", 5: "uid", 6: "resourceVersion"}
 MAGIC = b"k8s\x00"
-"""What a body begins with (protobuf.go ``protoEncodingPrefix``)."""
+"""The beginning of a body (protobuf.go ``protoEncodingPrefix``)."""
 MOST_VALUES = 2_000_000
-"""Values that one body may hold, unless the caller says less."""
+"""Values in one body, unless the caller allows fewer."""
 _LARGEST_PART = 2048
-"""Bytes of JSON text that are remembered with what they become; 4,096 of them at most."""
+"""Bytes of JSON text of a cached part; 4,096 of them at most."""
 _LARGEST = 8192
-"""Bytes of JSON text of a whole object below another that are remembered; 1,024 at most."""
+"""Bytes of JSON text of a cached whole object below another; 1,024 at most."""
 _MOST_ITEMS = 8192
-"""Items of lists that are remembered, of ``_LARGEST_PART`` bytes at most; none of longer lists."""
+"""Cached items of a list, of ``_LARGEST_PART`` bytes at most; longer lists are not cached."""
 _DEEPEST = 4
-"""How deep objects may lie in RawExtensions of each other; Kubernetes' own lie two deep."""
+"""The deepest nesting of objects in RawExtensions; Kubernetes' own have two levels."""
 _META_KINDS = {
     "APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "CreateOptions",
     "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "Status", "UpdateOptions",

@@ -54,7 +54,7 @@ _VALUES: Final = (
 _LISTS: Final = ("bools", "ints", "strings", "versions")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST: Final = 32
-"""Of requests, constraints, configurations, selectors, results, and of what a device has."""
+"""The most requests, constraints, configurations, selectors or results, and fields of a device."""
 _MOST_CHOICES: Final = 8
 _MOST_CONSUMERS: Final = 256
 _MOST_CONDITIONS: Final = 8

@@ -16,7 +16,7 @@ Errors = list[FieldError]
 Check = Callable[[Any, str], Errors]
 """Returns the errors in a value at a path."""
 Form = Callable[[Any], Iterable[str]]
-"""What keeps a value from having a form, a text for each problem: one of ``formats``."""
+"""A function of ``formats``: returns a text for each problem of a value."""
 
 
 def required(path: str, detail: str = "") -> FieldError:

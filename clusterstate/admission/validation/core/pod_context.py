@@ -10,10 +10,10 @@ from clusterstate.admission.validation.core.options import PodOptions
 from clusterstate.objects.values.meta import Manifest
 
 PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
-"""What an image's pull policy may be, of a container and of a volume."""
+"""The image pull policies of containers and of image volumes."""
 
 Volumes = dict[str, Manifest]
-"""Volume name -> the volume, for those volumes that are valid."""
+"""The valid volumes by name."""
 
 
 class PodContext:

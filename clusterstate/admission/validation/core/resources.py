@@ -56,7 +56,7 @@ _STANDARD_QUOTA: Final = (
 _STANDARD: Final = _STANDARD_QUOTA | {"storage"}
 
 _MOST_LISTED: Final = 50
-"""Names that an error lists; each of thousands of errors would have all of them."""
+"""The most names in an error's list, since thousands of errors may each have the list."""
 
 
 def is_huge_page(name: str) -> bool:
@@ -92,7 +92,7 @@ def _is_integer_resource(name: str) -> bool:
 
 
 NameProblem = tuple[str, str]
-"""An error type of `FieldError` and its detail."""
+"""An error type of `FieldError`, and the error's detail."""
 
 
 @remembered(4096)

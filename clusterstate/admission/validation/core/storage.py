@@ -133,7 +133,7 @@ _OF_TODAY: Final = {
     "beta.kubernetes.io/arch": "kubernetes.io/arch",
     "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
 }
-"""What labels of former times are called today."""
+"""Deprecated label names, with the current ones."""
 
 
 def _kept_affinity(new: Manifest | None, old: Manifest) -> Errors:
@@ -340,7 +340,7 @@ def _driver_name(name: str, path: str) -> Errors:
 
 
 _STATED: Final = ("attachRequired", "podInfoOnMount", "storageCapacity", "seLinuxMount")
-"""What a driver has to say."""
+"""The fields that a driver must set."""
 
 
 def _csi_driver(new: Manifest, old: Manifest | None) -> Errors:
@@ -376,7 +376,7 @@ def _csi_driver(new: Manifest, old: Manifest | None) -> Errors:
 
 
 _COUNTED: Final = {"allocatable"}
-"""What a driver may change of its entry (``MutableCSINodeAllocatableCount``)."""
+"""The field of a driver's entry that may change (``MutableCSINodeAllocatableCount``)."""
 _LONGEST_NODE_ID: Final = 256
 
 

@@ -385,4 +385,4 @@ _CHECKS: Final[dict[str, Check]] = {
     "scaleIO": needs("gateway", "system", "volumeName"),
     "csi": _csi,
 }
-"""What holds for each source of a volume: an object and its path."""
+"""The check of each volume source: a function of the source and its path."""

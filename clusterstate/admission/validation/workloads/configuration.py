@@ -25,7 +25,7 @@ from clusterstate.admission.validation.pods import validate_pod_template
 from clusterstate.objects.values.meta import Manifest
 
 MOST_BYTES: Final = 1024 * 1024
-"""The most that a ConfigMap or a Secret may hold."""
+"""The largest size of a ConfigMap's or Secret's data."""
 REDACTED: Final = "<secret contents redacted>"
 _SEALED: Final = "field is immutable when `immutable` is set"
 
@@ -86,7 +86,7 @@ _NEEDED: Final[dict[str, tuple[str, ...]]] = {
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
 }
-"""The keys that a Secret of a type has to have."""
+"""The required keys of a Secret, by its type."""
 _BASIC: Final = ("username", "password")
 _ACCOUNT: Final = "kubernetes.io/service-account.name"
 

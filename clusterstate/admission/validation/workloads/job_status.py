@@ -110,7 +110,7 @@ def _ends(spec: Manifest, status: Manifest, before: Manifest) -> Errors:
 
 
 _NONE = ("active", "terminating", "uncountedTerminatedPods")
-"""What a Job that has ended has none of."""
+"""The fields that must be empty or 0 in a Job that has ended."""
 
 
 def _left_over(status: Manifest, names: Iterable[str]) -> Errors:

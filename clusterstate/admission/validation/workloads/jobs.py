@@ -45,7 +45,7 @@ _FIXED: Final = (
 )  # fmt: skip
 _LONGEST_CRON_JOB_NAME: Final = 52
 _LONGEST_SCHEDULE: Final = 1024
-"""Characters; one that lists every value of every field has 400. Controllers read it each time."""
+"""Characters; one with every value of every field has 400. Controllers parse it each time."""
 
 
 def _job_spec(spec: Manifest, path: str) -> Errors:
