@@ -241,7 +241,7 @@ def require_own_node(user: User, namespace: str, name: str, node_name: str | Non
 
 
 class AccessDenied(Forbidden):
-    """``RESOURCE is forbidden: User "u" cannot VERB resource ...``."""
+    """The user lacks a right: ``RESOURCE is forbidden: User "u" cannot VERB resource ...``."""
 
     def __init__(self, user: User, wants: Attributes, reason: str = "") -> None:
         why = f": {reason}" if reason else ""

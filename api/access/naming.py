@@ -16,7 +16,7 @@ MayRead = Callable[[str], bool]
 
 
 def reader(user: User) -> MayRead:
-    """Return a function: whether the user may list the pods of a namespace, cached by namespace."""
+    """Return a function: whether the user may list a namespace's pods; it caches answers."""
     judged: dict[str, bool] = {}
 
     def may_read(namespace: str) -> bool:

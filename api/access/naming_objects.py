@@ -129,7 +129,7 @@ def visible_refusal(user: User, document: object, error: StatusError) -> StatusE
     return Forbidden(_UNTOLD)
 
 
-# What a plan asked --------------------------------------------------------------------------------
+# The spec of a plan -------------------------------------------------------------------------------
 
 
 def visible_spec(user: User, spec: Manifest) -> Manifest:

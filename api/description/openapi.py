@@ -26,7 +26,7 @@ from clusterstate.objects.values import moments
 
 Json = dict[str, Any]
 
-# Go's mime parser refuses the "@" of the media type that kubectl asks for.
+# Go's mime parser refuses the "@" in the media type that kubectl accepts.
 PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 _PATTERNS = {

@@ -29,7 +29,7 @@ class ComponentStatusesViewSet(OwnViewSet):
     renderer_classes = renderers.OF_OBJECTS
 
     def list(self, request: Request) -> Response:
-        """Return all of them."""
+        """Return all ComponentStatuses."""
         return replies.reply(replies.MadeManifests(KIND, _statuses(), {}))
 
     def retrieve(self, request: Request, name: str) -> Response:

@@ -1,4 +1,4 @@
-"""Adds to dry runs of a pod's creation: the node it would get, and the victims."""
+"""Dry runs of a pod's creation: adds the node where the pod would be placed, and the victims."""
 
 from typing import Any
 

@@ -52,7 +52,7 @@ class Kinds:
         self.csrf_exempt = True  # nothing here looks at cookies but to read
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer a request to a path of a kind, or of none."""
+        """Answer a request to the path of a kind, or 404."""
         return self.view(routes.target_of(request.META, request))(request)
 
     def view(self, target: Target | None) -> View:

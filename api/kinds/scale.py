@@ -27,7 +27,7 @@ def shown(scale: Manifest) -> Response:
 
 
 def scale_of(kind: Kind, item: Manifest) -> Manifest:
-    """Return the ``Scale`` of an object that has replicas."""
+    """Return the ``Scale`` of an object with replicas."""
     metadata = item["metadata"]
     spec, status = item.get("spec") or {}, item.get("status") or {}
     selector = spec.get("selector")

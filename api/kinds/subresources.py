@@ -170,7 +170,7 @@ class KindViewSet(ObjectViewSet):
         return shown(scale_of(target.kind, replies.decode(stored.manifest)))
 
     def _scale(self, value: Any) -> Manifest:
-        """Return a ``Scale`` of the object on the path."""
+        """Return the ``Scale`` in a body, which must be of the object in the path."""
         scale = wire.request(value, "Scale", wire_types.Scale, "autoscaling/v1")
         self._require_name(metadata_of(scale))
         return scale

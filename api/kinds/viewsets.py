@@ -78,7 +78,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]  # as above
         """Read the path and check the request."""
-        # Without a target the version is refused, and nothing below is asked.
+        # Without a target the version is refused before anything below is called.
         target = self.target = cast("routes.Target", routes.target_of(request.META, request))
         if target is not None:
             self.deprecated = target.kind.deprecated

@@ -46,7 +46,7 @@ class EvictionsPagination(ContinuePagination):
 
 
 class EvictionListViewSet(OwnViewSet):
-    """Lists of timers: all, of a namespace, of a node, of a pod."""
+    """Lists of timers: all, or those of a namespace, a node or a pod."""
 
     kind = "Eviction"
     resource = KIND.plural

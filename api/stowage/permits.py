@@ -29,7 +29,7 @@ KIND = Kind(name="WaitingPod", group=GROUP)
 
 
 class Permit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of a decision about a waiting pod."""
+    """The body that allows or rejects a waiting pod."""
 
     plugin: Annotated[str, msgspec.Meta(min_length=1)]
     decision: Literal["Allow", "Reject"]

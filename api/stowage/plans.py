@@ -121,7 +121,7 @@ class PlansViewSet(OwnViewSet):
         return replies.reply(MadeManifests(KIND, [plan], {}, alone=True))
 
     def inquire(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Have an advisor predict a new plan, or a plan that is to be applied or undone."""
+        """Ask an advisor to predict a new plan, or a plan to apply or undo."""
         if self.action == "create":
             naming_objects.require(self.user, request.data)
             outgoing.require_extenders(self.user, request.data)
@@ -166,7 +166,7 @@ class PlansViewSet(OwnViewSet):
 
     @action(detail=True, methods=["post"])
     def undo(self, request: Request, name: str) -> Response:
-        """Return a new plan that reverses the changes of nodes and replicas; pods do not return."""
+        """Return a new plan that reverses changes of nodes and replicas, but no evictions."""
         stored = undoing(find_plan(name), by=self.user, foretold=self.foretold)
         return replies.reply(manifest(stored, reader=self.user), status=201)
 
@@ -183,7 +183,7 @@ def _with_spec(answer: bytes, spec: Any) -> bytes:
 
 
 def _holding(request: Request) -> str:
-    """Return the parameter ``holding``: which part of the prediction must still hold.
+    """Return the parameter ``holding``: the part of the prediction that must still be true.
 
     Raises:
         BadRequest: the value is unknown.

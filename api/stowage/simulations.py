@@ -74,7 +74,7 @@ class HeadroomViewSet(QuestionViewSet):
     renderer_classes = renderers.OF_OBJECTS
 
     def list(self, request: Request) -> Response:
-        """Return a HeadroomList: the shapes of the settings (``STOWAGE_HEADROOM_SHAPES``)."""
+        """Return a HeadroomList of the configured shapes (``STOWAGE_HEADROOM_SHAPES``)."""
         found = advisor.ask("room", {})
         metadata = replies.list_metadata(found["revision"])
         return replies.reply(replies.MadeManifests(KIND, found["items"], metadata))

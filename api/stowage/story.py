@@ -8,7 +8,7 @@ _DONE: Final = {"ADDED": "created", "MODIFIED": "changed", "DELETED": "deleted"}
 
 
 def story(items: Sequence[dict[str, Any]], *, more: bool) -> str:
-    """Return the items of a ChangeList as a table, the newest first; ``more``: there are older."""
+    """Return the items of a ChangeList as a table, the newest first; ``more``: older ones exist."""
     rows = [("TIME", "REVISION", "BY", "WHAT")]
     for item in items:
         rows.append((item["time"], item["resourceVersion"], _who(item), _what(item)))

@@ -48,7 +48,7 @@ MOST_BATCH: Final = 100
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """The spec of a webhook; empty texts do not select."""
+    """The spec of a webhook; an empty text is no filter."""
 
     url: str
     types: list[str]

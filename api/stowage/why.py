@@ -41,7 +41,7 @@ class CompressedViewSet(OwnViewSet):
     def finalize_response(  # type: ignore[override]  # as ``StatusView`` has it
         self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
-        """Return the written answer, compressed if it is worth it."""
+        """Return the rendered answer, compressed if it is large enough."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         content = getattr(answer, "content", b"")
         if len(content) < _WORTH_IT or answer.has_header("Content-Encoding"):
@@ -69,7 +69,7 @@ class WhyViewSet(CompressedViewSet):
         return (msgspec.structs.replace(*super().wants(request), verb="get"),)
 
     def retrieve(self, request: Request, namespace: str, name: str) -> Response:
-        """Return an Explanation with a page of the nodes."""
+        """Return an Explanation with one page of the nodes."""
         query = request.query_params
         limit = wire.integer(query.get("limit"), "limit")
         world = query.get("world") or ""

@@ -50,7 +50,7 @@ _jitter = random.Random()  # noqa: S311  # spreads reconnects, decides nothing
 
 
 class StreamFilters(msgspec.Struct, frozen=True, kw_only=True):
-    """The filters of a stream; empty texts do not select."""
+    """The filters of a stream; an empty text is no filter."""
 
     types: frozenset[str]
     kinds: frozenset[str] = frozenset()
@@ -215,7 +215,7 @@ class Teller:
 
 
 async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread) -> None:
-    """Answer one stream."""
+    """Answer one request for a stream."""
     try:
         request: Request = await on_thread(_open, scope)
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status

@@ -98,12 +98,12 @@ class Event:
     def old(self) -> Manifest | None:
         """Return the object before the change, None for an addition.
 
-        Needs the earlier text, which is read only while a watch with a selector is open.
+        Needs the earlier text, which is read only while a watch has a selector.
         """
         if self._old is None:
             change = self.change
             if change.previous_document_id is None:
-                # What selectors look at in an Event of the service's own never changes.
+                # The fields that selectors read in an Event of this service never change.
                 return self.new if change.verb == changes.MODIFIED else None
             text = change.previous_text
             if text is None and change.previous_document_id == change.document_id:
@@ -242,7 +242,7 @@ class Subscription:
 
 
 class Hub:
-    """The reader's thread, the rings, and the subscriptions. Call it on the event loop only."""
+    """The thread that reads the log, the rings, the subscriptions. Call it on the event loop."""
 
     def __init__(self) -> None:
         self._rings: dict[str, Ring] = {}

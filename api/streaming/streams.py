@@ -219,7 +219,7 @@ async def run(
             await asyncio.sleep(0)
         now = loop.time()
         if wrote or now >= alive_at:
-            # The revision moves on with changes that this client is not told of, too.
+            # The revision also rises with changes that this client does not get.
             await outlet.write(b"id: %d\n\n" % cursor)
             alive_at = now + KEEP_ALIVE_SECONDS
         if now >= deadline:

@@ -247,7 +247,7 @@ class Filter:
 
 
 class LineWriter:
-    """Turns events into the lines of one watch; ``sent`` is called with their number."""
+    """Turns events into the lines of one watch; ``sent`` is called with the number of events."""
 
     def __init__(self, request: Request, sent: Callable[[int], object]) -> None:
         self._request = request
@@ -378,7 +378,7 @@ def _joined(lines: Iterable[bytes]) -> list[bytes]:
 
 
 def error_line(error: StatusError, *, in_protobuf: bool = False) -> bytes:
-    """Return an ERROR line, or frame."""
+    """Return an ERROR event as a line, or as a frame of protobuf."""
     if in_protobuf:
         return protobuf.event(b"ERROR", errors.as_status(error))
     return b'{"type":"ERROR","object":%s}\n' % wire.encode(errors.as_status(error))
@@ -573,7 +573,7 @@ class Client:
             wake.set()
 
     async def listen(self, receive: Receive) -> None:
-        """Wait until the client closes the connection, then set ``gone`` and wake the watch."""
+        """Wait until the client disconnects, then set ``gone`` and wake the watch."""
         with contextlib.suppress(Exception):
             while (await receive())["type"] != "http.disconnect":
                 pass

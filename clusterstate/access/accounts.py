@@ -71,7 +71,7 @@ def is_one(token: str) -> bool:
 
 
 class _Keys:
-    """The public keys that this process remembers, by their ids, for ``REMEMBER_SECONDS``."""
+    """The public keys by their ids, cached for ``REMEMBER_SECONDS``."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ class _Keys:
         return found
 
     def forget(self) -> None:
-        """Forget all keys."""
+        """Empty the cache."""
         with self._lock:
             self._keys, self._until = {}, 0.0
 

@@ -1,14 +1,13 @@
-"""The rights of a node's agent, which it has without a role: its own node, its pods and its lease.
+"""The rights that a node's agent has without a role: on its own node, its pods and its lease.
 
 An agent reads the objects to which its pods refer, each by its name: Secrets, ConfigMaps, claims,
 the volumes of those claims, and the Secrets that these volumes name. It makes tokens for the
 service accounts of its pods. ``authorizer`` queries these objects
 (``queries.nodes.node_references``). The role ``system:node`` allows the rest.
 
-The NodeRestriction admission plugin decides which objects of a kind an agent may write; the code
-that reads a pod checks that it is the agent's own (``authorizer.reads_own_pods_only``).
-Rules: plugin/pkg/auth/authorizer/node/node_authorizer.go,
-with AuthorizeNodeWithSelectors, v1.36.
+The NodeRestriction admission plugin decides which objects of a kind an agent may write. A read of a
+pod checks that the pod is on the agent's node (``authorizer.reads_own_pods_only``). Rules:
+plugin/pkg/auth/authorizer/node/node_authorizer.go, with AuthorizeNodeWithSelectors, v1.36.
 """
 
 from typing import Final
@@ -47,7 +46,7 @@ _OF_SUBRESOURCES: Final[dict[tuple[str, str, str], frozenset[str]]] = {
 }
 """The same for subresources."""
 _WITHOUT_NAMESPACE: Final = frozenset({"persistentvolumes", "volumeattachments", "resourceslices"})
-# A kubelet reports its node and its pods; NodeRestriction looks at which.
+# A kubelet reports its node and its pods; NodeRestriction checks which objects.
 _WRITES: Final = frozenset(
     {
         (*_NODES, "", "create"),

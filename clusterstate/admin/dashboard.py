@@ -54,7 +54,7 @@ def _pods() -> list[dict[str, Any]]:
 
 
 def _use() -> list[dict[str, Any]]:
-    """Return requests of running pods over the nodes' allocatable: a text and a percentage each."""
+    """Return requests of bound, unfinished pods over nodes' allocatable: text and percentage."""
     offered = Node.objects.aggregate(cpu=Sum("cpu_milli"), memory=Sum("memory_bytes"))
     demand = Pod.objects.filter(~Q(node_name=""), ~Q(phase__in=("Succeeded", "Failed"))).aggregate(
         cpu=Sum("scheduling_class__cpu_milli"), memory=Sum("scheduling_class__memory_bytes")

@@ -43,7 +43,7 @@ class MapField(forms.CharField):
         return result
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Return whether the map differs; the order and spaces of lines do not count."""
+        """Return whether the map differs; order and spaces of lines are ignored."""
         try:
             return bool(self.clean(data) != (initial or {}))
         except forms.ValidationError:

@@ -134,10 +134,10 @@ def _row(taint: Manifest) -> tuple[str, str, str]:
 def write(name: str, changes: NodeFormChanges, *, new: bool, user: User) -> None:
     """Create or update the node through the action.
 
-    Spec and status are two requests, as in the API; the caller's transaction makes them one.
+    Spec and status are two requests, as in the API; call this in a transaction.
 
     Raises:
-        StatusError: refused.
+        StatusError: admission refused one of them.
     """
     for call in _requests(name, changes, new=new, user=user):
         call()

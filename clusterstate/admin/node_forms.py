@@ -1,4 +1,4 @@
-"""The forms of a node and of its taints; both are checked by a dry run of the change."""
+"""The forms of a node and of its taints; a dry run of the change checks both."""
 
 import re
 from typing import Any

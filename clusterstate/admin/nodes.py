@@ -255,14 +255,14 @@ class NodeAdmin(PreviewedAdmin[Node]):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Answer with the form, and under the taints the document as YAML."""
+        """Answer with the form, and with the document as YAML below the taints."""
         node = None if object_id is None else self.get_object(request, unquote(object_id))
         shown = None if node is None else look.document(find_object("Node", "", node.name))
         context = {**(extra_context or {}), "manifest": shown}
         return super().changeform_view(request, object_id, form_url, context)
 
     def save_model(self, request: HttpRequest, obj: Node, form: Any, change: bool) -> None:  # noqa: FBT001
-        """Write nothing yet: fields and taints are one change, made in ``save_related``."""
+        """Write nothing yet: ``save_related`` saves fields and taints as one change."""
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         """Save fields and taints by one action.

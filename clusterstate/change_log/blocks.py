@@ -199,7 +199,7 @@ class Index:
         ]
 
     def named(self, namespace: str, name: str) -> list[int]:
-        """Return the places of an object's changes, by revision."""
+        """Return the places of an object's changes, ordered by revision."""
         columns = self._columns
         try:
             space, word = columns.words.index(namespace), columns.words.index(name)
@@ -212,7 +212,7 @@ class Index:
         ]
 
     def with_cause(self, cause: str) -> list[Entry]:
-        """Return the entries that have a cause, without their bodies."""
+        """Return the entries with this cause, without their bodies."""
         columns = self._columns
         if cause not in columns.words:
             return []

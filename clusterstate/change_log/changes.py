@@ -289,7 +289,7 @@ def as_follower(ask: Callable[[], _T]) -> _T:
 def watermark() -> int:
     """Return the highest revision up to which the log is complete. Queries once, rarely thrice.
 
-    Every change up to it is visible to a statement that starts later, or was rolled back. Changes
+    Every change up to it is visible to any statement that starts later, or was rolled back. Changes
     of this connection's own open transaction count as made.
     """
     return _watermark()[0]
@@ -398,8 +398,8 @@ def window(cursor: int, mark: int, *, limit: int) -> int:
     """Return the end of a read: the ``limit``-th change after ``cursor``, or ``mark``.
 
     Revisions have gaps: of up to a million after a crash, of four thousand millions before a new
-    history. A follower that went through such a gap by numbers would never arrive. Queries once if
-    there may be more than ``limit`` changes.
+    history. A follower that read a fixed number of revisions at a time would never get through.
+    Queries once if there may be more than ``limit`` changes.
     """
     if mark - cursor <= limit:
         return mark
@@ -456,8 +456,8 @@ def read_since(
     return Changes(items, items[-1].revision, more=True, mark=mark)
 
 
-# The log says of a pod for which node it is nominated after a change; before it: the change before.
-# A nomination is in the document, so the other changes of a pod that waits need not be asked.
+# A change has a pod's nominated node after it; the change before has the node before it. The
+# nomination is in the document, so changes that keep the document need no look-up.
 _NOMINATED_BEFORE = """(
     SELECT b.nominated_node_name FROM change b
     WHERE b.revision = c.previous_revision AND c.document_id <> c.previous_document_id
@@ -521,7 +521,7 @@ def advance_admission_epoch() -> None:
 
 
 def announce(revision: int, kinds: Iterable[str], *, leaving: bool = False) -> None:
-    """Send ``committed`` once the current transaction is durable; at once outside a transaction."""
+    """Send ``committed`` after the current transaction's commit; at once outside a transaction."""
     names = frozenset(kinds)
     if connection.in_atomic_block:
         transaction.on_commit(lambda: _send(revision, names, leaving=leaving), robust=True)

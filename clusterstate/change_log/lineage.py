@@ -132,8 +132,8 @@ def _renew(row: sql.Row) -> int:
         " first_revision = %s, trimmed_revision = %s WHERE id = 1",
         (base + BLOCK, _place(), base, base),
     )
-    # What processes remember under an epoch of the old history must not hold in this one, where
-    # the standby may not have heard of the last epochs.
+    # Caches of an epoch of the old history must not be valid in this one, in which the standby
+    # may lack the last epochs.
     sql.fetch("SELECT setval('admission_epoch', last_value + %s) FROM admission_epoch", (GAP,))
     # Decisions on a snapshot of the old history must come back.
     sql.run("UPDATE binder SET holder = '', revision = %s WHERE id = 1", (base,))
@@ -165,7 +165,7 @@ def reserve(last: int | None, ceiling: int) -> bool:
     """
     if last is None or last <= ceiling - BLOCK // 2 or connection.in_atomic_block:
         return False
-    # Trimming holds the row for a while; there is time while half a block is left.
+    # Trimming locks the row for a while; there is time while half a block is left.
     skip = "SKIP LOCKED" if last < ceiling else ""
     with transaction.atomic():
         _commit_durably()

@@ -1,26 +1,24 @@
-"""Wake-ups through Redis: lossy hints that something was committed.
+"""Wake-ups through Redis: lossy hints that a transaction committed.
 
 After each commit ``announce`` publishes the revision on the channel ``CHANGES``, for the watches of
 the web processes, and on the scheduler's (`shards.channel`). It also publishes on ``TIMERS`` if the
 commit could start eviction timers, and on ``WORKLOADS``, for the workload controllers, if it wrote
 a Deployment or its like. A wake-up may be lost at any point: Redis down, frozen or wiped, a loop
-killed between subscribing and reading. Each loop that waits also looks at the database after a
-while, so a lost wake-up costs latency and nothing else; that is why failures here are logged and
-swallowed.
+killed between subscribing and reading. Each waiting loop also reads the database after a while, so
+a lost wake-up only costs latency; therefore failures here are logged and not raised.
 
-A pod that comes or changes is announced at once. Other news (nodes, namespaces, services, pods that
-leave) change where pods may go: while much of that comes, a process leaves ``GATHER_SECONDS``,
-``TIMERS_GATHER_SECONDS`` or ``WORKLOADS_GATHER_SECONDS`` between two wake-ups of a loop for it.
-Each look of a loop costs up to a dozen statements; without the pause these were a third of the cost
-of creating many nodes.
+A new or changed pod is announced at once. Changes of nodes, namespaces, services and leaving pods
+are announced together: a process waits ``GATHER_SECONDS``, ``TIMERS_GATHER_SECONDS`` or
+``WORKLOADS_GATHER_SECONDS`` between two wake-ups of a loop for them. Each pass of a loop costs up
+to a dozen statements; without the pause these were a third of the cost of creating many nodes.
 
-No caller ever waits for Redis. It only hands a message to the kernel, and only where the kernel has
-room for it. A thread does the rest, and sends the Celery tasks that are hints, too. Another thread
-makes the connection of a subscription and asks Redis every few seconds whether it still answers.
-While it does not, ``Subscription.wait`` returns after ``POLL_SECONDS``.
+No caller ever waits for Redis. The caller only passes a message to the kernel, and only if the
+kernel has room for it. A thread does the rest, and sends the Celery tasks that are hints, too.
+Another thread connects a subscription and checks every few seconds whether Redis answers. While it
+does not, ``Subscription.wait`` returns after ``POLL_SECONDS``.
 
-Waiting happens on the client side of a subscription: a blocking list pop with a time-out is served
-by the server's clock, which ticks twice a second while it is idle.
+A subscription waits on the client's side: the server would time a blocking list pop by its clock,
+which ticks twice a second while it is idle.
 """
 
 import math
@@ -265,7 +263,7 @@ class _Publisher:
 
     @property
     def is_connected(self) -> bool:
-        """Whether ``send`` may be called."""
+        """Return whether there is a connection, so that ``send`` may be called."""
         return self._connection is not None
 
     @property
@@ -298,7 +296,8 @@ class _Publisher:
     def publish(self, revision: int, channels: Sequence[str]) -> None:
         """Publish on the channels; connects if need be, and reads all replies.
 
-        Where a connection ended, publishes once more on the channels of all messages without reply.
+        If the connection had ended, publishes again on the channels of all messages without a
+        reply.
 
         Raises:
             redis.RedisError: Redis is away.
@@ -322,7 +321,7 @@ class _Publisher:
             raise
 
     def _disconnect(self) -> None:
-        """End the connection, so that no later message is matched with a reply to come."""
+        """Close the connection, so that a late reply is not taken for that of a later message."""
         connection, self._connection = self._connection, None
         assert connection is not None
         self._sent_at = -math.inf
@@ -341,10 +340,10 @@ _announcer = _Announcer()
 
 
 class Subscription:
-    """A subscription to one channel, waited for on the client side.
+    """A subscription to one channel; ``wait`` waits on the client's side.
 
-    Its thread connects and asks whether Redis answers; the caller only reads. Without Redis it
-    degrades to a plain sleep, so that the caller polls.
+    A thread connects and checks whether Redis answers; the caller only reads. Without Redis
+    ``wait`` is a plain sleep, so that the caller polls.
     """
 
     def __init__(self, channel: str) -> None:
@@ -369,7 +368,7 @@ class Subscription:
         self._pubsub = None
 
     def _attend(self) -> None:
-        """Maintain the subscription and the state of Redis until the end."""
+        """Maintain the subscription and the state of Redis until the subscription ends."""
         while not self._closed.is_set():
             try:
                 if not self._answers:

@@ -162,7 +162,7 @@ class Watch:
         return since is not None and now - since >= _STUCK_SECONDS - _EVERY_SECONDS
 
     def works(self, now: float) -> bool:
-        """Return whether the process works: it has a keeper, or used a processor lately."""
+        """Return whether the process works: it has a keeper, or used a processor recently."""
         if self.is_kept:
             return True
         is_alive = self._ticks >= 0 and now - self._worked_at < _STUCK_SECONDS - _EVERY_SECONDS
@@ -222,7 +222,7 @@ class Judge:
             return _STUCK_SECONDS * max(factor, 1 if watch is None else watch.factor)
 
         def loads(one: Session) -> bool:
-            """Return whether the session is loading a snapshot for a process that is alive."""
+            """Return whether the session loads the whole cluster for a process that works."""
             watch = watches.get(one.sign)
             alive = one.sign == self._ours or (watch is not None and watch.works(now))
             return alive and one.application.endswith(sql.LOADS)
@@ -236,8 +236,8 @@ class Judge:
         for key, one in deaf.items():
             if self._deaf[key].lasts(now, patience(one)):
                 ended[one.pid] = "does not read its answer"
-        # A session that drops a table waits for its readers, shortly, by design (the look omits it,
-        # as far as it can tell): one look is not enough.
+        # A session that drops a table waits shortly for its readers, by design (the query omits it
+        # if it can): one observation is not enough.
         blocking = {one.pid for one in sessions if one.blocks and one.pid in self._blocking}
         self._blocking = {one.pid for one in sessions if one.blocks}
         for one in sessions:
@@ -289,7 +289,7 @@ class Judge:
     def _gone(
         self, sessions: Sequence[Session], watches: Mapping[str, Watch], now: float, factor: int
     ) -> set[str]:
-        """Return the signs of processes that are stopped or lost."""
+        """Return the signs (``slowness.sign``) of processes that are stopped or lost."""
         quiet: dict[str, float] = {}
         for one in sessions:
             if one.sign in watches and sql.KEEPER not in one.application:
@@ -381,7 +381,7 @@ _round = _Round()
 
 
 class Memory(Protocol):
-    """State of a process that the next one reads (``loops.progress``); at most a query a call."""
+    """Stores a process's factor and its loops' progress for the next process."""
 
     def recall(self) -> float:
         """Return the stored factor."""

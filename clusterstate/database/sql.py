@@ -130,7 +130,7 @@ class _ArrayDumper(Dumper):
         return header + b"".join(self.elements(values))
 
     def packed(self, values: Any) -> bytes:
-        """Return the elements of a NumPy array."""
+        """Return the elements of a NumPy array in PostgreSQL's binary format."""
         return b"".join(self.elements(values.tolist()))
 
     def elements(self, values: Sequence[Any]) -> Iterable[bytes]:
@@ -302,7 +302,7 @@ def _is_short(parameters: Sequence[Any]) -> bool:
 
 
 def fetch(statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
-    """Execute and return all rows, as tuples."""
+    """Execute a statement and return all rows, as tuples."""
     inner = raw()
     with connection.wrap_database_errors:
         cursor = psycopg.Cursor(inner)
@@ -326,7 +326,7 @@ def fetch_together(*statements: tuple[str, Sequence[Any]]) -> list[list[Row]]:
                 cursor = psycopg.Cursor(inner)
                 cursor.execute(statement, parameters, prepare=_is_short(parameters), binary=True)
                 cursors.append(cursor)
-        # ``description`` would tell as well, but makes an object for each column.
+        # ``description`` would do as well, but makes an object for each column.
         rows = [cursor.fetchall() if _has_rows(cursor) else [] for cursor in cursors]
         for cursor in cursors:
             cursor.close()
@@ -339,7 +339,7 @@ def _has_rows(cursor: "psycopg.Cursor[Any]") -> bool:
 
 
 def fetch_one(statement: str, parameters: Sequence[Any] = ()) -> Row | None:
-    """Execute and return the first row, or ``None``."""
+    """Execute a statement and return the first row, or ``None``."""
     rows = fetch(statement, parameters)
     return rows[0] if rows else None
 

@@ -113,8 +113,8 @@ class Postgres:
             "io_workers": "1",
             "logging_collector": "off",
             "log_checkpoints": "off",
-            # An object that is there already is refused by a constraint: a line each, and neither
-            # the statement (thirty lines) nor what a row holds.
+            # A constraint refuses an object that exists already: log one line each, without
+            # the statement (thirty lines) and the row.
             "log_error_verbosity": "terse",
             "log_min_error_statement": "panic",
             "timezone": "UTC",

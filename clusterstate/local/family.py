@@ -217,7 +217,7 @@ def _become(
     forget: Callable[[], object],
     prepare: Callable[[], object],
 ) -> None:
-    """Become a process of its own, as after ``exec``, and run the module."""
+    """Become the process of these arguments, as after ``exec``, and run its module."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)

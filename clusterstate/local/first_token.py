@@ -35,7 +35,7 @@ def ensure(state: Path, *, now: datetime) -> None:
 
 
 def rotate(state: Path, *, now: datetime) -> None:
-    """Replace the token and the kubeconfig; the old token works no longer."""
+    """Replace the token and the kubeconfig; the old token is revoked."""
     old, new = private_files.read(state / "token"), tokens.new_secret()
     private_files.write(state / "token", f"{new}\n".encode())
     _create(new, now)

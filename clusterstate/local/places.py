@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 DATABASE = "stowage"
-# The address of a unix socket holds 107 bytes; "/run-pg/.s.PGSQL.5432" must fit behind this.
+# The address of a unix socket has at most 107 bytes; "/run-pg/.s.PGSQL.5432" must fit behind this.
 _LONGEST_STATE_PATH = 80
 
 

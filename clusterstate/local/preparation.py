@@ -90,7 +90,7 @@ def require_server() -> None:
     except OperationalError as error:
         reason = str(error).strip().split("\n", 1)[0]
         if "unrecognized configuration parameter" in reason:
-            # PostgreSQL before 17 does not know `transaction_timeout`, and lets nobody in for it.
+            # PostgreSQL before 17 has no `transaction_timeout`, and refuses sessions that set it.
             require_version(*_version_without_options())
         if settings.DATABASE_FOLDER is not None and "FATAL" in reason:  # a server that answers
             raise CommandError(

@@ -79,7 +79,7 @@ class Child:
     pieces: dict[int, bytes] = field(default_factory=dict)
 
     def may_be_late(self, now: float) -> float:
-        """Return the extra seconds that this child has for its start and for its heartbeats."""
+        """Return the extra seconds for this child's start and for its heartbeats."""
         if now - self.started_at > _FORGET_SECONDS:
             self.silences = 0
         return _LATER_SECONDS * ((1 << self.silences) - 1)
@@ -179,7 +179,7 @@ class Supervisor:
         self._log.close()
 
     def pump(self, seconds: float = 0.0) -> None:
-        """Pass on what the children printed; wait at most ``seconds`` for something to happen."""
+        """Pass on the children's output; wait at most ``seconds`` for any."""
         for key, _ in self._selector.select(seconds):
             if key.data is None:
                 with contextlib.suppress(BlockingIOError):
@@ -324,7 +324,7 @@ class Supervisor:
                     time.sleep(_FIRST_PAUSE)
 
     def restart(self, name: str) -> None:
-        """Ask the child of this name to end; ``revive`` starts it again. Returns at once."""
+        """Send the child of this name its stop signal and return; ``revive`` starts it again."""
         for child in self.children:
             if child.name == name and child.process is not None and child.runs():
                 child.process.send_signal(child.stop_signal)

@@ -78,7 +78,7 @@ class Change(models.Model):
 class AtomicSpan(models.Model):
     """A range of revisions at which only a part of a transaction's changes is visible.
 
-    For a group of pods that is bound or leaves: from its first revision to just before its last.
+    For a group of pods that is bound or evicted: from its first revision to just before its last.
     Clients never get the state at a revision in the range (`clusterstate.change_log.changes`).
     """
 

@@ -1,4 +1,4 @@
-"""Events: typed narrow rows, composed to v1 Events when read."""
+"""Events: typed narrow rows, composed to v1 Events when they are read."""
 
 from django.db import models
 
@@ -8,11 +8,11 @@ from clusterstate.models.rows import ObjectRow
 
 
 class Event(ObjectRow):
-    """Something that happened to an object; repeated, it counts.
+    """An event of an object; repetitions are counted in the same row.
 
-    ``fingerprint`` hashes involved object, reason, type and component: the same again adds to
-    ``count``. Events that a client created have a ``document`` and no fingerprint; the service's
-    own have none and are composed from the columns.
+    ``fingerprint`` hashes involved object, reason, type and component; an event with the same one
+    adds to ``count``. Events that a client created have a ``document`` and no fingerprint; the
+    service's own have none and are composed from the columns.
     """
 
     uid = models.UUIDField()

@@ -1,4 +1,4 @@
-"""Kinds that say how pods are treated: namespaces, classes, budgets, limits."""
+"""Kinds that decide how pods are treated: namespaces, classes, budgets, limits."""
 
 from django.db import models
 

@@ -14,17 +14,17 @@ from django.db import models, transaction
 
 
 class NotByRow(TypeError):
-    """A change that cannot be made by saving a row; the text says how to make it."""
+    """A change that cannot be made by saving a row; the message says how to make it."""
 
 
 class Writes(Protocol):
     """The protocol by which rows are written as objects."""
 
     def save(self, row: "ObjectRow") -> None:
-        """Create or change the object of a row, and bring the row up to date."""
+        """Create or change the object of a row, and update the row from the object."""
 
     def delete(self, row: "ObjectRow") -> None:
-        """Delete the object of a row, or begin to."""
+        """Delete the object of a row, or start its deletion."""
 
     def manifest(self, row: "ObjectRow") -> dict[str, Any]:
         """Return the stored object of a row."""

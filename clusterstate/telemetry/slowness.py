@@ -85,7 +85,7 @@ def machine() -> str:
 
 
 def sign() -> str:
-    """Return a text that identifies this process: its machine, its pid, and its start time."""
+    """Return a text that identifies this process: machine, pid and start time."""
     return f"{machine()}.{os.getpid()}.{_began(os.getpid()) & 0xFFFFFF:x}"
 
 

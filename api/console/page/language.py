@@ -3,7 +3,7 @@
 Terms are separated by spaces, and a node must match all. A term after ``-`` must not match::
 
     web                      part of the name
-    zone=a  zone!=a  gpu=*   a label; its last part is enough where the key has a slash
+    zone=a  zone!=a  gpu=*   a label; of a key with a slash, the part after it is enough
     taint:dedicated          a taint's key; taint:dedicated=gpu:NoSchedule in full; taint:* any
     cpu>80%  pods<10  memory>=64Gi  free.cpu>4
                              requested share, requested amount, or free amount, of any resource

@@ -1,4 +1,4 @@
-"""Shared by all pages: sign-in and rights, errors as pages, the policy, navigation."""
+"""The frame of all pages: sign-in and rights, errors as pages, the policy, navigation."""
 
 import difflib
 import functools
@@ -116,12 +116,12 @@ def alike(*, lasts: float = 0.0) -> Callable[[View[Parameters]], View[Parameters
 
 
 def shown(view: View[Parameters]) -> View[Parameters]:
-    """Wrap a view as a page: for people who are signed in, with errors as pages."""
+    """Wrap a view as a page: it requires a sign-in, and shows errors as pages."""
     return _shown(view, has_past=False)
 
 
 def shown_then(view: View[Parameters]) -> View[Parameters]:
-    """Wrap a view as a page that can also show the past (``time_travel.of``)."""
+    """Wrap a view as a page that can also show a past moment (``time_travel.of``)."""
     return _shown(view, has_past=True)
 
 

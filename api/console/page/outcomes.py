@@ -19,7 +19,11 @@ _TEXTS: Final = {
 
 
 class OutcomeCount(msgspec.Struct, frozen=True):
-    """The number of pods with an outcome; ``kind``: lands, unknown, held, nowhere or lost."""
+    """The number of pods with an outcome, and its text.
+
+    ``kind``: lands (on a node), nowhere (no node fits), held (by a budget or brake), lost (nothing
+    replaces the pod) or unknown.
+    """
 
     kind: str
     pods: int

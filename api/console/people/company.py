@@ -276,7 +276,7 @@ def _back(request: HttpRequest) -> HttpResponse:
 
 
 def _token(request: HttpRequest, provider: Mapping[str, Any], verifier: str) -> str:
-    """Return the identity token that the provider gives for the code."""
+    """Return the identity token for the code, from the provider."""
     form = {
         "grant_type": "authorization_code",
         "code": request.GET.get("code", ""),

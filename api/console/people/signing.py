@@ -34,7 +34,7 @@ WRONG: Final = "This code is wrong, has expired or was used before."
 
 
 class SignIn(LoginView):
-    """The sign-in page; people who are signed in already are redirected."""
+    """The sign-in page; a person who is already signed in is redirected."""
 
     template_name = "console/sign_in.html"
     redirect_authenticated_user = True

@@ -58,7 +58,7 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _readable_plan(request: HttpRequest, name: str) -> StoredPlan:
-    """Return a plan if the user may read it: it names pods of every namespace."""
+    """Return a plan if the user may read pods of every namespace, which it names."""
     layout.require(request, "get", PLURAL, group=own.GROUP, name=name)
     layout.require(request, "list", "pods")
     return find_plan(name)

@@ -51,8 +51,8 @@ def waiting(request: HttpRequest) -> HttpResponse:
         context["items"] = [_group(one) for one in found["items"][:_MOST_GROUPS]]
         context["every"] = len(node_cache.nodes().items)
     except StatusError as error:
-        # Without an advisor, or the right to ask it, the queue's own words are shown: who refused,
-        # and the sentence.
+        # Without an advisor, or the right to ask it, the page shows the queue's data: the plugins
+        # that rejected a pod, and the scheduler's message.
         context |= {"problem": error.message, "is_late": layout.is_late(error)}
         context["causes"] = reasons_text.by_cause(overview.waiting(namespace), nodes)[:_MOST_GROUPS]
     if layout.is_part(request):

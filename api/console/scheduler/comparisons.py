@@ -74,7 +74,7 @@ def page(request: HttpRequest) -> HttpResponse:
     try:
         question = _question(hours, until, chosen, text)
         if _names_extenders(question):
-            # A link must not let who opens it send the advisor to addresses of another's choice.
+            # A link from a stranger must not make the advisor send requests to the stranger's URLs.
             raise BadRequest("yours: with extenders, it is compared from the form alone")
     except BadRequest as error:
         problems = {"problems": yaml_input.problems_of(error)}

@@ -138,12 +138,12 @@ class Runtime(msgspec.Struct, frozen=True):
 
 
 def _runtimes(request: HttpRequest) -> list[Runtime] | None:
-    """Return the runtime classes with their nodes. Queries twice, but for the nodes."""
+    """Return the runtime classes with their nodes. Queries twice, and for the nodes."""
     if not layout.may(request, "list", "runtimeclasses", group="node.k8s.io"):
         return None
     classes = _all(request, "RuntimeClass")[:_MOST_SHOWN]
     sees_nodes = layout.may(request, "list", "nodes")
-    # To know the nodes of a past moment takes a while: only where there is a class to tell of.
+    # To read the nodes of a past moment takes a while: only if there is a class to show.
     fleet = time_travel.nodes(request) if classes and sees_nodes else []
     found = []
     for one in classes:
@@ -229,7 +229,7 @@ def who_can(request: HttpRequest) -> HttpResponse:
 
 
 class DifferenceLine(msgspec.Struct, frozen=True):
-    """A line of a difference: ``sign`` is +, - or a space; … for lines that are left out."""
+    """A line of a difference: ``sign`` is +, - or a space; … stands for omitted lines."""
 
     sign: str
     text: str

@@ -110,7 +110,7 @@ class _Server:
                 try:
                     self._states = self._ask(session)
                 except ConnectionTimeout:
-                    # Another session may have got an answer while it lets nobody else in.
+                    # Another session may have got an answer while the server refuses new ones.
                     self._states = {} if self.answered_at > began else None
                 self._asked_at = time.monotonic()
             if self._states is None:

@@ -52,7 +52,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """How long something runs, ``None`` for ever, and its exit code."""
+    """How many seconds a command runs, ``None`` for ever, and its exit code."""
 
     seconds: float | None = None
     exit_code: int = 0

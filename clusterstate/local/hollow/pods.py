@@ -201,7 +201,7 @@ def report(
 
 
 def _report_of_waiting(pod: Pod, address: str, host: str, now: datetime) -> Report:
-    """Report that images cannot be pulled, once for each generation of the pod."""
+    """Return the report that images cannot be pulled, once for each generation of the pod."""
     status = pod.get("status") or {}
     reasons = [
         ((one.get("state") or {}).get("waiting") or {}).get("reason")

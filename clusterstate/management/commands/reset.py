@@ -1,4 +1,4 @@
-"""`manage.py reset`: remove the state directory and everything in it; what `make reset` runs."""
+"""`manage.py reset`: remove the state directory and everything in it; `make reset` calls it."""
 
 import shutil
 from pathlib import Path

@@ -121,7 +121,7 @@ _ONE, _MANY, _MAP, _INLINE = range(4)
 
 
 class _Field(msgspec.Struct, frozen=True):
-    """One field of a message, in both directions."""
+    """One field of a message, for reading and writing."""
 
     name: str
     number: int
@@ -376,7 +376,7 @@ def encode(manifest: Mapping[str, Any]) -> bytes:
 
     Raises:
         UnknownKind: the object has no message.
-        Malformed: a value has no form in protobuf, such as a time that does not parse.
+        Malformed: protobuf cannot express a value, such as a time that does not parse.
     """
     api_version, kind = manifest.get("apiVersion") or "", manifest.get("kind") or ""
     message = message_of(api_version, kind)

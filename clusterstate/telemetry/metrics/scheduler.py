@@ -1,8 +1,8 @@
 """Metrics of scheduling attempts, by kube-scheduler's names (pkg/scheduler/metrics, v1.36).
 
-Pods are decided in batches, so an attempt's times are those of its batch: ``algorithm`` is the
-batch's time divided by its pods, ``attempts_took`` the time from when the batch left the queue
-until its pods were bound, or were refused.
+Pods are decided in batches, so an attempt has the times of its batch: ``algorithm`` is the batch's
+time divided by its pods, ``attempts_took`` the time from when the batch left the queue until its
+pods were bound or rejected.
 """
 
 from typing import Final

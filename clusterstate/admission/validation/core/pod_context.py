@@ -1,4 +1,4 @@
-"""The facts of a pod that the validation of its containers needs.
+"""The fields of a pod on which the validation of its containers depends.
 
 Rules: pkg/apis/core/validation/validation.go, v1.36.
 """
@@ -17,7 +17,7 @@ Volumes = dict[str, Manifest]
 
 
 class PodContext:
-    """The facts of a pod that the validation of a container needs."""
+    """The fields of a pod on which the validation of a container depends."""
 
     __slots__ = (
         "claim_names",

@@ -192,7 +192,7 @@ def _families(spec: Manifest) -> Errors:
     errors: Errors = []
     policy = spec.get("ipFamilyPolicy") or ""
     errors += one_of(policy or None, "spec.ipFamilyPolicy", _FAMILY_POLICIES)
-    # One without a selector is for whoever writes its endpoints, who may have both.
+    # The endpoints of a Service without a selector come from a client, and may be of both.
     headless = spec.get("clusterIP") == HEADLESS and not spec.get("selector")
     if policy == "RequireDualStack" and not headless:
         detail = "this cluster is not configured for dual-stack services"

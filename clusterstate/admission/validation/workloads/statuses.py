@@ -37,7 +37,7 @@ KINDS: Final = frozenset(_COUNTS)
 
 
 def validate_counts(kind: str, new: Manifest, old: Manifest | None) -> Errors:
-    """Return the errors in the counts of the status of a kind of ``KINDS``."""
+    """Return the errors in the counts of a status; ``kind`` is one of ``KINDS``."""
     status, before = new.get("status") or {}, (old or {}).get("status") or {}
     counts = _COUNTS[kind]
     errors = none_negative(status, "status", *counts)
