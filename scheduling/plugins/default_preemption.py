@@ -6,11 +6,10 @@ then put back one by one, the important ones first, if the pod still fits. Rule:
 plugins/defaultpreemption/default_preemption.go and framework/preemption/preemption.go, v1.36. Among
 candidates that are equal by every criterion the first by name is chosen (any in Kubernetes).
 
-``dry_run`` runs every filter again after each pod. The engine does the same with arrays
-(``CycleState.victim_search``), and is tried first. It returns ``None`` if a filter of another
-package does not state in numbers what it compares. It is not used while some pod of lower priority
-may not be preempted, because its group is deleted as one, with a priority that is not lower than
-the preemptor's.
+``dry_run`` runs every filter again after each pod. ``CycleState.victim_search`` computes the same
+with arrays, and is tried first. It returns ``None`` if a filter of another package does not state in
+numbers what it compares. ``dry_run`` alone is used if the pod may not preempt some pod of lower
+priority, because that pod's group is deleted as one and has no lower priority.
 """
 
 import math

@@ -188,7 +188,7 @@ class Player:
 
     @property
     def _now(self) -> float:
-        """Seconds from the beginning."""
+        """The present time of the simulation, in seconds from the beginning of the script."""
         return self._cluster.now - self._script.began_at
 
     def _at(self, at: float, action: Callable[[], None]) -> None:

@@ -1,9 +1,10 @@
 """Scheduler configurations with short names, for comparisons.
 
-``default`` the default profile ``least`` NodeResourcesFit prefers empty nodes (LeastAllocated)
-``most`` NodeResourcesFit prefers full nodes (MostAllocated); the rest as by default ``packing``
-full nodes above all: no spreading of pods, no balance of resources ``fragmentation``
-GPUFragmentation, with the script's own pods as the typical ones, over packing
+``default``        the default profile
+``least``          NodeResourcesFit prefers empty nodes (LeastAllocated)
+``most``           NodeResourcesFit prefers full nodes (MostAllocated); the rest as by default
+``packing``        full nodes above all: no spreading of pods, no balance of resources
+``fragmentation``  GPUFragmentation, with the script's own pods as the typical ones, over packing
 """
 
 from collections import Counter

@@ -2,11 +2,13 @@
 
 ``read(FORMAT, FILES)``. The files of each format, gzipped or not:
 
-``openb`` Alibaba GPU 2023: nodes, pods ``gpu-2020`` Alibaba GPU 2020 (MLaaS): pai_machine_spec,
-pai_task_table ``cluster-2018`` Alibaba cluster trace 2018: machine_meta, batch_task, perhaps
-container_meta ``borg-2019`` Google Borg 2019, exported as JSON lines: machine_events,
-instance_events ``azure`` Azure packing trace 2020: the SQLite file ``swf`` Standard Workload Format
-of parallel machines (Feitelson): one file ``csv`` nodes and pods with named columns
+``openb``         Alibaba GPU 2023: nodes, pods
+``gpu-2020``      Alibaba GPU 2020 (MLaaS): pai_machine_spec, pai_task_table
+``cluster-2018``  Alibaba cluster trace 2018: machine_meta, batch_task, perhaps container_meta
+``borg-2019``     Google Borg 2019, exported as JSON lines: machine_events, instance_events
+``azure``         Azure packing trace 2020: the SQLite file
+``swf``           Standard Workload Format of parallel machines (Feitelson): one file
+``csv``           nodes and pods with named columns
 
 A pod is created at its submission; it leaves after its running time in the trace times ``stretch``,
 counted from its binding. If a source has shares of its largest machine instead of amounts, the

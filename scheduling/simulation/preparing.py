@@ -91,7 +91,7 @@ class Preparer:
         self._cache: dict[bytes, Ready] = {}
 
     def prepare(self, manifest: Manifest, number: int) -> Ready | Set | UnplacedStatus:
-        """Return the prepared pod at index ``number`` of the document, or its result."""
+        """Return the pod at index ``number`` of the document, prepared or with its error."""
         key = self._shape(manifest) if self._remembers else b""
         if key:
             cached = self._cache.get(key)

@@ -111,7 +111,7 @@ class GPUFragmentation:
 
 
 class _Program:
-    """The rule over many nodes, compiled at the first use (half a second)."""
+    """Computes the scores of many nodes; compiled at the first use, in half a second."""
 
     def __init__(self) -> None:
         import numba
