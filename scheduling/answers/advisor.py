@@ -232,7 +232,7 @@ class _Asking:
             return False
         pipeline = client().pipeline(transaction=False)
         pipeline.lpos(self._queue, self._id)
-        # An advisor that took it in between has said so by now, or answered already.
+        # An advisor that took the question meanwhile has noted that, or answered already.
         pipeline.get(_ASKED + self._id)
         pipeline.exists(_ANSWER + self._id)
         if self._takes_turns:
@@ -389,7 +389,7 @@ class Desk:
         """
         if not self._turns.begin(asker):
             wait_for_turn(client(), asker)
-            time.sleep(_PASSED_SECONDS)  # a look at once might find this asker again
+            time.sleep(_PASSED_SECONDS)  # the next read might return this user again
             return ""
         self._asker = asker
         pipeline = client().pipeline(transaction=False)

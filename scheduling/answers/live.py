@@ -66,7 +66,7 @@ class Live:
         with self._lock:
             now = time.time()
             mirror, self._mirror = self._mirror, None
-            # Kept again only at the end: what fails halfway is loaded again.
+            # Stored again only at the end: after a failure the mirror is loaded again.
             configuration = profiles.in_force()[1]
             names = {profile.scheduler_name for profile in configuration.profiles}
             if mirror is not None:
@@ -81,7 +81,7 @@ class Live:
                 self._profiles = names
                 self._version += 1
                 if replaces:
-                    collector.calm()  # what it replaces was frozen, and would stay for ever
+                    collector.calm()  # the old snapshot was frozen, and would stay for ever
             else:
                 reserved = mirror.reserved
                 mirror.follow_reservations()

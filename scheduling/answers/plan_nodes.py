@@ -66,7 +66,7 @@ class Nodes:
                 self.errors.append(FieldError(INVALID, f"{change.path}.nodes", name, detail))
             edited = plan_document.edited(change, node)
             wrong = validate_node_update(edited, node)
-            if wrong:  # of one node: the others are changed alike
+            if wrong:  # errors of one node are enough
                 self.errors += [
                     FieldError(one.type, change.path, one.bad_value, f"{one.field}: {one.detail}")
                     for one in wrong

@@ -175,7 +175,7 @@ def _refused(status: Manifest, without: Manifest, nodes: list[str]) -> dict[str,
         if one["pod"] in stuck
         or "blockedBy" in one
         or one["replaced"] == NEVER
-        or one["cause"] == GROUPED  # by no step, so its place would not be held
+        or one["cause"] == GROUPED  # not by a step, so no room is reserved
     )
     against.update(
         one["nodeName"]

@@ -198,7 +198,7 @@ class _Planning:
                 away.add(one.key)
         return away
 
-    # --- who comes -------------------------------------------------------------------------------
+    # --- new pods --------------------------------------------------------------------------------
 
     def _waiters(self, ids: Sequence[int], cluster: VirtualCluster) -> Iterable[Waiter]:
         """Yield the waiting pods, with their places in the queue of the live scheduler."""
@@ -262,7 +262,7 @@ class _Planning:
                 found = self._leavers.scalings[change.path]
                 for count, manifest in enumerate(found.new):
                     named = {**manifest["metadata"]}
-                    # The controller will draw a name at random; this one says whose pod it is.
+                    # The controller will choose a random name; this one names the owner.
                     name = named.pop("generateName", None)
                     if name is not None:
                         named["name"] = f"{name}new-{count + 1}"

@@ -95,7 +95,7 @@ class Present:
         framework = self.framework(scheduler_name)
         points = 0 if framework is None else framework.age_points_per_minute
         if pods is None:
-            # Where priorities grow, the first ones are known only when all are.
+            # If priorities grow with age, the first pods are known only when all are.
             pods = waiting(scheduler_name=scheduler_name, most=None if points else most)
         found = [
             pod

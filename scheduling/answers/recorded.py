@@ -99,7 +99,7 @@ class _Reader:
 
     def __init__(self, objects: list[Manifest], began_at: datetime) -> None:
         self._began_at = began_at
-        # Pods that wait when it begins come at second 0: what is recorded of them counts, too.
+        # Pods that wait at the beginning are added at second 0, with their records.
         self._waiting = {_place(one): _PodLife(0.0, one) for one in objects if _waits(one)}
         self._objects = [one for one in objects if not _is_over(one) and not _waits(one)]
         self._steps: dict[float, list[Step]] = defaultdict(list)
@@ -154,7 +154,7 @@ class _Reader:
             if change.verb != changes.ADDED or change.text is None:
                 return
             life = _PodLife(at, _decoded(change))
-            if change.node_name:  # its creator named it: the text has no nodeName
+            if change.node_name:  # set at its creation: the text has no nodeName
                 life.manifest["spec"]["nodeName"] = change.node_name
         self._pods[change.object_id] = life
         if life.bound_at is None and change.text is not None and _is_gated(life.manifest):

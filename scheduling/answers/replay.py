@@ -134,7 +134,7 @@ def explain(record: Record) -> Manifest:
         Expired: history does not reach back so far, and no table is kept.
     """
     found = describe(record)
-    if refused_later(record):  # the record says all that there is to say
+    if refused_later(record):  # the record is complete
         return found | {"source": "recorded", "verified": True, "differences": []}
     try:
         replayed = make_again(record)
@@ -283,7 +283,7 @@ def _world_of(
     placements = decisions.placements_at(revision)
     snapshot.revision = revision
     for item in list_at("Node", revision):
-        with suppress(TooManyResources):  # the scheduler went on without it
+        with suppress(TooManyResources):  # the scheduler left the node out, too
             snapshot.set_node(_decode_node(item))
     for item in list_at("Namespace", revision):
         namespace = msgspec.json.decode(item, type=Namespace)
@@ -316,7 +316,7 @@ def _world_of(
     taking = _set_what_is_claimed(snapshot, pods, placements, placed, infos)
     for placement in placements:
         if placement.class_id not in infos and snapshot.row_of(placement.node_name) is not None:
-            snapshot.remove_node(placement.node_name)  # what is free there is not known
+            snapshot.remove_node(placement.node_name)  # its free amounts are not known
     for placement in placements:
         if placement.class_id not in infos or placement.pod_id in taking:
             continue

@@ -128,7 +128,7 @@ def _remedies(
         title = f"{pod.namespace}/{pod.name}"
         found += moving(present, question.pod, title, question.waiting)
     except PluginFailed:
-        return []  # the group says already which plugin fails
+        return []  # the group's reason names the failed plugin
     return [described(one, stored) for one in found]
 
 

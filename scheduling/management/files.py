@@ -15,7 +15,7 @@ from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.wire import reading
 
-# A person's own files: a cluster's dump may be large.
+# Users' files: a dump of a cluster may be large.
 _MAX_BYTES, _MAX_VALUES = 1 << 30, 100_000_000
 OWN_KINDS: Final = frozenset(
     {"Simulation", "Scenario", "KubeSchedulerConfiguration", "Policy", "Headroom"}
@@ -54,7 +54,7 @@ def documents(name: str) -> Iterator[Any]:
         FileError: the file cannot be read, or the folder has no file of manifests.
     """
     if name != "-" and Path(name).is_dir():
-        # Unlike `Path.rglob`, it passes over folders that cannot be read or go meanwhile.
+        # Unlike `Path.rglob`, it skips folders that cannot be read or are deleted meanwhile.
         paths = (Path(folder, one) for folder, _, names in os.walk(name) for one in names)
         found = sorted(one for one in paths if one.suffix in _SUFFIXES)
         if not found:

@@ -81,7 +81,7 @@ def run(
     except deciding.LoopsUnavailable as error:
         raise CommandError(str(error)) from error
     if options["report"]:
-        try:  # what cannot be written is told before an hour is spent
+        try:  # a file that cannot be written is reported before the long run
             Path(options["report"]).open("a").close()
         except OSError as error:
             raise CommandError(f"{options['report']}: {error.strerror}") from error

@@ -89,13 +89,13 @@ class ExpandedDocuments:
         try:
             yield from self._pods_of(kind, document)
         except (SelectorError, msgspec.ValidationError, ValueError, TypeError, AttributeError):
-            return  # the simulation says which field is wrong
+            return  # the simulation reports the invalid field
 
     def _pods_of(self, kind: str, document: Manifest) -> Iterator[Manifest]:
         spec, name = document["spec"], str(_meta(document).get("name") or "")
         between = _SETS.get(kind)
         if between and (_namespace(document), between, kind, name) in self._owned:
-            return  # its ReplicaSets or Jobs are there, and have the pods
+            return  # the files have its ReplicaSets or Jobs, which own the pods
         if kind == "CronJob":
             if spec.get("suspend"):
                 self._note(document, "is suspended: no run of it is placed")
@@ -296,7 +296,7 @@ class ExpandedDocuments:
         """Return a claim with its class; ``None`` if the class binds volumes immediately."""
         name = self._class_of(claim)
         if claim["spec"].get("storageClassName") == "":
-            return claim  # of a volume that is there already
+            return claim  # for a volume that exists already
         for one in self._classes:
             if _meta(one).get("name") == name:
                 if one.get("volumeBindingMode") != "WaitForFirstConsumer":

@@ -7,8 +7,8 @@ plugins/defaultpreemption/default_preemption.go and framework/preemption/preempt
 candidates that are equal by every criterion the first by name is chosen (any in Kubernetes).
 
 ``dry_run`` runs every filter again after each pod. ``CycleState.victim_search`` computes the same
-with arrays, and is tried first. It returns ``None`` if a filter of another package does not state in
-numbers what it compares. ``dry_run`` alone is used if the pod may not preempt some pod of lower
+with arrays, and is tried first. It returns ``None`` if a filter of another package does not state
+in numbers what it compares. ``dry_run`` alone is used if the pod may not preempt some pod of lower
 priority, because that pod's group is deleted as one and has no lower priority.
 """
 

@@ -96,7 +96,7 @@ class Answers:
             if verdict is None:
                 verdict = devices.judge(attempt, node)
             if verdict.code == ERROR:
-                return verdict  # its text may name the claim
+                return verdict  # the verdict's text may name the claim
             if bare:
                 self._bare[offers] = verdict
             self.known[row] = True
@@ -118,7 +118,7 @@ class Answers:
         offered = snapshot.allocatable[:, columns] > 0
         devices = snapshot.devices
         for key in devices.label_keys():
-            snapshot.label_column(key)  # from then on a change of the label counts
+            snapshot.label_column(key)  # from now on a change of the label raises node_version
         touched = devices.touched_since(self._position) if self._position >= 0 else None
         moved = snapshot.changed_since(self._nodes) if self._nodes >= 0 else None
         if touched is None or moved is None or len(self.known) != snapshot.capacity:
@@ -142,7 +142,7 @@ class DynamicResources:
 
     name = NAME
     filter_locality = Locality.PODS
-    score_locality = Locality.NODE  # pods that the fast lane decides all score 0
+    score_locality = Locality.NODE  # all pods of the fast path score 0
     column_rejection: Rejection = (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (NO_DEVICES,))
     counts_nominated = False
     _store: DeviceStore | None = None

@@ -298,7 +298,7 @@ class InterPodAffinity:
         ]
 
     def untouched_terms(self, pod: PodInfo, snapshot: NodeTable) -> list[Term]:
-        """Return the terms by which the fast path knows whether PreScore skips."""
+        """Return the terms by which the fast path decides whether PreScore skips."""
         return self._terms(Kind.UNTOUCHED, self._touching(pod, snapshot), snapshot)
 
     @staticmethod

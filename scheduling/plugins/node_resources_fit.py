@@ -107,7 +107,7 @@ class NodeResourcesFit:
             allocatable = snapshot.allocatable[rows, column]
             lacking = short(amount, allocatable, snapshot.requested[rows, column])
             if by_devices and snapshot.devices.class_of(name) is not None:
-                lacking &= allocatable != 0  # devices serve it there, and DynamicResources judges
+                lacking &= allocatable != 0  # devices provide it; DynamicResources filters
             if lacking.any():
                 failed |= lacking.astype(np.int64) << len(reasons)
                 unresolvable |= lacking & never(amount, allocatable)

@@ -184,7 +184,7 @@ def _node_affinity(profile: Profile) -> Sequence[Registration]:
     return (_node(Action.ADD | Action.UPDATE_NODE_LABEL, hint), _itself(Action.UPDATE_POD_OTHER))
 
 
-# --- what pods hold: ports, resources ------------------------------------------------------------
+# --- what pods use: ports, resources -------------------------------------------------------------
 
 
 def _host_ports(pod: Pod) -> list[tuple[str, str, int]]:
@@ -470,7 +470,7 @@ def _first_of_its_kind(pod: Pod) -> bool:
 def _affinity_pods(pod: Pod, event: ClusterEvent) -> bool:
     """Return whether a pod that this one's affinity needs came, or one that excludes it went.
 
-    The pod that came must match all affinity terms. If the last such pod goes, that may help a pod
+    The pod that came must match all affinity terms. The end of the last such pod may help a pod
     that matches its own terms. A relabelled pod counts as one that came and one that went.
     """
     labels = event.namespace_labels
@@ -585,7 +585,7 @@ _BUILT_IN: dict[str, Callable[[Profile], Sequence[Registration]]] = {
         ),
     ),
     "NodeDeclaredFeatures": _fixed(
-        # What a pod needs cannot be changed, so changes of the pod itself never help.
+        # The fields that this plugin reads are immutable, so changes of the pod itself never help.
         _node(Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE, _node_declares_others)
     ),
     "DynamicResources": _fixed(*device_hints.DYNAMIC_RESOURCES),

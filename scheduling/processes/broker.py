@@ -42,5 +42,5 @@ class Transport(redis.Transport):
 def wake() -> None:
     """Wake the worker's event loop, so that it checks whether to end; a signal does not wake it."""
     if (loop := get_event_loop()) is not None:
-        # The loop takes no wake-up from its own thread, on which the handler runs.
+        # The loop ignores a wake-up from its own thread, on which the handler runs.
         threading.Thread(target=loop.call_soon, args=(int,), daemon=True).start()

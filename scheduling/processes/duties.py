@@ -302,7 +302,7 @@ def _foresee_landings(thread: OwnThread) -> None:
 
 
 def _foresee_all() -> None:
-    from scheduling.processes import landings  # NumPy, which comes when it is needed
+    from scheduling.processes import landings  # imports NumPy, so only when needed
 
     landings.foresee(steady_clock.now())
 

@@ -43,7 +43,7 @@ def _foresee(now: datetime) -> int:
             logger.info("landings_not_known", error=str(error))
             return done
         except StatusError as error:
-            # One that went meanwhile, or that is not admitted as it stands, spoils the rest.
+            # One pod that is gone, or is not admitted, would make all predictions fail.
             logger.info("landings_one_by_one", error=str(error))
             for pod_id, namespace, name in waiting:
                 try:

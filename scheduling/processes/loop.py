@@ -130,7 +130,7 @@ class Loop:
         """Run again after a failure, once the database accepts writes: all work needs them."""
         sql.require_writes()
         self._require_tables()
-        passes.tell_end(self.name, self._trouble)  # the pass itself may last for days
+        passes.tell_end(self.name, self._trouble)  # the next pass may last for days
         self._run(self)
 
     def _require_tables(self) -> None:

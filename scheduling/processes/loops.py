@@ -33,7 +33,7 @@ from clusterstate.processes import shards
 from clusterstate.telemetry import tracing
 from scheduling.processes.loop import Loop
 
-# --- what the loops do ---------------------------------------------------------------------------
+# --- work of the loops ---------------------------------------------------------------------------
 
 Work = Callable[[Loop], object]
 

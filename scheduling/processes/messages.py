@@ -50,7 +50,7 @@ class Messages(Consumer):  # type: ignore[misc]  # Celery has no types
         super().__init__(*args, **named)
         self._told: set[str] = set()
         self._trouble = Trouble()
-        # What is tried again (`CELERY_BROKER_CHANNEL_ERROR_RETRY`); an exit is no Exception.
+        # Errors that are retried (`CELERY_BROKER_CHANNEL_ERROR_RETRY`); an exit is no Exception.
         self.channel_errors = (Exception,)
 
     def on_unknown_task(self, body: object, message: Any, exc: Exception) -> None:

@@ -139,7 +139,7 @@ def _steps(entry: Field, *, seed: int, most: int, errors: Errors) -> Iterable[St
     changes = tuple(_node_changes(entry))
     coming: list[tuple[float, Arrival]] = []
     for number, one in enumerate(entry.objects("arrivals")):
-        # Each draws moments of its own, so that pods of two templates do not come in pairs.
+        # Each template draws its own times, so that pods of two templates do not arrive in pairs.
         own_seed = mix(seed, number) if number else seed
         coming += _arrivals(one, own_seed, most // times - len(coming))
     entry.finish()

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-# Nothing begins within a number: else each digit of a long one would be tried as the first.
+# No match begins within a number: else each digit of a long one would be tried.
 _PART: Final = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)(ms|[smhdw])")
 
 

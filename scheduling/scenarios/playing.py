@@ -149,7 +149,7 @@ class Player:
                 break
             moment = max(min(moments), finished)
             if unseen and moment > finished and moment >= self._next_sample:
-                self._sample(finished)  # what has been since then, until this moment
+                self._sample(finished)  # the time since the last sample
             finished = moment
             cluster.now = script.began_at + finished
             while self._due and self._due[0][0] <= finished:
@@ -246,7 +246,7 @@ class Player:
             self._warn(f"pod {fate.pod} is on node {fate.node}, which is not there")
         self._watch_taints(key, record)
 
-    # --- what the script does --------------------------------------------------------------------
+    # --- events of the script --------------------------------------------------------------------
 
     def _do(self, step: Step) -> None:
         self._changed_at = self._now
@@ -373,7 +373,7 @@ class Player:
                 return
             if not follows and pod.status != "skipped":
                 return
-            # It is not for these profiles, and takes its room all the same where it is recorded.
+            # No profile has its scheduler name; it takes room on its recorded node all the same.
             follows = True
             namespace, own_name = pod.place
             info = self._world.intern(manifest)
@@ -501,7 +501,7 @@ class Player:
             )
             again = f"{first}-again-{generation}"
             if pod.fate.bound_at is not None and self._now - pod.fate.bound_at < 1.0:
-                # Sent away the moment it came, it would come for ever without time going on.
+                # A pod that is evicted at once would be replaced for ever at the same moment.
                 wait = min(2.0 ** min(pod.generation, 9), _LONGEST_PAUSE)
                 self._at(self._now + wait, lambda: self._arrive(arrival, generation, again))
             else:
@@ -534,7 +534,7 @@ class Player:
         """Return the second at which the pod must leave, and the taint; ``None`` for never."""
         snapshot = self._world.snapshot
         row = snapshot.row_of(snapshot.node_of(record.key) or "")
-        if row is None:  # its node is not there
+        if row is None:  # its node does not exist
             return None
         node = snapshot.node(row)
         now = datetime.fromtimestamp(self._cluster.now, UTC)

@@ -284,7 +284,7 @@ def _gpu_2020(files: Sequence[Path]) -> _Trace:
     pods: list[_TracePod] = []
     for row in trace_files.table(task_file, _PAI_TASK, 9):
         came = row.number("start_time")
-        if came is None:  # it was never started: nothing says when it came
+        if came is None:  # it never started: its time of arrival is unknown
             continue
         requests = _amounts((row.number("plan_cpu") or 0) / 100, row.number("plan_mem"))
         selector = {}
@@ -344,7 +344,7 @@ def _cluster_2018(files: Sequence[Path], gib: float = 100.0) -> _Trace:
     for path in container_files:
         for row in trace_files.table(path, _CONTAINER_META, 7):
             came, name = row.number("time_stamp"), row["container_id"]
-            if came is not None and name not in containers:  # the first line tells when it came
+            if came is not None and name not in containers:  # the first line has its arrival
                 containers.add(name)
                 labels = {"kind": "service", "app-du": _plain(row["app_du"])[:63]}
                 add(row, came, name, "cpu_request", "mem_size", labels=labels)
@@ -387,7 +387,7 @@ def _borg_2019(files: Sequence[Path], cores: float = 64.0, gib: float = 256.0) -
     found = [
         (_moment(event), event.line, event, _type(event, _INSTANCE_EVENTS))
         for event in trace_files.json_lines(instance_file)
-        # What runs in the room of an alloc instance is left out: that is in the trace itself.
+        # Instances inside an alloc instance are left out: the trace has the alloc instance itself.
         if not int(event.number("alloc_collection_id") or 0)
     ]
     found.sort(key=lambda one: one[:2])
@@ -510,7 +510,7 @@ def _azure(
     return _Trace([_node(f"machine-{number}", whole) for number in range(int(nodes))], pods)
 
 
-# --- Parallel machines, and tables of one's own ---------------------------------------------------
+# --- Parallel machines, and the user's own tables -----------------------------------------------
 
 _SWF: Final = (
     "job", "submit", "wait", "run", "procs", "cpu_used", "memory_used", "procs_asked",

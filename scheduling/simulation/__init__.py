@@ -11,19 +11,19 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     headroom, room   how many more pods like one fit, and why the next one does not; counted at once
     verdicts         every filter on every node, also behind the first that rejects it
     explanation      rejections, scores, the choice; ``causes``: the RuntimeClass's part
-    remedies         what would let a pod in: ``needs`` of the nodes -> ``edits``, each proved
+    remedies         finds what would let a pod fit: ``needs`` of nodes -> ``edits``, each proved
     shortages        what the claims of a pod lack, and which pods use it
     makings          volumes and ResourceSlices to create for such a pod
     groups           waiting pods grouped by what rejects them
     gangs            what a PodGroup lacks; how many more gangs of a shape fit
-    gang_remedies    what would let a PodGroup in
+    gang_remedies    finds what would let a PodGroup fit
     node_advice      which nodes to add for the pods that wait
     node_exchange    which nodes to remove, and which to add in their place: several choices
     node_advice_document  the question about both, read, and the answer
     packing          places all pods together, and bounds the best possible result
-    making_room      which pods must go elsewhere so that a waiting one finds room
+    making_room      which pods to move to other nodes so that a waiting one fits
     checks           checks what a plugin declares about itself, for tests of plugins
-    plan_document    a ``Plan``: changes that are asked about; plan_undo: what takes them back
+    plan_document    a ``Plan``: the changes to predict; plan_undo: the changes that undo them
     cluster          a cluster in virtual time: the live queue, hints and batches
     foresight        the future of a snapshot, from moment to moment
 

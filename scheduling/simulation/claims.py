@@ -164,7 +164,7 @@ def bind(snapshot: Snapshot, key: Hashable) -> None:
         volumes.set(msgspec.structs.replace(of, metadata=metadata, spec=bound, status=phase))
     for claim_key in assumed.provisions:
         if (of := volumes.claim(*claim_key)) is not None:
-            volumes.set(of)  # it names the node
+            volumes.set(of)  # the claim names the node
     volumes.forget(key)
 
 

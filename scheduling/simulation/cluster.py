@@ -112,7 +112,7 @@ class VirtualCluster(Waking):
             name: one for name, one in self.frameworks.items() if one.schedules_groups
         }
 
-    # --- what happens ----------------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------------
 
     def set_node(self, node: Node) -> None:
         """Add or replace a node."""

@@ -275,7 +275,7 @@ class Foresight:
         departure.at, departure.gone_at = now, now + leaver.grace
         self._budgets.charge(record)
         self._changed()
-        # What its claims ask for is known as long as it is there.
+        # The requests of its claims are known only while the pod exists.
         instead = self._another(record.info) if leaver.comes_again == AT_ONCE else None
         if leaver.grace > 0:
             self.cluster.terminate(record, preempted=leaver.cause == PREEMPTED)

@@ -247,7 +247,7 @@ def _placed(
             counts[decision.node_name] = counts.get(decision.node_name, 0) + 1
         fits += len(placed)
         if len(placed) < len(pods):
-            # Where one finds no room, no pod after it does.
+            # If one pod does not fit, no pod after it does.
             start = decisions[len(placed)].next_start
             break
         start = decisions.next_start

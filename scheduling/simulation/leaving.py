@@ -24,7 +24,7 @@ class BudgetCharges:
     def __init__(self, snapshot: Snapshot, unready: Collection[Hashable] = ()) -> None:
         self._snapshot = snapshot
         self._unready = unready
-        # Who leaves with the first pod of a group, which was charged for all of them.
+        # Pods that leave with the first pod of their group, which was charged for all.
         self._charged: dict[tuple[str, GroupKey], frozenset[Hashable]] = {}
 
     def refusal(self, record: PodRecord) -> str:
@@ -42,7 +42,7 @@ class BudgetCharges:
         """Lower the allowed disruptions of the pod's budgets; the pod stays on its node."""
         for one in self._covering(record):
             group = self._group(one, record)
-            lost = group is None and record.key in self._unready  # nothing that was healthy
+            lost = group is None and record.key in self._unready  # the pod was not healthy before
             if lost or record.name in one.disrupted or not self._breaks(one, record):
                 continue
             if group is not None and group.leaves_together:

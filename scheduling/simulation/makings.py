@@ -149,7 +149,7 @@ def slices(snapshot: Snapshot, info: PodInfo, node: Node | None) -> ObjectsToMak
     chosen: set[tuple[str, str]] = set()
     for whose, name, request in requests:
         if (one_of := (whose, name.partition("/")[0])) in chosen:
-            continue  # the first alternative is made
+            continue  # only the first alternative is created
         chosen.add(one_of)
         fits = [one for one in views if one.is_plain and suits(devices, one, request)]
         many = request.get("count") or 1

@@ -173,7 +173,7 @@ class _Exchanging:
                 continue
             finally:
                 self._packer.take_back(wide)
-        if not proved:  # nobody moves; who waits is placed as far as the scheduler does it
+        if not proved:  # no pod moves; the scheduler places the waiting pods it can
             proved.append(self._proved(wide, found.problem.start, nodes))
         return Frontier(_cheaper(proved), 0, today, self._shares, others + found.least)
 

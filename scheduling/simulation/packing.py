@@ -525,7 +525,7 @@ class Packer:
             if packed_ones:
                 found = facts.read(snapshot, packed_ones)
                 shut = {found.nodes[at] for at in np.flatnonzero(found.problem.broken()).tolist()}
-                if shut:  # a taint came, or the node shrank, after its pods did: these stay
+                if shut:  # the node got a taint or shrank after its pods were placed
                     self._put_back([pod for pod in packed_ones if pod.node_name in shut], records)
                     packed_ones = [pod for pod in packed_ones if pod.node_name not in shut]
                     found = facts.read(snapshot, packed_ones) if packed_ones else None

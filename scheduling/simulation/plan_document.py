@@ -214,7 +214,7 @@ def edited(change: PlanChange, node: Manifest) -> Manifest:
 def _configuration(document: Manifest) -> KubeSchedulerConfiguration | None:
     try:
         return load_configuration(document)
-    except Invalid:  # noted where it was read
+    except Invalid:  # its errors are already collected
         return None
 
 

@@ -131,7 +131,7 @@ def remedies(
     trial = Trial(snapshot, framework, question)
     tried: dict[tuple[str, str], Remedy] = {}
     chosen = [one for one in found if len(one.needs) == fewest][:MOST_GROUPS]
-    # All edits of the pod first: what is worked out for them holds until a node changes.
+    # All edits of the pod first: their cached results are valid until a node changes.
     ways = itertools.chain(map(trial.on_pod, chosen), map(trial.on_nodes, chosen))
     for remedy in itertools.chain.from_iterable(ways):
         before = tried.get((remedy.target, remedy.text))
@@ -428,7 +428,7 @@ class Trial:
             pod = remaining[0]
             if len(self._feasible(pod, self._open_to(pod, changed))):
                 if run:
-                    continue  # compiled loops look ahead so far at a time
+                    continue  # the compiled loop decides only that many pods in one call
                 decision = schedule_pod(self._snapshot, self._framework, pod, _WITHOUT_VICTIMS)
                 if decision.row >= 0:
                     self._snapshot.assume(pod.key, pod.info, decision.row)

@@ -130,7 +130,7 @@ class _Run:
         self._starts: dict[str, int] = {}
         self._deciders: dict[str, Decider] = {}
         self._explains = simulation.explain != NONE
-        # A decider serves only where no table is asked for, and pays for itself after some pods.
+        # A decider is used only without tables, and is worth its cost after some pods.
         self._repeats = not self._explains and len(simulation.pods) >= _WORTH_A_CACHE
         self._budgets = BudgetCharges(world.snapshot)
         self._options = Options(
@@ -145,7 +145,7 @@ class _Run:
         self._results: list[Manifest] = []
         self._place_of: dict[str, int] = {}
         self._waiting: list[tuple[int, Ready]] = []
-        self._group: GroupKey | None = None  # of the pods that wait
+        self._group: GroupKey | None = None  # that of the collected pods
         self._names: set[tuple[str, str]] = set()
         self.evictions: list[Manifest] = []
 
@@ -187,7 +187,7 @@ class _Run:
             place = pod.place if isinstance(pod, UnplacedStatus) else (pod.namespace, pod.name)
         if place is not None and (
             place in self._names
-            # One that waits may take the place of the pod that has this name now.
+            # A collected pod may replace the pod that has this name now.
             or (self._simulation.performs_preemption and self._world.key(*place) is not None)
         ):
             self._decide_waiting()

@@ -71,7 +71,7 @@ def wanted_devices(devices: DeviceTable, info: PodInfo) -> list[tuple[str, str, 
     try:
         claims = devices.claims_of(manifest_of(info))
     except ClaimError:
-        claims = []  # the scheduler's reason says it all
+        claims = []  # the scheduler's reason is enough
     requests = [
         (f"claim {full_name(claim)}", name, request)
         for claim in claims

@@ -300,7 +300,7 @@ def _with_nominated(
     }
     for at in rejected:
         row = int(rows[at])
-        # One node at a time: pods nominated to another one may matter to it otherwise.
+        # One node at a time: pods nominated to another node might affect it otherwise.
         with snapshot.counting_nominated({row: nominated[row]}):
             for name, line in lines.items():
                 status_ = framework.filter_some(

@@ -154,7 +154,7 @@ class World:
         self._open_budgets: list[PodDisruptionBudget] = []
         self._budget_rules: dict[tuple[str, str], Manifest] = {}
 
-    # What admission asks.
+    # Lookups of admission.
 
     def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """Return an object of the changed world."""
@@ -207,7 +207,7 @@ class World:
         return self.find("Pod", namespace, name)
 
     def classes(self, kind: str) -> Sequence[Manifest]:
-        """Return no objects: a world has none of the kinds asked for here."""
+        """Return no objects: a world has none of the kinds that admission requests here."""
         return ()
 
     # Changes.
@@ -304,7 +304,7 @@ class World:
             namespace = ""
         phase = (manifest.get("status") or {}).get("phase") or PENDING
         if kind == "PersistentVolume" and phase == PENDING:
-            manifest = {**manifest, "status": {"phase": AVAILABLE}}  # as its controller makes it
+            manifest = {**manifest, "status": {"phase": AVAILABLE}}  # as its controller sets it
         self._own[kind, namespace, name] = manifest
         snapshot = self.snapshot
         if kind == "Namespace":
@@ -421,7 +421,7 @@ class World:
         """
         status = manifest.get("status") or {}
         if status.get("containerStatuses") or status.get("initContainerStatuses"):
-            # A pod that is being resized holds what its status says.
+            # A pod that is being resized uses the amounts in its status.
             pod = msgspec.convert(manifest, Pod)
             spec = msgspec.structs.replace(pod.spec, node_name="")
             pod = msgspec.structs.replace(pod, spec=spec)

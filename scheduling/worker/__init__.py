@@ -22,7 +22,7 @@
     warming            the engine's compiled loops: loaded from disk, or compiled by another process
     failed_batches     smaller batches after a failure, until the pod that causes it is found
     profiles           the scheduler configuration in force; ``guard`` watches one on trial
-    stored_pods        pods as stored, for plugins that look at more than a class
+    stored_pods        reads stored pods, for plugins that need more than a class
     device_store       writes ResourceClaims whose devices must be ready before the binding
     volume_store       writes which volumes a placed pod gets, and finds out when they are bound
     measuring, traces  metrics of attempts; spans of traced pods

@@ -12,7 +12,7 @@ Pods that come to a node together are checked in order of age, the oldest first,
 that were accepted before it (kubelet, ``HandlePodAdditions``), so that no pod fails because of one
 that fails too. Pods that the scheduler only assumes there do not count: the arrival is later than
 the snapshot on which they were decided, so their binds are refused; of pods that waited, such as
-for their volumes, the binder asks anew whether there is room.
+for their volumes, the binder checks again whether there is room.
 
 A pod on a node that does not exist stays as it is (R101), and is judged when the node comes. A
 cursor in a row says which arrivals were checked: the next worker checks those that came while no

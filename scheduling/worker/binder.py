@@ -145,7 +145,7 @@ class Binder:
         if self._closed:
             return
         self._closed = True
-        self._thread.submit(lambda: connection.close())  # noqa: PLW0108  # that thread's
+        self._thread.submit(lambda: connection.close())  # noqa: PLW0108  # the thread's connection
         self._thread.shutdown(wait=True)
 
     def work_as(self, shard: int) -> None:
@@ -231,7 +231,7 @@ class Binder:
     ) -> BindResult:
         sql.drop_dead_connection()
         result = self._bind(bindings, revision, now, beside)
-        # The next batch may take long to decide, and this one shows that the scheduler works.
+        # The next batch may take long to decide; the bound pods show that the scheduler works.
         progress.step(shards.loop(self.shard))
         progress.tell_steps()
         return result
@@ -343,7 +343,7 @@ class Binder:
         if rest := [pod_id for pod_id in pod_ids if pod_id not in reserved]:
             self._come_back(rest, now)
 
-    # --- what leans on others --------------------------------------------------------------------
+    # --- decisions that depend on others------------------------------------------------------------------
 
     def begin_anew(self) -> None:
         """Forget the decisions that wait for reserved pods, after the mirror was loaded again."""
@@ -396,7 +396,7 @@ class Binder:
                 else:
                     fallen.append(one.pod_id)
             if self._doubts_reserved:
-                # Again, while reserved pods that came back are still counted.
+                # Repeat while reserved pods whose bind was refused are still counted.
                 self._doubts_reserved = not all(self._outcomes.values())
                 fallen_reserved = [
                     pod_id
@@ -609,7 +609,7 @@ class Binder:
         try:
             release(what, now=now)
         except StatusError as error:
-            # It changed meanwhile, which wakes them as well.
+            # The claim changed meanwhile, which wakes the pods as well.
             logger.info("claim_kept", claim=full_name(what.claim), error=error.message)
 
     def _give_back(self, preempting: Iterable[Decision]) -> None:
@@ -727,7 +727,7 @@ class Binder:
         gone = []
         for (pod_id, row), result in zip(rows.items(), found, strict=True):
             if isinstance(result, StatusError):
-                # Gone or replaced meanwhile: the room is made already, or the next cycle sees it.
+                # The victim is gone: its room is free, or the next cycle reads the change.
                 logger.info("victim_kept", pod=row.name, error=result.message)
             else:
                 gone.append(pod_id)

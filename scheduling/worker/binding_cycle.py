@@ -2,7 +2,7 @@
 
 A *task* here is the work of such a thread, started by Celery (``tasks.run_bindings``) or by the
 process itself (``processes.duties``). A task takes, one after the other, the reservations whose
-plugins have work, and skips those that another task works on. It holds an advisory lock in its
+plugins have work, and skips those that another task works on. It has an advisory lock in its
 database session while it works. When a worker is killed, its session ends and the lock with it;
 another task then runs the plugins of that reservation again from the beginning, so PreBind, Bind
 and PostBind must be idempotent. Several tasks work at the same time, but one thread of the worker
@@ -63,7 +63,7 @@ def run(*, stopping: Callable[[], bool] = lambda: False) -> int:
     if not _slots.acquire(blocking=False):
         return 0
     done = 0
-    lineage.kept_after()  # another history may have begun: remembered class ids mean others then
+    lineage.kept_after()  # after a restore of the database, cached class ids are invalid
     try:
         while not stopping():
             with _claimed() as reservation:
@@ -195,7 +195,7 @@ def _info(class_id: int) -> PodInfo:
 memory.when_replaced(_info.cache_clear)
 
 
-# Waiting pods, seen from a worker --------------------------------------------------------------
+# --- Waiting pods, for plugins -----------------------------------------------------------------
 
 
 class StoredWaitingPod:

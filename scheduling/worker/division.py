@@ -101,7 +101,7 @@ def _rules_of(info: PodInfo) -> Iterable[_Rule]:
         yield _Rule(term.selector, term.namespaces if term.namespace_selector.nothing else None)
     for one in info.pod.spec.topology_spread_constraints:
         if one.when_unsatisfiable == _HARD:
-            with suppress(SelectorError):  # such a pod is placed nowhere
+            with suppress(SelectorError):  # a pod with an invalid selector is never placed
                 yield _Rule(selector_from_label_selector(one.label_selector), (info.namespace,))
 
 
@@ -184,7 +184,7 @@ class Division:
             self._remembered[info.digest] = found
             if not found:
                 self._apart[info.digest] = info
-        # Which resources a class of devices serves may change.
+        # The resources that a device class provides may change.
         return found or self._claims(info, snapshot)
 
     def _claims(self, info: PodInfo, snapshot: Snapshot) -> bool:

@@ -31,7 +31,7 @@ class BatchSize:
         if not aside.is_an_objects_fault(error):
             return
         if not self.is_reduced:
-            # One of these, or of the batch before, whose binding was still under way.
+            # One of these pods failed, or one of the batch before, which was still being bound.
             suspects = len(batch) + self._before
             if suspects:
                 self._suspects, self.limit = suspects, max(1, min(self._usual, suspects) // 2)

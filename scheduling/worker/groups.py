@@ -67,7 +67,7 @@ class Groups:
         # Of the groups that are searched: their pods, the refusal, at which revision it was, and
         # the nodes that the answer numbers.
         self._searched: dict[GroupKey, tuple[Sequence[PodToPlace], Status, int, list[str]]] = {}
-        # Groups that were refused again, on another state of the cluster, before their answer came.
+        # Groups refused again, on a newer state of the cluster, before their search ended.
         self._outdated: set[GroupKey] = set()
         self._assigned: dict[GroupKey, Mapping[Hashable, str]] = {}
 

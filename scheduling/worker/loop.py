@@ -95,7 +95,7 @@ class _Lease:
     ) -> None:
         self._ended.set()
         if self._thread.is_alive():
-            self._thread.join(1.0)  # it may wait for the database, and does no harm later
+            self._thread.join(1.0)  # the thread may wait for the database; it does no harm later
 
     def _renew(self) -> None:
         began, used = time.monotonic(), time.process_time()
@@ -103,7 +103,7 @@ class _Lease:
             try:
                 leases.renew(self.shard, self._slowness.factor(began))
             except DatabaseError:
-                connection.close()  # the loop meets the same, and tells of it
+                connection.close()  # the loop meets the same error, and logs it
             if self._ended.wait(leases.RENEW_EVERY):
                 break
             before, began = began, time.monotonic()
@@ -216,7 +216,7 @@ def run(
                 soon = count or scheduler.binder.has_news
                 subscription.wait(min(wait, _NEWS_AFTER) if soon else wait)
             _write_remaining_records(scheduler, clock)
-        # Decide what was announced between the last cycle and the end of the subscription.
+        # Decide pods whose wake-up came between the last cycle and the end of the subscription.
         while not stopping() and scheduler.cycle(clock()):
             pass
         _write_remaining_records(scheduler, clock)

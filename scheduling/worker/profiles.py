@@ -98,7 +98,7 @@ def _without_unusable(document: dict[str, Any], error: Invalid) -> KubeScheduler
     try:
         if usable:
             configuration = load_configuration(document | {"profiles": usable})
-    except Invalid as problem:  # they do not go together
+    except Invalid as problem:  # the profiles contradict each other
         why |= {name: _first_error(problem) for name in names}
     if not why:
         why = {name: _first_error(error) for name in names}

@@ -57,7 +57,7 @@ class Recorder:
         # Placed pods of the last two batches: one is being bound while the next is decided.
         self._last: list[Decision | Run] = []
         self._before: list[Decision | Run] = []
-        # By what Filter said: a refusal that still holds has the very object of the first one.
+        # By the result of Filter: a cached refusal has the same object as the first one.
         self._tables: OrderedDict[int, tuple[Filtered, bytes]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class Recorder:
             for parts in (self._last, self._before)
         )
         for pod_id in pod_ids:
-            # In both if its first decision came too late as well: then that one is known.
+            # A pod in both was refused twice; the earlier decision is known already.
             identity = last.get(pod_id) or before.get(pod_id)
             if identity is not None:
                 self._taken_back[identity] = following

@@ -102,7 +102,7 @@ class Reservations:
         """How many pods are reserved and not bound."""
         return len(self._pods)
 
-    # --- what plugins see (handles.WaitingPods) ------------------------------------------------
+    # --- what plugins see (handles.WaitingPods) --------------------------------------------------
 
     def all(self) -> Sequence[ReservedPod]:
         """Return the pods that wait on Permit, the longest waiting first."""
@@ -141,7 +141,7 @@ class Reservations:
         except PluginFailed as failure:
             status = failure.status
         if not status.ok and status.code is not Code.WAIT:
-            # No other pod was judged meanwhile, so none needs to be woken for the room.
+            # No other pod was decided meanwhile, so none needs to be woken for the room.
             _unreserve(framework, state, info, node_name)
             self._mirror.snapshot.forget(pod_id)
             self._mirror.snapshot.unnominate(pod_id)
@@ -414,7 +414,7 @@ class Reservations:
                 pod.refused = Status(Code.ERROR, ("the reservation was removed",))
                 continue
             pod.step = row.step
-            if PODS_TO_ACTIVATE in row.notes:  # by a PreBind or Bind plugin
+            if PODS_TO_ACTIVATE in row.notes:  # named by a PreBind or Bind plugin
                 pod.state.write(PODS_TO_ACTIVATE, row.notes[PODS_TO_ACTIVATE])
             pod.waits = {name: due.timestamp() for name, due in row.waits.items()}
             if row.step == REFUSED and pod.refused is None:

@@ -163,7 +163,7 @@ class _Profiles:
                 used = held_profile(name, str(error))
                 framework = make(used)
                 self.problems[name] = why_held(used)
-                logger.error(  # noqa: TRY400  # the message says it all
+                logger.error(  # noqa: TRY400  # the message is enough
                     "configuration_unusable", profile=name, error=str(error)
                 )
             self.frameworks[name] = framework
@@ -241,7 +241,7 @@ class Scheduler:
             self.division.begin(shard)
             self.mirror.is_mine, self.mirror.has_reserved = self._is_mine, self.is_first
             self._divide(now)
-        # Who worked before may have ended after a nomination and before the victims were deleted.
+        # The scheduler before may have ended between a nomination and the victims' deletion.
         self.mirror.queue.activate(self.mirror.nominated(), now)
         self.groups.begin(self.mirror.queue, self.mirror.info, now)
         if self.is_first:
@@ -435,7 +435,7 @@ class Scheduler:
         self.groups.forget()
         if self.is_first:
             self.reservations.load(now)
-        collector.calm()  # what it replaces was frozen, and would stay for ever
+        collector.calm()  # the old snapshot was frozen, and would stay for ever
 
     @staticmethod
     def _plugin_failed(failure: PluginFailed) -> None:

@@ -45,7 +45,7 @@ class Standby:
 
     def load(self, now: float) -> None:
         """Build the mirror from the rows."""
-        self._tried = bulk.tried_pods()  # first: what is written meanwhile is read once more
+        self._tried = bulk.tried_pods()  # first: a pod written meanwhile is read twice
         self._mirror.load(now)
 
     def follow(self, now: float, *, at_once: bool = False) -> float:
@@ -64,7 +64,7 @@ class Standby:
         self._log_at = ended + min(max(rest, _LOG_EVERY), longest)
         if with_rows:
             self._rows_at = ended + min(max(rest, _ROWS_EVERY), longest)
-        elif news >= _MUCH:  # the rows of as many pods, mostly
+        elif news >= _MUCH:  # mostly the rows of that many pods
             self._rows_at = min(self._rows_at, self._log_at)
         return self._log_at - ended
 
@@ -81,16 +81,16 @@ class Standby:
         if with_reserved:
             ids = sorted({*ids, *mirror.reserved})
         rows = load_waiting(ids)
-        # Read after the rows, so that the log has everything that they rest on.
+        # The log is read after the rows, so that it has all changes that the rows include.
         changes = mirror.refresh(now)
         mirror.take_in_again(rows, now)
-        mirror.arrivals.clear()  # the working scheduler judges them
+        mirror.arrivals.clear()  # the working scheduler checks them
         # The working scheduler sets them aside. A takeover may come before that: keep each once.
         mirror.failed_objects = list({one[0]: one for one in mirror.failed_objects}.values())
         mirror.queue.compact()
         if mirror.has_outgrown:
             self.load(now)
-            collector.calm()  # what it replaces was frozen, and would stay for ever
+            collector.calm()  # the old snapshot was frozen, and would stay for ever
         return changes + len(rows)
 
     def take_over(self, now: float) -> int:

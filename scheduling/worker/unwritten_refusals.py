@@ -32,7 +32,7 @@ class UnwrittenRefusals:
     """The refusals of one scheduler that are not written yet, the oldest first."""
 
     def __init__(self) -> None:
-        # With the time at which it was decided; in order of that.
+        # Each with the time of its decision, in order of that time.
         self._waiting: OrderedDict[int, tuple[float, Unschedulable]] = OrderedDict()
         self._wrote_at = 0.0
 

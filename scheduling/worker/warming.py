@@ -78,7 +78,7 @@ def _compile_beside(give_up: Callable[[], object] | None) -> None:
             )
             _compile()
     try:
-        deciding.warm()  # from disk; what the other process could not keep there is compiled here
+        deciding.warm()  # from disk; loops that the other process could not store are compiled here
     except Exception:
         logger.exception("loops_unavailable")
         if give_up is not None:

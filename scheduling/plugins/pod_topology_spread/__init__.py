@@ -406,7 +406,7 @@ class PodTopologySpread:
 
     @staticmethod
     def _by_count(constraint: Constraint, snapshot: NodeTable, *, soft: bool) -> bool:
-        """Return whether each domain is a single node, so that only counts tell nodes apart."""
+        """Return whether each domain is a single node, so that nodes differ only by counts."""
         if soft and constraint.topology_key == HOSTNAME:
             return True
         return snapshot.label_column(constraint.topology_key).single(snapshot.node_version)

@@ -174,7 +174,7 @@ class StateLoader(RefusedPods):
         if not mine:
             return 0
         ids = [pod_id for pod_id, class_id in self.elsewhere.items() if class_id in mine]
-        for pod_id in ids:  # the log is going to tell what became of those that have no row
+        for pod_id in ids:  # the log has the changes of pods without a row
             del self.elsewhere[pod_id]
         came = [
             (row, pod)

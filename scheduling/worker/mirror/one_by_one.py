@@ -142,7 +142,7 @@ class SingleChanges(WarmState):
             self.snapshot.remove_node(change.name)
             self.node_changed(old, None, now)
             return
-        if change.text is None:  # trimmed while it was read; a later change has the rest
+        if change.text is None:  # the text was trimmed meanwhile; a later change has it
             return
         if change.name in self._left_out_nodes:
             return

@@ -106,7 +106,7 @@ def sort_out(pods: PodChanges, snapshot: Snapshot, infos: Mapping[int, PodInfo])
 def _last_of_each(ids: Int64) -> tuple[Int64, Int64, Int64]:
     """Return three arrays: last changes (ids,), first changes (changes,), pods (changes,), int64.
 
-    The first has the place of each id's last change, in order. The second has, at the place of an
+    The first has the index of each id's last change, in order. The second has, at the place of an
     id's last change, the place of its first one; 0 elsewhere. The third has, for each change, the
     position of its id in the first array.
     """

@@ -56,7 +56,7 @@ class RefusedPods(WarmState):
                 stage=Stage.GATED if row.stage == Stage.GATED else Stage.ACTIVE,
                 attempts=row.attempts,
                 early=row.early,
-                # Among pods of equal priority a refused pod stands where it came back to the queue.
+                # Among pods of equal priority a refused pod is ordered by its return to the queue.
                 queued_at=not_before - self._backoff.after(row.attempts) if not_before else since,
                 since=since,
                 not_before=not_before,
@@ -70,7 +70,7 @@ class RefusedPods(WarmState):
                 and place.rejected_by
                 and held_profile.NAME not in place.rejected_by
                 and row.refused_under == self.configuration
-                # What became of devices since is not read again.
+                # Later changes of devices are not read again.
                 and DYNAMIC_RESOURCES not in place.rejected_by
                 and max(revision - _LOOKED_THROUGH, 0) < row.refused_revision <= revision
             ):
@@ -98,7 +98,7 @@ class RefusedPods(WarmState):
         mine = {pod.pod_id for _, pod, _ in refused}
         ahead = iter(refused)
         following = next(ahead, None)
-        # Alike changes wake the same pods, so one of them is enough until more pods wait.
+        # Changes of like pods wake the same pods, so one is enough until more pods wait.
         seen: set[tuple[object, ...]] = set()
         for change in happened:
             while following is not None and following[0] < change.revision:
@@ -128,7 +128,7 @@ class RefusedPods(WarmState):
         class_ids = {c.class_id for c in found} | {c.previous_class_id for c in found}
         class_ids.discard(None)
         self._learn_classes(cast("set[int]", class_ids))
-        # What a class was that no pod has any more is not known; what came after it is.
+        # A class that no pod has any more is unknown; the changes after it are complete.
         for number in range(len(found) - 1, -1, -1):
             if not {found[number].class_id, found[number].previous_class_id} <= (
                 self._classes.keys() | {None}
@@ -165,7 +165,7 @@ class RefusedPods(WarmState):
         class_id = change.previous_class_id or change.class_id
         if class_id is None or change.previous_revision is None:
             return None
-        # Of a pod that ends the log has the last state.
+        # The log has the last state of a deleted pod.
         nominated = change.nominated_node_name if ended else change.previous_nominated_node_name
         return PodState(
             pod=self._classes[class_id].pod,
@@ -181,7 +181,7 @@ class RefusedPods(WarmState):
         return PodState(
             pod=self._classes[change.class_id].pod,
             on_node=is_on,
-            # The log does not tell since when: each change of one that ends may be the first.
+            # The log does not state since when: each change of a terminating pod may be the first.
             terminating=is_on and change.deletion_at is not None,
             nominated=change.nominated_node_name or "",
         )

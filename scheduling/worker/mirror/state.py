@@ -187,7 +187,7 @@ class WarmState(Waking):
         info = self.info(class_id)
         return PendingPod(pod_id, class_id, info.pod, info.priority)
 
-    # --- what cannot be taken over ---------------------------------------------------------------
+    # --- objects that fail -----------------------------------------------------------------------
 
     @contextmanager
     def _noting_failures(self, which: ObjectRef | str, manifest: bytes = b"") -> Iterator[None]:
@@ -329,7 +329,7 @@ class WarmState(Waking):
             before = PodState(pod=info.pod, on_node=True)
             self.pod_changed(before, None, now, but_not=pods.keys())
 
-    # --- what else scheduling looks up -----------------------------------------------------------
+    # --- other objects ---------------------------------------------------------------------------
 
     def lets_group_in(self, pod: PendingPod) -> bool:
         """Return whether a pod's PodGroup exists and enough of its pods are there to try it."""
@@ -344,7 +344,7 @@ class WarmState(Waking):
         groups = self.snapshot.groups
         if manifest is None:
             gone = groups.remove(key)
-            # As a rule a group goes after its pods, which kept nobody waiting then.
+            # Usually a group is deleted after its pods; then it kept no pod from preempting.
             if gone is not None and gone.leaves_together and self.snapshot.members_of(key):
                 self._wake_preemptors(now)
             return
