@@ -343,7 +343,7 @@ class Binder:
         if rest := [pod_id for pod_id in pod_ids if pod_id not in reserved]:
             self._come_back(rest, now)
 
-    # --- decisions that depend on others------------------------------------------------------------------
+    # --- decisions that depend on others ---------------------------------------------------------
 
     def begin_anew(self) -> None:
         """Forget the decisions that wait for reserved pods, after the mirror was loaded again."""
