@@ -43,7 +43,7 @@ class DecisionsViewSet(OwnViewSet):
     dated = ("list", "retrieve")
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the right to get, also for a list: the decisions belong to one pod."""
+        """Return the right to get decisions, also for a list, since they belong to one pod."""
         return (msgspec.structs.replace(*super().wants(request), verb="get"),)
 
     def _since(self, request: Request) -> datetime | None:

@@ -88,7 +88,7 @@ def requester(request: HttpRequest) -> User:
 
 
 def _tell_audit(request: HttpRequest, model: type[Model], verb: str, named: Any = None) -> None:
-    """Name a form's write in the audit log as the same request of the API.
+    """Record a form's write for the audit log, as the equivalent request of the API.
 
     ``named``: the row that it changes, or the form's data; without either, several objects.
     """

@@ -105,7 +105,7 @@ def _place() -> str:
 
 
 def _reserve_anew(*, renew: bool) -> bool:
-    """Move ceiling and sequence if the place changed or the marker is gone. Return whether so."""
+    """Move ceiling and sequence if the place changed or the marker is gone; return True if so."""
     _lock()
     sql.run("INSERT INTO history (id, trimmed_revision) VALUES (1, 0) ON CONFLICT DO NOTHING")
     row = _row()

@@ -59,7 +59,7 @@ def alone(say: Callable[[str], object] | None = None) -> Iterator[None]:
 def unhurried() -> Iterator[None]:
     """Within the block, lift the time-outs of this thread's connection, which are for requests.
 
-    The serving processes do not end its session either, whatever waits for it meanwhile.
+    The serving processes do not end its session either, even if others wait for it.
     """
     with connection.cursor() as cursor:
         for name in _TIMEOUTS:

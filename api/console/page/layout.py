@@ -103,7 +103,7 @@ _ALIKE: Final[dict[View[...], float]] = {}
 
 
 def alike(*, lasts: float = 0.0) -> Callable[[View[Parameters]], View[Parameters]]:
-    """Mark a view whose parts depend only on rights: people with equal rights share cached ones.
+    """Mark a view whose parts depend only on rights: people with equal rights share a cached part.
 
     ``lasts``: a part is cached for this many seconds, whatever has changed.
     """

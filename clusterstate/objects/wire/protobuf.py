@@ -523,7 +523,7 @@ def watch_event(verb: str, body: bytes) -> bytes:
 
 
 def metadata_of(data: bytes) -> tuple[str, dict[str, str]]:
-    """Return the kind of an object in protobuf, and its name, namespace and the like.
+    """Return the kind of an object in protobuf, and the identifying fields of its metadata.
 
     The rest of the body is skipped. The second value is empty for lists.
 

@@ -37,7 +37,7 @@ def validate_signer_name(name: str, path: str) -> Errors:
 
 
 def _labels_of(text: str, check: Callable[[str], formats.Problems], path: str) -> Errors:
-    """Return the errors of the first wrong label; those of further labels would repeat them."""
+    """Return the errors of the first invalid DNS label; further ones would repeat them."""
     for label in text.split("."):
         if problems := check(label):
             return [invalid(path, text, f'validating label "{label}": {p}') for p in problems]

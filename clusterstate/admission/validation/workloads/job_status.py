@@ -58,7 +58,7 @@ def _ends(spec: Manifest, status: Manifest, before: Manifest) -> Errors:
     errors: Errors = []
 
     def turned(*types: str) -> bool:
-        """Return whether one of these conditions became True, or is no longer."""
+        """Return whether one of these conditions became True, or ceased to be True."""
         return any((one in holds) is not (one in held) for one in types)
 
     def changed(*names: str) -> bool:
