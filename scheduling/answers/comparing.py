@@ -72,7 +72,7 @@ class Stopwatch:
         return time.perf_counter()
 
     def note(self, plugin: str, point: str, code: Code, seconds: float) -> None:
-        """Note one call."""
+        """Count a call, its failure and its seconds, by plugin."""
         self.calls[plugin] = self.calls.get(plugin, 0) + 1
         self.longest[plugin] = max(self.longest.get(plugin, 0.0), seconds)
         if code is Code.ERROR:

@@ -48,7 +48,7 @@ class PluginRow(msgspec.Struct, frozen=True):
 
     @property
     def arguments(self) -> list[str]:
-        """Return the arguments as people read them: a name and its JSON, each."""
+        """Return the arguments as texts ``name: JSON``."""
         return [f"{name}: {msgspec.json.encode(one).decode()}" for name, one in self.args.items()]
 
 

@@ -1,4 +1,4 @@
-"""The steps of carrying out a plan.
+"""Builds the steps that carry out a plan.
 
 A step is a JSON object: ``scheduling.controllers.operations`` carries it out in one transaction,
 and ``api.stowage.plans`` checks the user's right to it::

@@ -309,7 +309,7 @@ def _refusals(ready: UnplacedStatus, path: str) -> list[FieldError]:
 
 
 def _namespace_of(manifest: Manifest) -> str:
-    """Return the namespace of an object of a plan, empty where its kind has none."""
+    """Return the namespace of an object of a plan, empty if its kind has none."""
     namespaced = KINDS[manifest["kind"]].namespaced
     return (manifest["metadata"].get("namespace") or "default") if namespaced else ""
 

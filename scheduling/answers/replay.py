@@ -399,7 +399,7 @@ def _nominate(record: Record, snapshot: Snapshot, infos: dict[int, PodInfo]) -> 
 
 
 def as_table(found: Manifest) -> str:
-    """Return a decision as a table for people: every node with its total or its reasons."""
+    """Return a decision as a text table: every node with its total or its reasons."""
     pod = found["pod"]
     head = f"{pod['namespace']}/{pod['name']}: {found['outcome']}"
     if found["nodeName"]:

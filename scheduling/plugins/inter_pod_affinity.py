@@ -132,7 +132,7 @@ class InterPodAffinity:
         return snapshot.counter((NAME, "near", pod.peer_key), weigh, live_only=False, reach=reach)
 
     def _scored(self, pod: PodInfo, snapshot: NodeTable) -> list[Table]:
-        """Return, per topology key, the sums of preference weights, of this and of placed pods."""
+        """Return, per topology key, the sums of weights of matching preferred terms, by domain."""
         keys = dict.fromkeys(snapshot.scored_affinity_keys(pod))
         mine = (*pod.preferred_affinity, *pod.preferred_anti_affinity)
         keys.update(dict.fromkeys(term.topology_key for term in mine))

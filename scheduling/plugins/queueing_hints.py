@@ -198,7 +198,7 @@ def _host_ports(pod: Pod) -> list[tuple[str, str, int]]:
 
 
 def _node_ports(pod: Pod, event: ClusterEvent) -> bool:
-    """Return whether the pod that left had a host port that conflicts with this pod's."""
+    """Return whether the pod that left had a host port in conflict with this pod's."""
     if not isinstance(event.old, Pod):
         return False
     held = _host_ports(event.old)

@@ -67,7 +67,7 @@ class Loop:
         self._thread.join(seconds)
 
     def nudge(self) -> None:
-        """End the present pause."""
+        """End the loop's present ``pause``."""
         self._nudged.set()
 
     def busy(self) -> None:

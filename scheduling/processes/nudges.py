@@ -26,7 +26,7 @@ class Nudges:
     def __init__(
         self, send: Callable[..., Any], *, now: Callable[[], float] = time.monotonic
     ) -> None:
-        """``send`` sends one entry and may raise; ``now`` returns monotonic seconds."""
+        """``send``: sends one entry, may raise; ``now``: returns monotonic seconds."""
         self._send = send
         self._now = now
         self._lost = 0

@@ -10,7 +10,7 @@ from clusterstate.objects.values.meta import Manifest
 
 
 class PodEnd(StrEnum):
-    """How a pod ended."""
+    """Why a pod ended, or that it did not."""
 
     STAYS = ""
     FINISHED = "finished"

@@ -195,7 +195,7 @@ class Player:
         heapq.heappush(self._due, (at, next(self._order), action))
 
     def _begin(self) -> None:
-        """Create the world of the beginning; its pods on nodes get timelines."""
+        """Build the world at the beginning, and add timelines of its pods on nodes."""
         waiting: list[Manifest] = []
         entries: list[Given] = []
         for number, manifest in enumerate(self._script.objects):

@@ -25,7 +25,7 @@ _Columns = dict[str, npt.NDArray[np.int64]]
 
 
 class UntruePlugin(AssertionError):
-    """A plugin's answers contradict what it declares about itself."""
+    """A plugin's results contradict its declared locality, keys or scaling."""
 
 
 def check_plugin(plugin: Any, nodes: Iterable[Manifest], pods: Sequence[Manifest]) -> None:

@@ -169,7 +169,7 @@ def bind(snapshot: Snapshot, key: Hashable) -> None:
 
 
 def settle(snapshot: Snapshot, decision: Decision) -> bool:
-    """Bind a decision's claims, so that the next pod may share them; return False: continue."""
+    """Bind a decision's claims, so that the next pod may share them. Always returns False."""
     if decision.scheduled:
         bind(snapshot, decision.key)
     return False

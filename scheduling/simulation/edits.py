@@ -49,7 +49,7 @@ class PodEdit(Edit, frozen=True):
 
 
 class NodeEdit(Edit, frozen=True):
-    """A change of each of some nodes."""
+    """A change that can be applied to any node."""
 
     change: Callable[[Node], Node]
 
@@ -146,7 +146,7 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Manifest:
 
 
 def _pruned(value: Any) -> Any:
-    """Return a value without empty members, as people write it."""
+    """Return a JSON value without empty members, as in hand-written manifests."""
     if isinstance(value, dict):
         members = {key: _pruned(one) for key, one in value.items()}
         return {key: one for key, one in members.items() if one not in _NOTHING}

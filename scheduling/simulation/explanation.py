@@ -163,7 +163,7 @@ def _column(values: Int64, at: Int64) -> list[int | None]:
 
 
 def _choice(explained: Explanation) -> Manifest | None:
-    """Return the chosen or best node, its lead in score, and why the next node has less."""
+    """Return the chosen or best node, its lead in score, and the next node's lower scores."""
     scores, verdicts = explained.scores, explained.verdicts
     if scores is None:
         if not len(verdicts.feasible):

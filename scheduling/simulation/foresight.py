@@ -172,7 +172,7 @@ class Foresight:
         self.landed: dict[int, LandedPod] = {}
 
     def leave(self, leavers: Iterable[Leaver]) -> None:
-        """Schedule pods to leave when they are due; those of one moment in this order."""
+        """Schedule when pods leave; pods that are due at the same time leave in this order."""
         for one in leavers:
             self._add(one.due, _LEAVE, one)
 
@@ -195,7 +195,7 @@ class Foresight:
             self._take_in(one)
 
     def at(self, seconds: float, change: Callable[[VirtualCluster], object]) -> None:
-        """Schedule a change of the cluster after ``seconds``, before other events of then."""
+        """Schedule a change of the cluster after ``seconds``, before other events at that time."""
         self._add(seconds, _EDIT, change)
 
     def run(self, *, horizon: float) -> None:
@@ -287,7 +287,7 @@ class Foresight:
         return True
 
     def _withdraw(self, now: float, leaver: Leaver) -> None:
-        """Remove a pod that takes no room, except what it was nominated for."""
+        """Remove a leaving pod that takes no room, with its nomination."""
         info, node_name = self._without_room.pop(leaver.key)
         self.departures.append(LeavingPod(leaver=leaver, node_name=node_name, at=now, gone_at=now))
         self.cluster.leave(leaver.key)
@@ -382,7 +382,7 @@ class Foresight:
     # What the scheduler does (``cluster.Observer``).
 
     def decided(self, decisions: Sequence[Decision]) -> None:
-        """Note the decisions, and count those in vain."""
+        """Store the decisions by pod, and count repeated refusals."""
         now = self._now
         for decision in decisions:
             key = decision.key

@@ -82,7 +82,7 @@ class Group(msgspec.Struct):
 
     @property
     def count(self) -> int:
-        """Number of pods."""
+        """Number of pods in the group."""
         return sum(len(one.pods) for one in self.members)
 
 

@@ -225,7 +225,7 @@ def _placed(
     seed: int,
     go_on: Callable[[], None],
 ) -> Manifest:
-    """Return the same by placing one pod after the other in the snapshot."""
+    """Return the result of ``headroom_of`` by placing one pod after the other."""
     decider = Decider(snapshot, framework)
     options = Options(seed=seed, tie_break="first", preempt=False)
     counts: dict[str, int] = {}

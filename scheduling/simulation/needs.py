@@ -207,7 +207,7 @@ def _taint_choice(*, cordoned: bool, taints: tuple[Taint, ...]) -> Choice:
 
 
 def _node_labels(snapshot: Snapshot, info: PodInfo, verdicts: Verdicts) -> _Aspect:
-    """Return the aspect of unmet label requirements; of ORed terms, the one with the fewest."""
+    """Return the aspect of unmet label requirements; of several terms the nearest one's."""
     rows = verdicts.rows
     name = node_affinity.NAME
     concerned = verdicts.by(name)

@@ -76,7 +76,7 @@ class Prices(msgspec.Struct, frozen=True):
         return next((price for selector, price in self.nodes if selector.matches(labels)), 0.0)
 
     def of_move(self, labels: Mapping[str, str]) -> float:
-        """Return the price of moving a pod with these labels."""
+        """Return the price of moving a pod with the given labels."""
         return next(
             (price for selector, price in self.moves if selector.matches(labels)), self.move
         )

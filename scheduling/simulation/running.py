@@ -1,4 +1,4 @@
-"""Places the pods of a simulation, and reports each pod's result and its reason."""
+"""Places the pods of a simulation, and reports each pod's node or the reason for none."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -306,7 +306,7 @@ class _Run:
         return decider
 
     def _decide_group(self, key: GroupKey, waiting: list[tuple[int, Ready]]) -> None:
-        """Decide the pods of a group together; if it preempts, once more without the victims."""
+        """Decide the pods of a group together; if they preempt, again without the victims."""
         waiting = sorted(waiting, key=lambda one: -one[1].info.priority)
         nominated = [ready.nominated for _, ready in waiting]
         found = self._schedule_group(key, waiting, nominated)

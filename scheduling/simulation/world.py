@@ -186,7 +186,7 @@ class World:
         return self.base.limit_ranges(namespace)
 
     def namespace(self, name: str) -> Manifest | None:
-        """Return the Namespace called ``name``; in an open world every name has one."""
+        """Return the Namespace called ``name``; with ``open_namespaces`` it always exists."""
         found = self.find("Namespace", "", name)
         if found is None and self.base.open_namespaces and ("Namespace", "", name) not in self._own:
             found = {"metadata": {"name": name}}
@@ -218,7 +218,7 @@ class World:
         return self._keys[place] if place in self._keys else self.base.pod_key(namespace, name)
 
     def expect(self, manifests: Iterable[Manifest]) -> None:
-        """Look up at once which of these pods are already on a node of the base."""
+        """Cache, with one lookup, which of these pods are already on a node of the base."""
         places = set()
         for manifest in manifests:
             meta = manifest.get("metadata")
@@ -243,7 +243,7 @@ class World:
         self._keys[namespace, name] = key
 
     def full_names(self, keys: Iterable[Hashable]) -> Callable[[Hashable], str]:
-        """Return a function from these keys to ``namespace/name``."""
+        """Return a function that maps each of these keys to ``namespace/name``."""
         names = self.base.pod_names([key for key in keys if not isinstance(key, str)])
         return lambda key: key if isinstance(key, str) else names.get(key, str(key))
 

@@ -85,7 +85,7 @@ class Rules:
         self._others.append(rule)
 
     def mean(self, info: PodInfo) -> bool:
-        """Return whether one of the rules selects pods of a class."""
+        """Return whether at least one of the rules selects pods of a class."""
         return any(
             rule.means(info)
             for rules in (self._others, *map(self._with_label, info.labels.items()))
@@ -172,7 +172,7 @@ class Division:
         self._has_learned = True
 
     def is_common(self, info: PodInfo, snapshot: Snapshot) -> bool:
-        """Return whether pods of a class are common: whether they concern pods of other nodes."""
+        """Return whether pods of a class are common: decisions involve pods of other nodes."""
         found = self._remembered.get(info.digest)
         if found is None:
             if len(self._remembered) >= _MOST_REMEMBERED:

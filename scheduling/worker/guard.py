@@ -19,7 +19,7 @@ logger = structlog.get_logger(__name__)
 
 
 class Guard:
-    """The guard of one scheduler; does nothing while no canary is guarded."""
+    """Monitors one scheduler; does nothing unless a canary is in force."""
 
     def __init__(self) -> None:
         self._canary: StoredCanary | None = None

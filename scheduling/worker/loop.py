@@ -134,7 +134,7 @@ def _scheduler() -> Scheduler:
 
 
 def _seed() -> int:
-    """Return the seed of a batch: ``SCHEDULER_SEED``, which plans use too, or else a random one."""
+    """Return the seed of a batch: the setting ``SCHEDULER_SEED``, or else a random one."""
     return settings.SCHEDULER_SEED or secrets.randbits(63)
 
 

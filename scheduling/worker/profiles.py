@@ -70,7 +70,7 @@ memory.when_replaced(_known.clear)
 
 
 def problems(configuration: KubeSchedulerConfiguration) -> dict[str, str]:
-    """Return, by profile name, why the profile cannot be used, for those that cannot."""
+    """Return, by name, the profiles that cannot be used, each with the reason."""
     found = {one.scheduler_name: why_held(one) for one in configuration.profiles}
     return {name: why for name, why in found.items() if why}
 

@@ -64,7 +64,7 @@ class ReservedPod(msgspec.Struct, eq=False, kw_only=True):
             self.allowed_by.add(plugin)
 
     def reject(self, plugin: str, message: str) -> bool:
-        """Send the pod back to the queue; return whether it was not sent back already."""
+        """Send the pod back to the queue; return False if it was sent back before."""
         return self._refuse(Status(Code.UNSCHEDULABLE, (message,), plugin))
 
     def preempt(self, plugin: str, message: str) -> bool:

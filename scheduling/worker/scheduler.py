@@ -266,7 +266,7 @@ class Scheduler:
         return division is None or division.is_mine(info, class_id, self.mirror.snapshot)
 
     def _follow_division(self, now: float) -> None:
-        """Divide the pods among schedulers again if it is time or another's bind made one fail."""
+        """Divide pods among schedulers again if due, or if another's bind made a bind fail."""
         if self.division is None:
             return
         if not self.binder.was_overtaken and 0 <= now - self._divided_at < DIVIDE_EVERY:
@@ -318,7 +318,7 @@ class Scheduler:
 
     @property
     def is_configured(self) -> bool:
-        """Whether the configuration in force is the one that this scheduler has. Queries once."""
+        """Whether this scheduler uses the configuration in force, or rejected it. Queries once."""
         return profiles.in_force()[0] in (self._revision, self._passed_over)
 
     # --- profiles --------------------------------------------------------------------------------

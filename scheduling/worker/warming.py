@@ -105,7 +105,7 @@ def _compile(*what: str) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel end this process when the one that started it ends."""
+    """Let the kernel kill this process when its parent process ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         sys.exit(f"process {parent}, which wanted the loops, has ended")

@@ -52,7 +52,7 @@ class ManyChanges(SingleChanges):
         self._apply_all(map(pods.change, found.rest), now)
 
     def _confirm_pods(self, pods: pod_log.PodChanges, same: pod_news.Pods, now: float) -> None:
-        """Confirm pods on nodes; most are what this worker assumed."""
+        """Confirm pods on nodes; this worker assumed most of them there."""
         snapshot = self.snapshot
         started = pod_news.seconds(pods, same)
         assumed = snapshot.confirm_all(same.ids, same.slots, started)
@@ -179,7 +179,7 @@ class ManyChanges(SingleChanges):
                 self._drop_arrival(pod_id)
 
     def _drop_running(self, pods: pod_log.PodChanges, some: pod_news.Pods) -> None:
-        """Remove those of the pods that run, or have finished, from ``arrivals``."""
+        """Remove pods that run, or have finished, from ``arrivals``."""
         if self.arrivals or self.of_unknown_nodes:
             runs = ~pods.pending[some.numbers]
             self._drop_arrivals([some.ids[place] for place in np.flatnonzero(runs).tolist()])

@@ -35,7 +35,7 @@ class StateLoader(RefusedPods):
     """Reads nodes, bound pods, the queue and reservations."""
 
     def load(self, now: float) -> None:
-        """Build everything from the rows. Queries a dozen times, in one database snapshot."""
+        """Build snapshot and queue from the rows. Queries a dozen times, in one transaction."""
         self.snapshot = Snapshot()
         self.snapshot.compatibility = self.compatibility
         self.queue = self._new_queue()
@@ -190,7 +190,7 @@ class StateLoader(RefusedPods):
         return [pod for pod in pods if not self._leave_to_others(pod.pod_id, pod.class_id)]
 
     def _restore_nominations(self, rows: Iterable[tuple[WaitingPod, PendingPod]]) -> None:
-        """Nominate the pods of the queue as their rows say, and no others."""
+        """Set the nominations of queued pods to those in their rows; end all others."""
         nominated = [(row, pod) for row, pod in rows if row.nominated_node_name]
         self._nominated_in_log = {row.id: row.nominated_node_name for row, _ in nominated}
         self._nominated_as_of = {row.id: row.revision for row, _ in nominated}

@@ -40,7 +40,7 @@ class SingleChanges(WarmState):
         self._move_on_confirmed(now)
 
     def _give_up(self, change: Change, error: Exception) -> None:
-        """Leave an object out because its change could not be applied."""
+        """Record that a change failed, and remove its node or queued pod; raise database errors."""
         if not is_an_objects_fault(error):
             raise error
         self.failed_objects.append((ObjectRef(change.kind, change.object_id), error))

@@ -18,7 +18,7 @@ from scheduling.framework.types import PodInfo
 
 
 class Pods(msgspec.Struct, frozen=True):
-    """Some of the pods, as columns.
+    """A part of the pods of a ``SortedChanges``, as columns.
 
     ``numbers``: index of each pod's last change in the given changes. ``classes``: its
     ``PodInfo.index``. ``slots`` and ``rows``: its slot and its node's row in the snapshot, -1 if

@@ -137,7 +137,7 @@ class RefusedPods(WarmState):
         return since, found
 
     def _wake_once(self, change: Placement, seen: set[tuple[object, ...]], now: float) -> None:
-        """Wake the pods that a change may help; skip one with the effect of a ``seen`` one."""
+        """Wake the pods that a change may help; skip a change whose effect is in ``seen``."""
         if change.kind == "Namespace":
             self.something_changed(Resource.NAMESPACE, Action.UPDATE_NAMESPACE_LABEL, now)
             return

@@ -332,7 +332,7 @@ class WarmState(Waking):
     # --- other objects ---------------------------------------------------------------------------
 
     def lets_group_in(self, pod: PendingPod) -> bool:
-        """Return whether a pod's PodGroup exists and enough of its pods are there to try it."""
+        """Return whether a pod's PodGroup exists and enough of its pods exist to try it."""
         return lets_in(self.snapshot, self.queue, pod)
 
     def nominated(self) -> list[int]:
