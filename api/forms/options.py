@@ -242,7 +242,9 @@ def moment(query: Mapping[str, str], *, now: datetime) -> datetime | None:
     if text is None:
         return None
     if query.get("resourceVersion") or query.get("resourceVersionMatch"):
-        raise BadRequest("at: only without resourceVersion: both name a state")
+        raise BadRequest(
+            "at: may not be used together with resourceVersion or resourceVersionMatch"
+        )
     return time_of(text, "at", now=now)
 
 
@@ -281,7 +283,9 @@ def require_present(query: Mapping[str, str], what: str) -> None:
         BadRequest: it has.
     """
     if "at" in query:
-        raise BadRequest(f"at: {what} is about the present; only reads may say at")
+        raise BadRequest(
+            f"at: {what} cannot be done in the past; only reads may have this parameter"
+        )
 
 
 def exact_version(query: Mapping[str, str]) -> int | None:

@@ -114,7 +114,7 @@ class Places:
             if not self._make(step, now):
                 return
         elif place.plan_id != self._plan_id:
-            raise PlaceNotHeld("another operation holds a place for it")
+            raise PlaceNotHeld("a place for this pod is held by another plan")
         elif place.is_refused:
             release([place.name], now=now)
             raise PlaceTaken(f"there is no room for it on node {node} any more")
