@@ -276,7 +276,7 @@ def require(user: User, wants: Attributes, policy: Policy | None = None) -> None
 
 
 def attributes_of(method: str, target: Target, selector: str) -> Attributes:
-    """Return the attributes of a request with that method, path and field selector.
+    """Return the attributes of a request by its method, path and field selector.
 
     A namespace is judged as an object in itself, so that a RoleBinding in it gives rights to it. A
     field selector by name sets the name of a read; a creation has no name. Rule: apiserver

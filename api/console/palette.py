@@ -79,7 +79,7 @@ def find(request: HttpRequest) -> HttpResponse:
 
 
 def _actions(request: HttpRequest, text: str) -> list[Item]:
-    """Return actions that begin with the first word, on the nodes or pods that the others name."""
+    """Return actions that begin with the first word, on nodes or pods that further words name."""
     verb, _, rest = text.partition(" ")
     verb, rest = verb.casefold(), rest.strip()
     if not rest:

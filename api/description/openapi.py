@@ -87,7 +87,7 @@ class Definitions:
         return {"type": "string", "format": "int-or-string"}
 
     def add(self, struct: type) -> str:
-        """Add the definition of a wire type, unless it is there; return its name."""
+        """Return the name of a wire type's definition, which is added if it is missing."""
         if struct in self._names:
             return self._names[struct]
         own = struct.__name__

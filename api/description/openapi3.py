@@ -45,7 +45,7 @@ class _Schemas(openapi.Definitions):
     place = _PLACE
 
     def add(self, struct: type) -> str:
-        """Add the schema of a wire type, unless it is there; return its name."""
+        """Return the name of a wire type's schema, which is added if it is missing."""
         name = super().add(struct)
         if struct is wire_types.EventsV1Event:  # answered as null where the core group has none
             self.found[name]["properties"]["eventTime"]["nullable"] = True

@@ -66,7 +66,7 @@ def with_replicas(current: Manifest, scale: Manifest) -> Manifest:
 def applied(
     kind: Kind, current: Manifest, scale: Manifest, manager: Manager, *, force: bool, now: datetime
 ) -> Manifest:
-    """Return an object to which ``manager`` has applied a ``Scale`` of it.
+    """Return an object after ``manager`` has applied a ``Scale`` to it.
 
     Rule: ``ScaleHandler``, apimachinery ``managedfields/scalehandler.go``, v1.36: the manager owns
     the replicas of the object itself.

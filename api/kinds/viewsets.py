@@ -315,7 +315,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         return self._object(stored.manifest, 201, [*warnings, *stored.warnings])
 
     def partial_update(self, request: Request) -> HttpResponseBase:
-        """Change an object, or its status, by one of the four kinds of patch."""
+        """Change an object or its status, by one of the four kinds of patch."""
         target = self.target
         change = self._patch(request, target.kind.wire_type)
         if change is None:

@@ -418,7 +418,7 @@ def _text(entry: object) -> str:
 def manifest(
     plan: StoredPlan, *, brief: bool = False, named: bool = True, reader: User | None = None
 ) -> Manifest:
-    """Return a plan as in the API; with ``reader`` its spec as this user may read it.
+    """Return a plan as in the API; ``reader``: with the spec as this user may read it.
 
     ``brief``: without the leaving pods and their landings; not ``named``: also without messages,
     which may name pods.

@@ -242,7 +242,7 @@ def _read(data: Any) -> Body:
 
 
 def _stored(spec: Spec) -> Manifest:
-    """Return a spec as it is stored: without the secret, and without empty fields."""
+    """Return a spec for the database: without the secret, and without empty fields."""
     found: Manifest = msgspec.to_builtins(spec)
     del found["secret"]
     return {name: value for name, value in found.items() if value not in ("", [], False)}

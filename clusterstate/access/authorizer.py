@@ -86,7 +86,7 @@ def decide(user: User, wants: Attributes, policy: Policy | None = None) -> Acces
 
 
 def depends_on_references(user: User, wants: Attributes) -> bool:
-    """Return whether a node's agent may do that only if one of its pods refers to the object.
+    """Return whether a node's agent has a right only if one of its pods refers to the object.
 
     ``decide`` does not check such references if it is given a policy, since the check queries.
     """

@@ -71,7 +71,7 @@ def name_of(user: str, groups: tuple[str, ...]) -> str:
 
 
 def allows(node: str, wants: Attributes) -> bool:
-    """Return whether a node's agent may do that without regard to what its pods refer to.
+    """Return whether a node's agent has a right without regard to its pods' references.
 
     Lists and watches must select its own objects. ``asks_references`` judges the rest.
     """
@@ -117,7 +117,7 @@ def _keeps_itself(node: str, wants: Attributes) -> bool:
 
 
 def asks_references(wants: Attributes) -> bool:
-    """Return whether an agent may do that if one of its pods refers to the object.
+    """Return whether an agent has a right if one of its pods refers to the object.
 
     A list or a watch of one object is judged as a get of that object.
     """

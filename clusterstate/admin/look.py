@@ -25,7 +25,7 @@ def badges(pairs: Iterable[tuple[str, str]]) -> SafeString:
 
 
 def chips(texts: Iterable[str], *, limit: int = _MAX_CHIPS, width: int = 14) -> SafeString | str:
-    """Return short texts one under another; of those beyond ``limit`` only the number.
+    """Return short texts one under another, and the number of those beyond ``limit``.
 
     Texts wider than ``width`` (in rem) are cut; a tooltip shows the whole text.
     """

@@ -118,7 +118,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pack(entries: Sequence[Entry]) -> Block:
-    """Return a block of entries, at least one, of one kind, sorted by key and revision."""
+    """Return a block of entries of one kind, sorted by key and revision; at least one."""
     base_revision = min(one.revision for one in entries)
     base_at = min(one.at for one in entries)
     words: dict[str, int] = {"": 0}

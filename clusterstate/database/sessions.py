@@ -126,7 +126,7 @@ class Session(msgspec.Struct, frozen=True):
 
     @property
     def sign(self) -> str:
-        """The part of the name that is common to all sessions of its process, and unique to it."""
+        """The part of the name that identifies its process: all its sessions have the same."""
         return self.application.partition(sql.KEEPER)[0].removesuffix(sql.LOADS)
 
 

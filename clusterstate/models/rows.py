@@ -64,7 +64,7 @@ class ObjectRows(models.QuerySet[Any]):
     update.alters_data = True  # type: ignore[attr-defined]  # as Django marks it
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete all of them, or start to, in one transaction; return how many there are."""
+        """Delete the objects of all rows, or start to, in one transaction; return their number."""
         with transaction.atomic():
             rows = list(self)
             for row in rows:
@@ -75,7 +75,7 @@ class ObjectRows(models.QuerySet[Any]):
     delete.queryset_only = True  # type: ignore[attr-defined]  # as above
 
     def bulk_create(self, objs: Iterable[Any], *args: Any, **options: Any) -> list[Any]:
-        """Create all of them or none.
+        """Create the objects of all rows, or none.
 
         Raises:
             NotByRow: with an option for conflicts.
@@ -89,7 +89,7 @@ class ObjectRows(models.QuerySet[Any]):
         return rows
 
     def bulk_update(self, objs: Iterable[Any], fields: Iterable[str], *_: Any, **__: Any) -> int:
-        """Change all of them, in one transaction; return how many there are."""
+        """Change the objects of all rows, in one transaction; return their number."""
         rows = list(objs)
         with transaction.atomic():
             for row in rows:

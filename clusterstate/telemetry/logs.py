@@ -33,7 +33,7 @@ _AT_ONCE = select.PIPE_BUF
 
 
 def render_text(logger: WrappedLogger, name: str, event: EventDict) -> str:
-    """Return one line for a person, followed by the traceback when there is one, indented."""
+    """Return one line for a person, and below it the traceback, if there is one, indented."""
     exception = event.pop("exception", "")
     head = [str(event.pop(key, "-")) for key in ("timestamp", "level", "logger", "event")]
     fields = _FIELDS(logger, name, event)
@@ -96,7 +96,7 @@ class Outlet:
 
 
 def outlet_of(stream: TextIO | None) -> Outlet:
-    """Return an outlet to the descriptor of a stream; one that drops everything if it has none."""
+    """Return an outlet to a stream's descriptor; without a descriptor it drops all lines."""
 
     def descriptor() -> int:
         if stream is None:

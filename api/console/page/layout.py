@@ -208,7 +208,7 @@ def user_of(request: HttpRequest) -> User:
 
 
 def may(request: HttpRequest, verb: str, resource: str, **about: str) -> bool:
-    """Return whether the person may do that; ``about``: group, subresource, namespace, name.
+    """Return whether the person has a right; ``about``: group, subresource, namespace, name.
 
     On a page of the past only reads are allowed.
     """
@@ -219,7 +219,7 @@ def may(request: HttpRequest, verb: str, resource: str, **about: str) -> bool:
 
 
 def require(request: HttpRequest, verb: str, resource: str, **about: str) -> None:
-    """Raise AccessDenied unless the person may do that, as the API would.
+    """Raise AccessDenied, as the API would, unless the person has a right.
 
     The first write that a form requires in this way names the form in the audit log.
     """
@@ -248,13 +248,13 @@ def require_all(request: HttpRequest, wants: Iterable[Attributes]) -> None:
 
 
 def namespaces(request: HttpRequest, wants: Attributes) -> list[str]:
-    """Return the namespaces in which RoleBindings allow that, sorted."""
+    """Return the namespaces in which RoleBindings give the person a right, sorted."""
     user = people.user_of(request.user)
     return authorizer.current().namespaces(user.name, user.groups, wants) if user.name else []
 
 
 def sees(request: HttpRequest, wants: Attributes) -> bool:
-    """Return whether the person may do that everywhere or in some namespace."""
+    """Return whether the person has a right everywhere or in some namespace."""
     user = people.user_of(request.user)
     if not user.name:
         return False
@@ -302,7 +302,7 @@ _MEANT: Final = {
 
 
 def filters(request: HttpRequest, *names: str) -> None:
-    """Refuse a URL with a filter that its page does not have, instead of ignoring it.
+    """Refuse a URL with a filter that the page does not have, instead of ignoring the filter.
 
     Raises:
         BadRequest: it has an unknown filter; the message suggests a similar one.

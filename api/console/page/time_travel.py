@@ -92,7 +92,7 @@ def of(request: HttpRequest) -> PastMoment | None:
 
 
 def settled(request: HttpRequest) -> HttpResponseRedirect | None:
-    """Return a redirect to the URL with the exact time, or without one if it is not past.
+    """Return a redirect to the URL with the exact time; without ``at`` if that is now.
 
     ``None``: the URL has the exact time, or no ``at``.
 

@@ -68,7 +68,7 @@ def page(
 
 
 def _let_go(request: HttpRequest, pod: Manifest, entry: Manifest) -> tuple[str, str] | None:
-    """Evict or delete a pod; return its name and the error, None if it was done."""
+    """Evict or delete a pod; return its name and the error, None after success."""
     metadata = pod["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
     options: Manifest = {"preconditions": {"uid": metadata["uid"]}}

@@ -218,13 +218,13 @@ def _overtaken(
 
 
 def _labels(query: QueryDict) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the labels in a form, and those when it was shown."""
+    """Return the labels in a form, and the labels of the node when the form was shown."""
     has = {key: value for key, value in _rows(query, "label") if key}
     return has, dict(_rows(query, "had_label"))
 
 
 def _taints(query: QueryDict) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], str]]:
-    """Return the values of the taints in a form, and those when it was shown."""
+    """Return the values of the taints in a form, and of those when the form was shown."""
     has = {(key, effect): value for key, value, effect in _triples(query, "taint") if key}
     return has, {(key, effect): value for key, value, effect in _triples(query, "had_taint")}
 

@@ -497,7 +497,7 @@ _FIRST_TEXT = re.compile(rb'\{"(\w+)":"([^"\\]*)",(?=")')
 
 
 def _part(message: str, name: str, text: bytes) -> bytes:
-    """Return one field of an object as it is in the message."""
+    """Return one field of an object, given as JSON text, as bytes of the message."""
     return _write(message, {name: msgspec.json.decode(text)})
 
 

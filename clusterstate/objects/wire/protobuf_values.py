@@ -216,7 +216,7 @@ NUMBERS: Final[dict[str, Callable[[int], int | bool]]] = {
 
 
 def number_bytes(number: int) -> bytes:
-    """Return a number as a varint; negative ones take ten bytes, as protobuf has it."""
+    """Return a number as a varint; negative numbers take ten bytes, as in protobuf."""
     if 0 <= number < 0x80:
         return _SMALL[number]
     number &= 0xFFFFFFFFFFFFFFFF
