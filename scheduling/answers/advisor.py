@@ -317,7 +317,7 @@ def _error(failure: _Failure) -> StatusError:
 
 
 class Turns:
-    """Limits how many long questions of one user an advisor works on at a time."""
+    """Limits how many long questions of one user an advisor answers at the same time."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -425,7 +425,7 @@ class Desk:
 
 
 class Presence:
-    """An advisor's sign of life, given by the loop that follows the log."""
+    """An advisor's sign of life in Redis; the loop over the change log renews it."""
 
     def __init__(self, seconds: float = 5.0) -> None:
         self.name = secrets.token_hex(8)

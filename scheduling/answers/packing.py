@@ -1,4 +1,4 @@
-"""Answers a ``Packing``: what fits if all pods are placed together."""
+"""Answers a ``Packing``: a placement of many pods together."""
 
 from collections.abc import Hashable
 

@@ -1,4 +1,4 @@
-"""Brakes and eviction rates in a plan: evictions that wait for approval, and turns by zone."""
+"""Predicts which evictions of a plan a brake holds back, or a zone's rate delays."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -96,7 +96,7 @@ class Leavers:
         return plan_brakes.in_turn(leavers, COUNTED)
 
     def _of_groups(self, found: Mapping[int, Leaver]) -> list[Leaver]:
-        """Return the pods that leave because a pod of their group does, at the time of the first.
+        """Return pods that leave because one of their group does, at that pod's time.
 
         Rule: ``actions.pods.together``, if a disruption makes the first one leave.
         """

@@ -107,8 +107,8 @@ def plan(world: LiveWorld, document: object) -> Manifest:
 class _Planning:
     """Predicts one plan: prepares the simulation, runs it, and builds the answer.
 
-    ``kept``: by title, why pods stay that the plan would evict. ``without_place``: the same for
-    pods without room to reserve for a replacement.
+    ``kept``: pods that the plan would evict and that stay, with the reason, by title.
+    ``without_place``: the same for pods whose replacement has no room to reserve.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class _Planning:
         self.without_place: dict[str, str] = {}
 
     def answer(self) -> Manifest:
-        """Return the document with its status."""
+        """Return the plan's document with the predicted ``status``."""
         snapshot, waiting = self._world.look(
             lambda mirror: (
                 copy_snapshot(mirror.snapshot),
@@ -299,7 +299,7 @@ class _Planning:
 
 
 def _refusals(ready: UnplacedStatus, path: str) -> list[FieldError]:
-    """Return admission's refusals of a pod as errors of the field at ``path``."""
+    """Return the errors of a pod that admission refused, as errors of the field at ``path``."""
     found = [
         FieldError(one.type, f"{path}.{one.field}", one.bad_value, one.detail)
         for one in ready.errors

@@ -115,7 +115,7 @@ def _aged(pod: WaitingPod, points: int) -> tuple[float, ...]:
 
 
 class _Class(msgspec.Struct):
-    """The fields of a PriorityClass that are needed here."""
+    """The name and value of a PriorityClass."""
 
     class Metadata(msgspec.Struct):
         """The name of a PriorityClass."""

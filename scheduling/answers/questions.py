@@ -241,7 +241,7 @@ class _Decision(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def decision_table(found: Manifest) -> str:
-    """Return a decision as a table for people."""
+    """Return a decision as a text table."""
     return replay.as_table(found)
 
 

@@ -84,12 +84,12 @@ def script(
 
 
 def ended(found: Script) -> str:
-    """Return the moment at which a recorded script ends, for people."""
+    """Return the end of a recorded script as RFC 3339 text."""
     return format_time(datetime.fromtimestamp(found.began_at + (found.until or 0.0), UTC))
 
 
 def outcome(found: Script, *, progress: Progress | None = None) -> Outcome:
-    """Return the recorded outcome in the form of the simulated ones."""
+    """Return the outcome of a script with its recorded bindings, in the form of simulated ones."""
     configuration = profiles.in_force()[1]
     return play(found, configuration, title="recorded", follows=True, progress=progress)
 

@@ -128,7 +128,7 @@ def _named(whole: Manifest) -> tuple[str, str]:
 
 
 def _explained(world: LiveWorld, question: WhyQuestion) -> tuple[Manifest, Explanation]:
-    """Return the answer without its nodes, and the explanation that has the nodes."""
+    """Return the answer without nodes, and the ``Explanation`` for its pages of nodes."""
     namespace, name = question.namespace, question.name
     pod = subject(namespace, name)
     if pod is None:

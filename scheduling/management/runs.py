@@ -133,7 +133,7 @@ def _by_name(name: str, script: Script) -> KubeSchedulerConfiguration:
 
 
 def _configuration(name: str, script: Script) -> KubeSchedulerConfiguration:
-    """Return the configuration with a short name, or the one in a file."""
+    """Return the configuration for a value of ``--policy``: a name in ``policies``, or a file."""
     if name in policies.NAMES:
         return _by_name(name, script)
     if not Path(name).exists():

@@ -83,7 +83,7 @@ def infos() -> dict[str, PluginInfo]:
 
 
 def read(found: Iterable[EntryPoint]) -> dict[str, InstalledPlugin]:
-    """Return the plugins of entry points by name."""
+    """Return the plugins of entry points by name; one that does not load has a problem."""
     result: dict[str, InstalledPlugin] = {}
     for point in sorted(found, key=lambda one: (one.name, _package(one))):
         if point.name in BUILT_IN:

@@ -12,7 +12,7 @@ NAME = "PrioritySort"
 
 
 class PrioritySort:
-    """Order of the active queue."""
+    """QueueSort by priority and waiting time."""
 
     name = NAME
 

@@ -28,7 +28,7 @@ IN_USE = (
 
 
 class VolumeRestrictions:
-    """Filter on disks and claims in use."""
+    """Filter on exclusive disks and ReadWriteOncePod claims that other pods use."""
 
     name = NAME
     filter_locality = Locality.PODS

@@ -30,7 +30,7 @@ _PRESENT = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
 class VolumeZone:
-    """Filter on the labels of bound volumes."""
+    """Filter on the zone and region labels of bound volumes."""
 
     name = NAME
     filter_locality = Locality.NODE

@@ -1,4 +1,4 @@
-"""A thread for one piece of work that may take long, so that the loop that begins it goes on."""
+"""A thread for work that may take long, so that the loop that starts it need not wait."""
 
 import threading
 from collections.abc import Callable

@@ -12,7 +12,7 @@ MOST_SHOWN: Final = 200
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One line of the comparison: a value for each outcome, and how to write it.
+    """A figure with its value in each outcome, and its format.
 
     ``form``: ``count``, ``share`` or ``seconds``. ``better``: ``less``, ``more`` or empty.
     """
@@ -149,7 +149,7 @@ def _pods(by_pod: Sequence[dict[str, PodTimeline]]) -> list[PodDifference]:
 
 
 def _nodes(outcomes: Sequence[Outcome]) -> list[NodeDifference]:
-    """Return the nodes whose number of pods over time differs, the most different first."""
+    """Return the nodes that got different numbers of pods, the most different first."""
     counts_by_node: dict[str, list[int]] = {}
     for number, outcome in enumerate(outcomes):
         for fate in outcome.fates:

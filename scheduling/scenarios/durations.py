@@ -1,4 +1,4 @@
-"""Durations as people write them: ``90s``, ``10m``, ``1h30m``, ``2d``, or a number of seconds."""
+"""Parses and formats durations: ``90s``, ``10m``, ``1h30m``, ``2d``, or a number of seconds."""
 
 import re
 from typing import Final

@@ -1,4 +1,4 @@
-"""Outcomes and comparisons as text for people, and as JSON lines for programs."""
+"""Formats outcomes and comparisons as text tables and as JSON lines."""
 
 from collections.abc import Iterator, Sequence
 

@@ -50,7 +50,7 @@ _DAY: Final = 86_400.0
 
 
 class _TracePod(NamedTuple):
-    """A pod of a trace: second of arrival, line, manifest, seconds it ran, seconds it waited."""
+    """A pod of a trace: its arrival, line, manifest, running and waiting time, in seconds."""
 
     at: float
     order: int

@@ -280,7 +280,7 @@ def _template(pod: Manifest) -> Manifest:
 
 
 def _blockers(decision: Decision) -> list[Manifest]:
-    """Return what rejects the next pod, on how many nodes; a node may have several reasons."""
+    """Return the reasons why the next pod does not fit, each with its number of nodes."""
     counts: dict[tuple[str, str], int] = {}
     rejections = [(one.status, one.nodes) for one in decision.rejections]
     if not decision.absent.ok:

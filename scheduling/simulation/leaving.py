@@ -66,7 +66,7 @@ class BudgetCharges:
         ]
 
     def _group(self, budget: DisruptionBudget, record: PodRecord) -> PodGroup | None:
-        """Return the group that a budget counts in place of the pod."""
+        """Return the PodGroup that a budget counts instead of the pod, ``None`` for the pod."""
         key = group_key(record.info.pod) if budget.counts_groups else None
         return self._snapshot.groups.find(key)
 

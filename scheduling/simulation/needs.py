@@ -67,7 +67,7 @@ Explain = Callable[[int, Rows], Choice]
 
 
 class _Aspect(msgspec.Struct, frozen=True):
-    """The needs of nodes about one subject; ``codes`` int64 (nodes,): 0 none, -1 unknown."""
+    """The needs of nodes for one kind of filter; ``codes`` int64 (nodes,): 0 none, -1 unknown."""
 
     codes: Int64
     explain: Explain

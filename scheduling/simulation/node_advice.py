@@ -181,7 +181,7 @@ class _Trial:
                 self._snapshot.remove_node(name)
 
     def names(self, numbers: Sequence[int]) -> tuple[tuple[str, int], ...]:
-        """Return the name and the offer's number of each new node that ``placements`` adds."""
+        """Return (name, index of its offer) of each new node that ``placements`` adds."""
         ordered = sorted(numbers)
         return tuple(
             (self._node(number, at).metadata.name, number) for at, number in enumerate(ordered)

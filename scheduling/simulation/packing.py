@@ -583,7 +583,7 @@ class Packer:
     def _put_back(
         self, pods: Sequence[Seeker], records: Mapping[Hashable, PodRecord | None]
     ) -> None:
-        """Put pods on their nodes again, whatever the filters say."""
+        """Put pods back on their nodes without running filters."""
         snapshot = self._snapshot
         for pod in pods:
             record, row = records.get(pod.key), snapshot.row_of(pod.node_name)

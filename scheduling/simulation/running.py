@@ -338,7 +338,7 @@ class _Run:
         ).decisions  # fmt: skip
 
     def _make_room(self, number: int, ready: Ready, decision: Decision) -> None:
-        """Remove the victims, and decide again, as the live scheduler does after they left."""
+        """Remove the victims and decide the pod again, as the live scheduler does later."""
         described = self._let_leave(ready, decision)
         pod = PodToPlace(ready.title, ready.info, described["nominatedNode"])
         (again,) = self._schedule(ready.framework, [pod], number, None)
@@ -522,7 +522,7 @@ def described_error(error: FieldError) -> Manifest:
 
 
 def refused(error: StatusError) -> Manifest:
-    """Return the answer to a document that cannot be run: without results, with all errors."""
+    """Return the answer to an invalid document: no results, all errors."""
     status: Manifest = {
         "results": [],
         "reason": error.reason,

@@ -114,7 +114,7 @@ class Verdicts(msgspec.Struct, frozen=True):
         return steps
 
     def counts(self) -> Iterator[tuple[Status, int, int]]:
-        """Yield each reason, how many nodes it rejects, and how many of them it alone rejects."""
+        """Yield each rejecting status, how many nodes it rejects, and how many it alone rejects."""
         single = self.rejections == 1
         every = np.bincount(self.verdict.ravel(), minlength=len(self.statuses)).tolist()
         alone = np.bincount(self.verdict[:, single].ravel(), minlength=len(self.statuses)).tolist()

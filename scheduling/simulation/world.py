@@ -102,7 +102,7 @@ class Base:
         return None
 
     def default_priority_class(self) -> Manifest | None:
-        """Return the PriorityClass of pods that name none, if there is one."""
+        """Return the PriorityClass with ``globalDefault``, ``None`` if there is none."""
         return None
 
     def limit_ranges(self, namespace: str) -> Sequence[Manifest]:
@@ -239,7 +239,7 @@ class World:
         self._keys[namespace, name] = None
 
     def note_placed(self, namespace: str, name: str, key: Hashable) -> None:
-        """Remember that a pod of the document is on a node now."""
+        """Note that a pod of the document was placed on a node."""
         self._keys[namespace, name] = key
 
     def full_names(self, keys: Iterable[Hashable]) -> Callable[[Hashable], str]:

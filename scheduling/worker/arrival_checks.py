@@ -137,8 +137,8 @@ def verdict(snapshot: Snapshot, profile: Profile, record: PodRecord) -> Problem 
 
     The pod must be detached from the snapshot, so that its own requests do not count against it.
 
-    The first problem is reported, as the kubelet does. ``profile`` says what an empty node selector
-    term means (C1).
+    The first problem is reported, as the kubelet does. ``profile`` states whether an empty node
+    selector term matches all nodes or none (C1).
     """
     return _lacking(snapshot, record) or _rejected(snapshot, profile, record)
 

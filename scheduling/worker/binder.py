@@ -471,13 +471,13 @@ class Binder:
         )
 
     def let_go(self, now: float) -> None:
-        """Take back all decisions that wait for reserved pods."""
+        """Take back all decisions that wait for reserved pods; their pods return to the queue."""
         if self._leaning:
             leaning, self._leaning = self._leaning, {}
             self._come_back(leaning, now)
 
     def take_outcomes(self) -> dict[int, bool]:
-        """Return which reserved pods were bound, and which could not be, since the last call."""
+        """Return, by pod id, whether a reserved pod was bound or refused since the last call."""
         outcomes, self._outcomes = self._outcomes, {}
         return outcomes
 
@@ -622,9 +622,9 @@ class Binder:
     def _displace(self, decision: Decision, now: datetime) -> None:
         """Clear the nominations of pods of lower priority to the node of the victims.
 
-        The snapshot did that when the decision was made, and a pod that was decided later in the
-        same batch may be nominated again. The changes in the log wake these pods, and the pods that
-        they kept off the node.
+        The snapshot did that at the decision, and a pod that was decided later in the same batch
+        may be nominated again. The changes in the log wake these pods, and pods that could not use
+        the node because of them.
         """
         mirror = self._mirror
         if cast(int, decision.key) not in mirror.queue:

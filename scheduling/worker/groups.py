@@ -72,7 +72,7 @@ class Groups:
         self._assigned: dict[GroupKey, Mapping[Hashable, str]] = {}
 
     def __bool__(self) -> bool:
-        """Whether conditions are to be written."""
+        """Whether there are conditions to write."""
         return bool(self._unwritten)
 
     def note(self, decision: GroupDecision, now: float) -> None:

@@ -99,7 +99,7 @@ class Reservations:
 
     @property
     def count(self) -> int:
-        """How many pods are reserved and not bound."""
+        """Number of reserved pods that are not bound yet."""
         return len(self._pods)
 
     # --- what plugins see (handles.WaitingPods) --------------------------------------------------

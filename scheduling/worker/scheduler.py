@@ -728,7 +728,7 @@ class Scheduler:
     def _runs(
         self, framework: Framework, pods: Sequence[PodToPlace]
     ) -> Iterator[tuple[bool, Sequence[PodToPlace]]]:
-        """Yield the pods in order, in runs: (whether they are reserved one by one, pods)."""
+        """Yield runs of successive pods, as (whether each pod is reserved alone, pods)."""
         snapshot = self.mirror.snapshot
         if framework.decides_alone:
             yield True, pods

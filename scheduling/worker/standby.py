@@ -44,7 +44,7 @@ class Standby:
         self._log_at = self._rows_at = 0.0
 
     def load(self, now: float) -> None:
-        """Build the mirror from the rows."""
+        """Load the mirror from the rows, to follow from there."""
         self._tried = bulk.tried_pods()  # first: a pod written meanwhile is read twice
         self._mirror.load(now)
 

@@ -32,7 +32,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print how many more pods like those of the files, or of the usual shapes, fit now."""
+        """Print how many more pods like those in the files, or in the settings, fit now."""
         pods = [pod for name in options["files"] for pod in _pods(Path(name))]
         if options["files"] and not pods:
             raise CommandError("The files hold no Pod.")
@@ -69,7 +69,7 @@ def _of_pod(pod: Manifest) -> Manifest:
 
 
 def table(items: list[Manifest]) -> str:
-    """Return headrooms as a table for people."""
+    """Return headrooms as a text table."""
     rows = [["SHAPE", "FITS", "NODES", "NEXT BLOCKED BY"]]
     for item in items:
         status = item["status"]

@@ -209,7 +209,7 @@ def advice_table(status: Manifest) -> str:
 
 
 def _lines(rows: list[list[str]]) -> list[str]:
-    """Return rows of four cells as lines in columns."""
+    """Return rows of four cells as text lines; the cells of the first three columns are aligned."""
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
     return [
         "   ".join(

@@ -81,7 +81,7 @@ class GPUFragmentation:
         self._allowed_on: tuple[tuple[str, ...], Mask] = ((), self._allowed(()))
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, rows: Rows) -> Int64:
-        """Return the score of each row, from 0 to 100."""
+        """Return the score of each row, int64 (rows,), from 0 to 100."""
         columns = np.array([snapshot.resource(name) for name in self._resources], np.intp)
         free = snapshot.allocatable[np.ix_(rows, columns)]
         free -= snapshot.requested[np.ix_(rows, columns)]

@@ -71,7 +71,7 @@ class ManyChanges(SingleChanges):
         self._leave_queue_all(some.ids)
 
     def _add_pods(self, pods: pod_log.PodChanges, came: pod_news.Pods, now: float) -> None:
-        """Count pods that clients and other processes put on nodes."""
+        """Add pods that clients and other processes put on nodes to the snapshot."""
         if not came.ids:
             return
         names = pods.names
@@ -92,7 +92,7 @@ class ManyChanges(SingleChanges):
             self.pod_changed(None, came_on, now)
 
     def _remove_pods(self, pods: pod_news.Pods, now: float) -> None:
-        """Stop counting pods that were deleted, or finished."""
+        """Remove pods that were deleted, or finished, from the snapshot."""
         if not pods.ids:
             return
         infos = self.snapshot.infos_of(pods.slots)
@@ -103,7 +103,7 @@ class ManyChanges(SingleChanges):
             self.pod_changed(PodState(pod=info.pod, on_node=True), None, now)
 
     def _forget_pods(self, unseen: pod_news.Pods, now: float) -> None:
-        """Take pods on no node that were deleted, or finished, out of the queue."""
+        """Remove deleted or finished pods without a node from the queue."""
         nominated = self.snapshot.nominations.node_of
         held_room = []
         if nominated:

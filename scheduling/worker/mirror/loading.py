@@ -120,7 +120,7 @@ class StateLoader(RefusedPods):
             self.snapshot.remove_node(name)
 
     def _load_pending(self, now: float, revision: int) -> None:
-        """Fill the queue from its rows, as of ``revision``."""
+        """Fill the queue from the rows of pending pods, read at ``revision``."""
         fit = list(self._fit(load_waiting()))
         mine = fit
         if self.is_mine is not None:

@@ -38,8 +38,8 @@ class SortedChanges(msgspec.Struct, frozen=True):
     ``same``: pods on nodes, as in the snapshot. ``came``: unknown pods on known nodes. ``left``:
     pods in the snapshot, not assumed, that were deleted or finished; ``ending``: that began to
     terminate. ``waiting``: unknown pods on no node. ``unseen``: unknown pods that were deleted or
-    finished. ``rest``: indices of all changes of the other pods, in order; of a pod that was
-    assumed and is gone, an earlier change may state its binding. ``first``: at the index of a pod's
+    finished. ``rest``: indices of all changes of the other pods, in order, such as of assumed pods
+    that are gone: an earlier change may state their binding. ``first``: at the index of a pod's
     last change the index of its first.
     """
 
