@@ -178,7 +178,7 @@ class PlansViewSet(OwnViewSet):
 
 
 def _with_spec(answer: bytes, spec: Any) -> bytes:
-    """Return the JSON of a plan's answer with its spec inserted, without parsing it."""
+    """Return a plan's answer with the spec inserted into the text, which is not parsed."""
     return b'%s,"spec":%s}' % (answer[:-1], replies.encode(spec))
 
 

@@ -268,7 +268,7 @@ class Judge:
         return ended
 
     def _known_processes(self, sessions: Sequence[Session], now: float) -> Mapping[str, Watch]:
-        """Return the observations of the other processes that have, or should have, a keeper."""
+        """Update and return the observations of other processes of this service, by their signs."""
         keepers: dict[str, list[Session]] = {
             one.sign: []
             for one in sessions

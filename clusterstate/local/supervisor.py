@@ -284,7 +284,7 @@ class Supervisor:
             self._end(child, pid, "was stopped: killed")
 
     def _end(self, child: Child, pid: int, reason: str) -> None:
-        """Kill one process of a child, and all its others if it is the main one."""
+        """Kill one process of a child; if it is the main one, kill all processes of the child."""
         self.say(f"{reason} (pid {pid})", child.name)
         if child.process is not None and pid == child.process.pid:
             self._kill_group(child)

@@ -396,7 +396,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """Return a new session.
 
         Raises:
-            psycopg.OperationalError: there is none; at once while no host is known to answer.
+            psycopg.OperationalError: no host accepts one. Raised without a try while none answers.
         """
         self.isolation_level = IsolationLevel.READ_COMMITTED
         return Session.connect(**conn_params)
