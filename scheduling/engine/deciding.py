@@ -278,7 +278,7 @@ class Decider:
         return found
 
     def _before_refused(self, pods: Sequence[PodToPlace], first: int) -> Sequence[PodToPlace]:
-        """Return the pods before the next one whose class was refused.
+        """Return the pods from ``first`` up to the next one whose class was refused before.
 
         The loop would stop at that pod, and look less far ahead from then on.
         """

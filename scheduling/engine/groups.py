@@ -822,7 +822,7 @@ class _Preemption:
             now = max((one.start_time or 0.0 for one in records), default=0.0)
 
         def started_at(one: PodRecord) -> float:
-            """Return when a pod's present work began, in epoch seconds; eviction would lose it."""
+            """Return when a pod's present work began, epoch seconds; eviction would lose it."""
             group = groups.find(group_key(one.info.pod))
             lost = None if group is None else group.lost_work
             return now - lost if lost is not None else one.start_time or float("inf")

@@ -275,9 +275,9 @@ class Compiler:
     def _too_late(
         self, asked: Sequence[AskedColumns], others: Sequence[Plugin], sheet: Sheet | None = None
     ) -> bool:
-        """Return whether a filter that looks at columns comes after one of the ``others``.
+        """Return whether a filter that reads columns comes after one of the ``others``.
 
-        The loop reports the filters that look at columns first, whatever their order.
+        The loop reports rejections by filters that read columns first, whatever the order.
         """
         names = [plugin.name for plugin in others]
         if sheet is not None:
@@ -339,7 +339,7 @@ class Compiler:
         return row
 
     def _judge(self, state: CycleState, info: PodInfo, rows: Rows) -> Rows:
-        """Return the rows that pass all filters that look at nodes alone."""
+        """Return the rows that pass all filters about nodes alone."""
         framework = self._profile.framework
         left: Rows = framework.filter_some(
             self._profile.static, state, info, self._snapshot, rows

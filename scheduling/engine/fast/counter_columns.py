@@ -157,12 +157,12 @@ class CounterColumns:
         return np.array(numbers, np.int64)
 
     def _shape(self, table: Table | None, *of: object) -> int:
-        """Return a number for the shape of a copy: what it depends on except the counter."""
+        """Return a number for the shape of a copy: its label, its nodes and ``of``."""
         by = None if table is None else (table.column.key, table.eligible_key)
         return self._shapes.setdefault((by, *of), len(self._shapes))
 
     def _reserve(self, count: int) -> None:
-        """Grow the arrays so that they hold ``count`` copies."""
+        """Grow the arrays to ``count`` copies."""
         known = len(self.arrays.counters)
         if count > known:
             more = np.zeros((max(2 * known, count), layout.COUNTER_COLUMNS), np.int64)

@@ -207,7 +207,7 @@ class Lines:
             self.group[(kept - ONCE + TOGETHER)[:, None], rows] = sheet.group[rows]
 
     def reserve_groups(self, count: int) -> None:
-        """Grow the arrays so that each line holds this many groups of rows."""
+        """Grow the arrays to ``count`` groups of rows per line."""
         known = self.group_size.shape[1]
         if count <= known:
             return

@@ -290,7 +290,7 @@ class Programs:
         return made
 
     def _exceptions_kept(self) -> int:
-        """Return how many exceptions a program may have before it gets a line of its own."""
+        """Return the most exceptions of a program; with more it gets a line of its own."""
         return _FEW if self._private_count < _FEW_PRIVATE else EXCEPTIONS
 
     def _follow_versions(self) -> None:

@@ -112,7 +112,7 @@ class Requests:
     def of_many(
         self, infos: Sequence[PodInfo], aspects: Sequence[Sequence[Hashable]]
     ) -> Iterator[tuple[list[int], Int64]]:
-        """Yield positions of classes, and what ``of`` would pack, int64 (positions, numbers).
+        """Yield positions of classes, and their numbers before packing, int64 (positions, numbers).
 
         Left out are classes with resources that no earlier class requested, and classes whose
         numbers are not just their amounts.

@@ -146,7 +146,7 @@ class Run(decision.Run):
         return of
 
     def _fixed_columns(self) -> dict[int, list[list[list[int]]]]:
-        """Return, by sheet, the scores of the chosen rows by plugins that look at nodes alone."""
+        """Return, by sheet, the scores of the chosen rows by plugins about nodes alone."""
         return {
             identity: [column[self.chosen].tolist() for column in sheet.fixed]
             for identity, sheet in {id(sheet): sheet for sheet in self.sheets}.items()

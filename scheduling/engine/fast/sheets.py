@@ -319,7 +319,7 @@ class Sheets:
     def _follow(self, before: Sheet) -> Sheet | None:
         """Return a copy of a sheet with the changed nodes, ``None`` if it must be rebuilt.
 
-        The verdicts of plugins that look at nodes alone stay valid for all other nodes.
+        The results of plugins about nodes alone stay valid for all other nodes.
         """
         snapshot, profile = self._snapshot, self._profile
         changed = snapshot.changed_since(before.version)

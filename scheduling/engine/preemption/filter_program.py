@@ -49,7 +49,7 @@ _AFFINITY_KINDS = {
 
 
 class _CounterUse(msgspec.Struct, frozen=True):
-    """A count that the program reads; ``table`` is ``None`` where the count is by row."""
+    """A count that the program reads; ``table`` is ``None`` if the count is by row."""
 
     counter: Counter
     stated: Term | None = None

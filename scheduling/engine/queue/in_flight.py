@@ -33,7 +33,7 @@ class PodsInFlight:
             pods[entry.pod.pod_id] = None
 
     def note(self, event: ClusterEvent) -> None:
-        """Count an event, and keep it for the pods in flight."""
+        """Count an event, and store it if pods are in flight."""
         self.event_count += 1
         if self._pods:
             self._events.append(event)

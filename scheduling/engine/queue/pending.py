@@ -1,4 +1,4 @@
-"""A pending pod, the stages it goes through, and the queue's record of it.
+"""A pending pod, its stages, and the queue's record of the pod.
 
 ``Entry`` is the queue's record of a pod. Heaps hold ``Item`` tuples with the pod's id and the token
 that its entry had: a pod that moves gets a new token, so its older items are dead.
@@ -253,6 +253,6 @@ def drop_dead(heap: Heap, entries: Entries) -> None:
 
 
 def by_profile(batch: Sequence[PendingPod]) -> Iterator[tuple[str, list[PendingPod]]]:
-    """Yield scheduler names, each with the adjacent pods that have it; the order stays."""
+    """Yield (scheduler name, pods) for each stretch of successive pods with one name."""
     for name, run in groupby(batch, key=lambda pod: pod.spec.spec.scheduler_name):
         yield name, list(run)

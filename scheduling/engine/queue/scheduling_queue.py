@@ -373,7 +373,7 @@ class PriorityQueue:
         return [entry.pod for entry in members]
 
     def release_group(self, key: GroupKey | None, now: float) -> None:
-        """Run PreEnqueue again on the pods of a group that it held back."""
+        """Run PreEnqueue again on the pods of a group that PreEnqueue rejected."""
         for pod_id in self._held.pop(key, ()) if key is not None else ():
             entry = self._entries.get(pod_id)
             if (
@@ -386,7 +386,7 @@ class PriorityQueue:
                 self._changed[pod_id] = None
 
     def release_groups(self, now: float) -> None:
-        """Run PreEnqueue again on the held pods of all groups, after all pods were added."""
+        """Run PreEnqueue again on rejected pods of all groups, after all pods were added."""
         for key in list(self._held):
             self.release_group(key, now)
 
@@ -627,7 +627,7 @@ class PriorityQueue:
             self._timers.set_flush(entry, entry.queued_at + self._backoff.flush_after)
 
     def _promote(self, now: float) -> None:
-        """Make some pods active that an event woke or whose time has come."""
+        """Activate some pods that an event woke or whose backoff or wait for the flush is over."""
         if now < self._latest:
             self._follow_clock_back(now)
         self._latest = now

@@ -64,7 +64,7 @@ class WaitingPods:
         return pod_id in self._group_of
 
     def add(self, entry: Entry) -> None:
-        """Add a pod to those that wait for events; plugins that rejected it judge these."""
+        """Add a pod; hints of the plugins that rejected it then judge events."""
         pod = entry.pod
         scheduler = pod.spec.spec.scheduler_name
         key = pod.class_id, scheduler, entry.rejected_by, entry.pending_by

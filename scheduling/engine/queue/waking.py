@@ -139,7 +139,7 @@ class Waking:
     # --- what it means ---------------------------------------------------------------------------
 
     def event_of_node(self, old: Node | None, new: Node | None) -> ClusterEvent | None:
-        """Return the event of a node that came, changed or went; ``None`` if it helps no pod."""
+        """Return the event of a new, changed or deleted node; ``None`` if it helps no pod."""
         if new is None:
             action = Action.DELETE
         else:
@@ -160,7 +160,7 @@ class Waking:
         return tuple(self.snapshot.anti_affinity_by(keys))
 
     def event_of_pod(self, before: PodState | None, after: PodState | None) -> ClusterEvent | None:
-        """Return the event, for other pods, of a pod that came, changed or went; ``None``: none."""
+        """Return the event of a new, changed or deleted pod for other pods, ``None`` if none."""
         was_on = before is not None and before.on_node
         is_on = after is not None and after.on_node
         old = None if before is None else before.pod

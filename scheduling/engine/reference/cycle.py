@@ -403,7 +403,7 @@ class _Cycle:
         return self._placed(begun, filtered, scores)
 
     def _nominated(self, begun: PreFiltered) -> Filtered | None:
-        """Filter the nominated node alone; if it is feasible the pod goes there without scoring."""
+        """Filter the nominated node alone; if it is feasible it is chosen without scoring."""
         if not self.pod.nominated_node:
             return None
         row = self.snapshot.row_of(self.pod.nominated_node)

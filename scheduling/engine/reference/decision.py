@@ -85,7 +85,7 @@ class BestScores:
         return np.array(columns, np.int64).reshape(len(columns), len(self.names)).T
 
     def columns(self) -> list[int | list[int]]:
-        """Return the weighted scores by plugin: one number where all nodes have the same."""
+        """Return the weighted scores by plugin: one number if all nodes have the same score."""
         local = self._local.tolist()
         group = None if self._group is None else self._group.tolist()
         grouped = iter(self._grouped)

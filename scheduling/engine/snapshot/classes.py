@@ -144,7 +144,7 @@ class ClassColumns(NodeColumns):
     def has_term_about(self, info: PodInfo) -> bool:
         """Return whether any known pod has a term that selects pods of this class.
 
-        The answer holds as long as ``peer_version`` and the class's ``peer_stamp`` do.
+        The result is valid until ``peer_version`` or the class's ``peer_stamp`` changes.
         """
         return self._peers.has_term_about(info)
 
@@ -206,14 +206,14 @@ class ClassColumns(NodeColumns):
             self._namespace_changed(name)
 
     def _namespace_changed(self, name: str) -> None:
-        """Forget the counters if a rule looked at the labels of the namespace."""
+        """Drop the counters if a rule has read the labels of the namespace."""
         if name in self._looked_up:
             self.forget_counters()
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         """Return the labels of a namespace, ``None`` when it is not known.
 
-        Notes that a rule looked at them: when they change, everything cached for classes becomes
+        Notes that a rule read them: when they change, everything cached for classes becomes
         invalid. Callers that cache nothing use ``labels_of_namespace``.
         """
         self._looked_up.add(namespace)
