@@ -158,7 +158,7 @@ def _steps(entry: Field, *, seed: int, most: int, errors: Errors) -> Iterable[St
 
 
 def _numbered(objects: Iterable[Manifest], turn: int) -> tuple[Manifest, ...]:
-    """Return the objects with the repetition's number in pods' names, so that each has its own."""
+    """Return the objects, with ``turn`` added to pods' names to make them unique."""
     return tuple(
         {**one, "metadata": {**one["metadata"], "name": f"{one['metadata']['name']}-{turn}"}}
         if one.get("kind", "Pod") == "Pod" and one["metadata"].get("name")

@@ -30,11 +30,10 @@ class ManyChanges(SingleChanges):
     def _keeps_its_place(self, change: Change) -> bool:
         """Return whether pods' changes before and after this one must be applied separately.
 
-        This is so if a node is created or deleted, and for namespaces, whose labels the rules read
-        with changes of their pods. Any other change of a node, and of objects that are only looked
-        up, may be applied after the pods: a pod that leaves wakes the waiting pods whatever its
-        node is then. Nodes send status all the time, and a ReplicaSet changes with each of its
-        pods: if each such change ended a run, hardly any pods would be left to apply together.
+        True for new and deleted nodes, and for namespaces, because rules about pods read their
+        labels. Other changes may be applied after the pods, since a pod that leaves wakes the same
+        waiting pods. They are frequent: nodes report their status all the time, and a ReplicaSet
+        changes with each of its pods. If each ended a run, hardly any pods would be left together.
         """
         if change.kind == "Node":
             return change.verb != MODIFIED or self.snapshot.row_of(change.name) is None
