@@ -60,7 +60,7 @@ _ANSWER_SECONDS = 0.1
 """Seconds after a message of a caller until the thread reads the replies: the kernel also accepts
 messages for a connection that has ended."""
 GATHER_SECONDS = 0.02
-"""Seconds between two wake-ups of the scheduler for changes other than of pods."""
+"""Seconds between two wake-ups of the scheduler for changes other than new or changed pods."""
 TIMERS_GATHER_SECONDS = 0.05
 """Seconds between two wake-ups of the timers, whose pass costs twice as much."""
 TIMERS_OF_PODS_SECONDS = 0.25

@@ -59,7 +59,7 @@ class _Pulse:
         self._written: dict[str, float] = {}
 
     def open(self, state: Path, process: str) -> bool:
-        """Create the file of this process, named by its pid. Return False if it exists already."""
+        """Create the file of this process, named by its pid. Return False at a second call."""
         with self._lock:
             if self._file is not None:
                 return False

@@ -51,7 +51,7 @@ class ClusterObject(StoredObject):
 
 
 class NamespacedObject(StoredObject):
-    """An object in a namespace. The namespace is text: deleting one deletes its content first."""
+    """An object in a namespace, whose name has no foreign key: its content is deleted first."""
 
     namespace = name_field()
 

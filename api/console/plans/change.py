@@ -87,7 +87,7 @@ def _late_preview(request: HttpRequest, document: Manifest, user: User) -> HttpR
     With ``progress`` in the URL: return the advisor's progress.
 
     Raises:
-        StatusError: there is none.
+        StatusError: an advisor cannot predict the change.
     """
     if request.GET.get("progress"):
         return layout.progress_of(request, "plan", document)
@@ -174,7 +174,7 @@ def _plain(request: HttpRequest, changes: Sequence[Manifest]) -> HttpResponse:
 
 
 def _overtaken(request: HttpRequest) -> list[plan_forms.Overtaken]:
-    """Return the fields of a node's form that others changed since the form was shown.
+    """Return the fields that a node's form changes and others changed since it was shown.
 
     Queries once if the request is a node's form.
     """

@@ -186,7 +186,7 @@ class Overtaken(msgspec.Struct, frozen=True):
 
 
 def overtaken(query: QueryDict, stored: Manifest) -> list[Overtaken]:
-    """Return the fields of a node's form that others changed since the form was shown.
+    """Return the fields that a node's form changes and others changed since it was shown.
 
     ``stored``: the node as it is.
     """

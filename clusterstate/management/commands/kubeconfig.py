@@ -85,7 +85,7 @@ class Command(BaseCommand):
 
 
 def _server(state: Path) -> str:
-    """Return the service's URL as it was started, perhaps with other settings than these."""
+    """Return the service's URL in the written kubeconfig, else the one in the settings."""
     written = private_files.read(state / "kubeconfig")
     if written is not None:
         with suppress(yaml.YAMLError, LookupError, TypeError):

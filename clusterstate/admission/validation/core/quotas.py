@@ -121,7 +121,7 @@ def _consistent(name: str, of: dict[str, Quantity | None], path: str) -> Errors:
 
 
 def _ratio_limit(ratio: Quantity, low: Quantity, high: Quantity) -> float | None:
-    """Return max/min if it exceeds the ratio, else None; in floats, as upstream prints it."""
+    """Return max/min if the stated ratio is above that, else None; floats, as upstream prints."""
     stated_ratio, below, top = float(ratio.value()), low.value(), high.value()
     if max(ratio.value(), below, top) < _MAX_MILLI:
         stated_ratio, below, top = ratio.milli_value() / 1000, low.milli_value(), high.milli_value()

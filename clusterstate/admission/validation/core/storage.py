@@ -200,7 +200,7 @@ def validate_claim_status(new: Manifest, old: Manifest | None) -> Errors:
 
 
 def _shrinks(spec: Manifest, before: Manifest, capacity: Manifest) -> Errors:
-    """Return the error of a claim that requests less than its capacity."""
+    """Return the error of a claim whose reduced request is not above its capacity."""
     new, old, has = (
         parse(one.get("storage", 0)) for one in (_requests(spec), _requests(before), capacity)
     )
