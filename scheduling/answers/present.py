@@ -127,9 +127,6 @@ class _Class(msgspec.Struct):
 
 
 def priorities() -> list[tuple[int, str]]:
-    """Return (value, name) of the PriorityClasses that users may use, ascending.
-
-    Queries once.
-    """
+    """Return (value, name) of the PriorityClasses that users may use, ascending. Queries once."""
     found = [msgspec.json.decode(item, type=_Class) for item in list_page("PriorityClass").items]
     return sorted((one.value, one.metadata.name) for one in found if one.value <= _HIGHEST_OF_USERS)

@@ -258,7 +258,7 @@ class VolumeBinding:
 
 
 def _alike(snapshot: NodeTable, rows: Rows, keys: set[str] | None) -> tuple[Rows, Rows]:
-    """Return one index into ``rows`` per set of equal label values, and each row's set."""
+    """Return an index into ``rows`` per set of equal label values, and the set of each row."""
     if keys is None:
         every = np.arange(len(rows))
         return every, every

@@ -67,10 +67,7 @@ def is_idle() -> bool:
 
 
 def pods_wait() -> bool:
-    """Return whether a pod of an existing profile waits for its first attempt.
-
-    Queries twice.
-    """
+    """Return whether a pod of an existing profile waits for its first attempt. Queries twice."""
     return oldest_untried(sorted(decisions.admission_rules().profiles)) is not None
 
 

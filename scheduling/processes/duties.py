@@ -107,10 +107,7 @@ class Controllers:
         """Until when, in monotonic seconds, a write does not start another pass."""
 
     def begin(self) -> list[str]:
-        """Start a pass of each idle controller that has work; return the names of these.
-
-        Queries once.
-        """
+        """Start a pass of each idle controller with work; return their names. Queries once."""
         return self._begin(manager.with_work(steady_clock.now()))
 
     def begin_promptly(self) -> list[str]:

@@ -5,11 +5,11 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     document.read    document -> Simulation, or Invalid with every wrong field
     world            the base with the document's objects; lookups for admission
     preparing        checks and admits a pod of the document, and finds its class
-    claims           what controllers and bindings do about claims of volumes and devices
+    claims           does what controllers and bindings do about claims
     leaving          effects of an eviction on the node and on budgets
     running.run      Simulation and Base -> the answer, with ``status.results``: one result per pod
     headroom, room   how many more pods like one fit, and why the next one does not; counted at once
-    verdicts         every filter on every node, also behind the first that rejects it
+    verdicts         runs every filter on every node, also after the first rejection
     explanation      rejections, scores, the choice; ``causes``: the RuntimeClass's part
     remedies         finds what would let a pod fit: ``needs`` of nodes -> ``edits``, each proved
     shortages        what the claims of a pod lack, and which pods use it
@@ -17,15 +17,15 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     groups           waiting pods grouped by what rejects them
     gangs            what a PodGroup lacks; how many more gangs of a shape fit
     gang_remedies    finds what would let a PodGroup fit
-    node_advice      which nodes to add for the pods that wait
-    node_exchange    which nodes to remove, and which to add in their place: several choices
-    node_advice_document  the question about both, read, and the answer
+    node_advice      which nodes to add for waiting pods
+    node_exchange    which nodes to remove and which to add instead: several choices
+    node_advice_document  parses the question about both, and builds the answer
     packing          places all pods together, and bounds the best possible result
     making_room      which pods to move to other nodes so that a waiting one fits
     checks           checks what a plugin declares about itself, for tests of plugins
     plan_document    a ``Plan``: the changes to predict; plan_undo: the changes that undo them
     cluster          a cluster in virtual time: the live queue, hints and batches
-    foresight        the future of a snapshot, from moment to moment
+    foresight        predicts the future of a snapshot, event by event
 
 Nothing here queries, reads a clock or keeps state: a ``Base`` provides the snapshot to start from,
 which the run then changes, and the lookups for admission. ``Base`` itself is the empty world;

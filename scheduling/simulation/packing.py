@@ -334,7 +334,7 @@ def described(found: PackingResult, title: Callable[[Hashable], str], pods: int)
 
 
 def moves_answer(moves: Sequence[Move], title: Callable[[Hashable], str]) -> list[Manifest]:
-    """Return moves as a ``status`` lists them, the first wave first and swaps last."""
+    """Return moves as JSON for ``status``, by wave; moves without a wave come last."""
     return [
         {"pod": title(one.key), "from": one.origin, "to": one.target, "wave": one.wave}
         for one in sorted(moves, key=lambda one: (one.wave or 2**31, title(one.key)))
