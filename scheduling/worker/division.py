@@ -10,9 +10,10 @@ pods, except pods that are common for another reason than rules about other pods
 has the lock of the lowest number is responsible for their claims, reservations and groups.
 
 The schedulers need not agree on the division. If one decides a pod that is another's, it does so in
-vain: a bind states up to which change the scheduler has read, and the database refuses it if that
-was too little (``clusterstate.actions.pods.bind``). So each scheduler reads every ``DIVIDE_EVERY``
-seconds which others are at work and which classes have rules, and divides again.
+vain: a bind states which state of the node and how many classes with rules the scheduler has read,
+and the database refuses it if these are outdated (``clusterstate.actions.pods.bind``). So each
+scheduler reads every ``DIVIDE_EVERY`` seconds which others are at work and which classes have
+rules, and divides again.
 
 Rules are read too widely here, never too narrowly: a selector of namespaces counts as all
 namespaces, and ``matchLabelKeys`` of a spread constraint are ignored. If a profile has hard default
