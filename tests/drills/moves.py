@@ -1,17 +1,19 @@
 """Moves in random worlds, with kills in between: what was told of each is held against the log.
 
 A world has 12 to 40 nodes, ReplicaSets and StatefulSets of all kinds of pods, budgets for half of
-them, and pods that nobody makes again. Again and again a plan empties nodes, drains some or evicts
-pods by name, holding their places; at times two plans at once ask for the same pods. The service's
-own loops carry it out on a real database, in any order, with a clock that the drill moves, and so
-do the controllers; the drill plays the agents. Loops are killed before or after a statement of
-theirs: their process forgets all that it knew, or the database ends their session. ``Moves.audit``
-then reads the change log:
+them, and pods that nobody makes again. In every second world the nodes have agents. Again and again
+a plan empties nodes, drains some or evicts pods by name, holding their places; at times two plans
+at once ask for the same pods. The service's own loops carry it out on a real database, in any
+order, with a clock that the drill moves, and so do the controllers; the drill says that pods run,
+and plays the agents. Loops are killed before or after a statement of theirs: their process forgets
+all that it knew, or the database ends their session. ``Moves.audit`` then reads the change log:
 
 * no pod left before the place of its replacement was held, and no pod held two places;
 * every replacement is on the node that the plan told of, and where its place was; those of pods
   with required rules about other pods may be elsewhere (docs/plans.md), and are counted;
-* at every revision so many pods were healthy as each budget asks for.
+* no eviction of a plan left fewer healthy pods than the budget asks for. A pod is healthy once it
+  runs; on a node without an agent, once it is bound (``disruption.is_assumed``). Nothing is said of
+  a workload that has too few since the beginning, as long as no eviction makes them fewer.
 """
 
 import random
@@ -26,6 +28,7 @@ import psycopg
 from django.db import connection
 
 from clusterstate.actions import objects, plans
+from clusterstate.actions.pods.delete import Deletion, delete_pods_each
 from clusterstate.actions.pods.places import find_places
 from clusterstate.actions.pods.rewrite import rewrite_pods
 from clusterstate.actions.scheduler import scheduler_configuration
@@ -33,6 +36,7 @@ from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.objects.values import causes
 from clusterstate.processes import memory
+from clusterstate.queries.pods.terminating import NODE_LEASES
 from clusterstate.queries.scheduler.plans import PAUSED, PLACES, RUNNING, StoredPlan, find_plan
 from scheduling.answers import advisor
 from scheduling.controllers import held_places, manager, operations
@@ -77,6 +81,7 @@ class Moves:
 
     def __init__(self, seed: int, *, kills: float) -> None:
         self.seed, self.kills = seed, kills
+        self.has_agents = seed % 2 == 1
         self.chance = random.Random(seed)
         self.now = NOW
         self.told: Counter[str] = Counter()
@@ -90,7 +95,6 @@ class Moves:
         scheduler_configuration.store(document=text, by="somebody", now=self.now)
         self._begin_scheduler()
         self.settle(kills=0)
-        self.first = changes.watermark()
 
     # --- the world -------------------------------------------------------------------------------
 
@@ -99,6 +103,9 @@ class Moves:
         self.nodes = [f"n{number:02}" for number in range(chance.randint(12, 40))]
         nodes = [self._node(name) for name in self.nodes]
         objects.create_all([("Node", "", one) for one in nodes], now=self.now)
+        if self.has_agents:
+            leases = [{"metadata": {"name": name, "namespace": NODE_LEASES}} for name in self.nodes]
+            objects.create_all([("Lease", NODE_LEASES, one) for one in leases], now=self.now)
         room = sum(int(one["status"]["allocatable"]["cpu"]) for one in nodes) * 1000
         self.room = room * chance.uniform(0.4, 0.65)
         number = 0
@@ -201,7 +208,15 @@ class Moves:
         deletion.finish(self.now)
 
     def _run_pods(self) -> None:
-        """Play the agents: what is bound runs, and is ready."""
+        """Say that bound pods run and are ready; agents also end what was evicted."""
+        if self.has_agents:
+            ended = [
+                Deletion(namespace=space, name=name, grace_seconds=0)
+                for space, name in sql.fetch(
+                    "SELECT namespace, name FROM pod WHERE deletion_at IS NOT NULL"
+                )
+            ]
+            delete_pods_each(ended, now=self.now)
         rows = sql.fetch(
             "SELECT id, namespace, name FROM pod"
             " WHERE node_name <> '' AND phase = 'Pending' AND deletion_at IS NULL"
@@ -371,9 +386,13 @@ class Moves:
         beside = [one for one in sql.fetch(_STRAYED, (PLACES,)) if one[0] not in self.ruled]
         assert beside == [], (self.seed, "landed beside their places")
         assert not sql.fetch(_TWICE, (PLACES,)), (self.seed, "held two places")
-        for owner, healthy in sql.fetch(_HEALTHY, (self.first,)):
+        evictions = sql.fetch(
+            _EVICTIONS, (self.has_agents, sql.Texts(sorted({one.cause for one in self.moves})))
+        )
+        for owner, revision, healthy in evictions:
             least = self.least.get(owner)
-            assert least is None or healthy >= least, (self.seed, owner, healthy, least)
+            assert least is None or healthy >= least, (self.seed, owner, revision, healthy, least)
+            self.told["evictions that used up a budget"] += healthy == least
         self.now += _UNCLAIMED
         held_places.sweep(self.now)
         assert find_places() == [], self.seed
@@ -415,17 +434,19 @@ WITH held AS (
 SELECT a.uid FROM held a JOIN held b ON a.uid = b.uid AND a.object_id < b.object_id
 WHERE a.since < b.until AND b.since < a.until
 """
-_HEALTHY = """
+_EVICTIONS = """
 WITH states AS (
-    SELECT revision, regexp_replace(name, '-[^-]+$', '') AS owner,
-           (phase = 'Running' AND deletion_at IS NULL AND verb <> 3)::int AS healthy,
-           lag((phase = 'Running' AND deletion_at IS NULL AND verb <> 3)::int, 1, 0)
-             OVER (PARTITION BY object_id ORDER BY revision) AS before
+    SELECT revision, object_id, cause, regexp_replace(name, '-[^-]+$', '') AS owner,
+           (CASE WHEN %s::boolean THEN phase = 'Running' ELSE node_name <> '' END
+            AND deletion_at IS NULL AND verb <> 3)::int AS healthy
     FROM change WHERE kind = 1 AND namespace = 'default'),
+steps AS (
+    SELECT *, healthy - lag(healthy, 1, 0) OVER (PARTITION BY object_id ORDER BY revision) AS step
+    FROM states),
 counts AS (
-    SELECT owner, revision, sum(healthy - before) OVER (PARTITION BY owner ORDER BY revision)
-        AS healthy FROM states)
-SELECT owner, min(healthy)::bigint FROM counts WHERE revision > %s::bigint GROUP BY owner
+    SELECT *, sum(step) OVER (PARTITION BY owner ORDER BY revision)::bigint AS count FROM steps)
+SELECT owner, revision, count FROM counts WHERE step < 0 AND cause::text = ANY(%s::text[])
+ORDER BY revision
 """
 
 
