@@ -162,3 +162,27 @@ def test_a_status_names_addresses_and_conditions_that_are_some():
     condition = {"type": "A", "status": "Maybe", "lastTransitionTime": "2026-01-02T03:04:05Z"}
     found = told("PodDisruptionBudget", conditions=[condition])
     assert found == ["status.conditions[0].status", "status.conditions[0].reason"]
+
+
+def test_what_was_stored_before_a_rule_can_still_be_changed():
+    """Labels, finalizers and a budget's status are written, also by the controllers."""
+    meta = {"name": "x", "namespace": "n", "resourceVersion": "1"}
+    labelled = {**meta, "labels": {"a": "b"}}
+    policy_ = policy(cidr="10.0.0.0/8", **{"except": ["11.0.0.0/16"]})
+    doubled = [{"name": "a", "protocol": "TCP"}] * 2
+    stored = {
+        "Ingress": {"spec": {"rules": [at("/a//b")], "tls": [{"secretName": "A_b"}]}},
+        "EndpointSlice": {**a_slice("192.0.2.1"), "ports": doubled},
+        "NetworkPolicy": policy_,
+    }
+    for kind, manifest in stored.items():
+        old = {**manifest, "metadata": meta}
+        assert validate(kind, {**old, "metadata": labelled}, old, "") == []
+        assert validate(kind, old, {"metadata": meta, "addressType": "IPv4"}, "") != []
+    bad, good = {"type": "A", "status": "True"}, {"type": "B", "status": "True", "reason": "b"}
+    good["lastTransitionTime"] = "2026-01-02T03:04:05Z"
+    old = {"metadata": meta, "status": {"conditions": [good, bad]}}
+    turned = {"metadata": meta, "status": {"conditions": [bad, good]}}
+    assert validate("PodDisruptionBudget", turned, old, "status") == []
+    first = {"metadata": meta, "status": {"conditions": [good]}}
+    assert validate("PodDisruptionBudget", old, first, "status") != []

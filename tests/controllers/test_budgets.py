@@ -5,6 +5,7 @@ import pytest
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.evict import evict_pod
+from clusterstate.admission.validation import kinds
 from clusterstate.change_log import changes
 from clusterstate.objects.values.errors import TooManyRequests
 from clusterstate.queries.evictions.eviction_timers import DURING_EXECUTION, waiting_timers
@@ -273,3 +274,26 @@ def test_the_rate_limit_gives_each_its_turn(settings):
     assert turns == [0.5, 1.0, 1.5, 2.0]
     assert [len(evict(moment)) for moment in (0.25, 0.5, 1, 1.5, 2)] == [0, 1, 1, 1, 1]
     assert count_timers() == 0
+
+
+def test_a_budget_whose_conditions_were_stored_without_a_reason_is_followed(monkeypatch):
+    make_node("n1")
+    make_budget(minAvailable=1)
+    conditions = [
+        {"type": "DisruptionAllowed", "status": "False"},
+        {"type": "Other", "status": "True"},
+    ]
+
+    def stored(manifest):
+        return {**manifest, "status": {"conditions": conditions}}
+
+    with monkeypatch.context() as before:
+        before.delitem(kinds._STATUS_RULES, "PodDisruptionBudget")
+        place = "PodDisruptionBudget", "default", "pdb"
+        objects.update(*place, stored, subresource="status", now=NOW)
+    make_ready("a")
+    statuses.follow(NOW)
+    assert status()["currentHealthy"] == 1
+    other, ours = status()["conditions"]
+    assert (other["type"], ours["reason"]) == ("Other", "InsufficientPods")
+    assert ours["lastTransitionTime"]

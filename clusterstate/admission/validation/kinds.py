@@ -4,6 +4,7 @@ A part of Kubernetes' rules: what keeps an object from being misunderstood. Rule
 pkg/apis/{apps,coordination,core,node,policy,scheduling}/validation/validation.go, v1.36.
 """
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -57,6 +58,7 @@ from clusterstate.admission.validation.workloads.services import (
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules import disruption
 from clusterstate.objects.values import int_or_percent
+from clusterstate.objects.values.errors import FieldError
 from clusterstate.objects.values.int_or_percent import is_zero
 from clusterstate.objects.values.meta import Manifest
 
@@ -66,6 +68,29 @@ SYSTEM_PRIORITIES: Final = {
 }
 
 _Rule = Callable[[Manifest, Manifest | None], Errors]
+
+
+def _newly(rule: _Rule) -> _Rule:
+    """Return a rule without the errors that the stored object has too, at whatever index.
+
+    For rules that came after objects were stored: their labels, finalizers and other fields must
+    still be writable, also by the controllers.
+    """
+
+    def sign(error: FieldError) -> tuple[str, str, str]:
+        return error.type, _INDEX.sub("[]", error.field), repr(error.bad_value)
+
+    def checked(new: Manifest, old: Manifest | None) -> Errors:
+        errors = rule(new, old)
+        if not errors or old is None:
+            return errors
+        known = {sign(one) for one in rule(old, old)}
+        return [one for one in errors if sign(one) not in known]
+
+    return checked
+
+
+_INDEX: Final = re.compile(r"\[\d+\]")
 
 
 def validate(kind: str, new: Manifest, old: Manifest | None, subresource: str) -> Errors:
@@ -485,6 +510,10 @@ _RULES: Final[dict[str, _Rule]] = {
     **flow_control.RULES,
     **jobs.RULES,
     **networking.RULES,
+    **{
+        kind: _newly(networking.RULES[kind])
+        for kind in ("EndpointSlice", "Ingress", "NetworkPolicy")
+    },
     **pod_groups.RULES,
     **storage.RULES,
     "CertificateSigningRequest": certificates.validate_request,
@@ -509,10 +538,10 @@ _RULES: Final[dict[str, _Rule]] = {
 _STATUS_RULES: Final[dict[str, _Rule]] = {
     "CertificateSigningRequest": certificates.validate_status,
     "DeviceTaintRule": devices.validate_taint_rule_status,
-    "Ingress": validate_balancer,
+    "Ingress": _newly(validate_balancer),
     "Job": validate_job_status,
     "PersistentVolumeClaim": storage.validate_claim_status,
-    "PodDisruptionBudget": _budget_status,
+    "PodDisruptionBudget": _newly(_budget_status),
     "PodGroup": pod_groups.validate_pod_group_status,
     "ResourceClaim": devices.validate_claim_status,
     "ResourceQuota": validate_resource_quota_status,

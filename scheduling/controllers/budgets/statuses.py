@@ -205,8 +205,8 @@ def _wire(manifest: Manifest, status: BudgetStatus, now: datetime) -> dict[str, 
     for one in present.get("conditions") or ():
         if one.get("type") != condition["type"]:
             others.append(one)
-        elif one.get("status") == value:
-            condition["lastTransitionTime"] = one.get("lastTransitionTime")
+        elif one.get("status") == value and one.get("lastTransitionTime"):
+            condition["lastTransitionTime"] = one["lastTransitionTime"]
     result = {**present, "conditions": [*others, condition], "disruptionsAllowed": 0}
     if status.failure:
         return result
