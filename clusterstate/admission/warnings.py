@@ -36,6 +36,8 @@ _DEPRECATED_LABELS: Final = {
         'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead'
     ),
 }
+_MOST_ALIKE: Final = 16
+"""Ports of one number with which each later one is compared: all pairs would be too many."""
 _SECCOMP: Final = "seccomp.security.alpha.kubernetes.io/pod"
 _SYSCTLS: Final = 'non-functional in v1.11+; use the "sysctls" field instead'
 _FORMER_ANNOTATIONS: Final = {
@@ -339,7 +341,8 @@ def _port_warnings(
             else:
                 continue
             warnings.append(f"{where}: {how} port definition with {before}")
-        alike.append((where, port))
+        if len(alike) < _MOST_ALIKE:
+            alike.append((where, port))
     return warnings
 
 

@@ -72,3 +72,8 @@ def test_what_is_right_is_told_by_nobody():
     assert told(containers=of(env=[{"name": "A"}, {"name": "A", "value": "$(A):/bin"}])) == []
     assert told(containers=ports(HOST, {"hostPort": 8081})) == []
     assert told(containers=of(resources={"requests": {"memory": "1Mi"}}), overhead={}) == []
+
+
+def test_very_many_ports_of_one_number_give_few_warnings_each():
+    assert len(told(containers=ports(*[{}] * 3))) == 3
+    assert len(told(containers=ports(*[{}] * 1000))) <= 16 * 1000
