@@ -113,6 +113,8 @@ def test_null_stands_for_a_member_that_is_not_there():
     for there in (made, {"metadata": {}}, {"metadata": {"labels": []}}):
         with pytest.raises(patching.PatchNotApplicable):
             patching.json_patch(there, [absent, added])
+    with pytest.raises(patching.PatchNotApplicable):
+        patching.json_patch(document, [{"op": "test", "path": "", "value": None}])
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def json_patch(manifest: Manifest, operations: Any) -> Manifest:
             raise BadRequest(f"the JSON patch has a malformed operation: {_shown(operation)}")
         try:
             parsed = jsonpatch.JsonPatch([operation])
-            if operation["op"] == "test" and operation["value"] is None:
+            if operation["op"] == "test" and operation["path"] and operation["value"] is None:
                 holder, key = jsonpointer.JsonPointer(operation["path"]).to_last(document)
                 if isinstance(holder, dict) and key not in holder:
                     continue  # null means that there is no such member (evanphx/json-patch v4)
