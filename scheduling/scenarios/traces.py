@@ -219,13 +219,15 @@ _OPENB_PODS: Final = (
 )  # fmt: skip
 
 
-def _openb(files: Sequence[Path], shares: str = "true") -> _Trace:
+def _openb(files: Sequence[Path], *, shares: str | bool = "true") -> _Trace:
     """Read cluster-trace-gpu-v2023: Weng et al., "Beware of Fragmentation" (USENIX ATC 2023).
 
     ``shares``: whether pods share GPUs; else (``"false"``) each gets whole ones.
     """
     node_file, pod_file = files
-    shared = shares != "false"
+    if (text := str(shares).lower()) not in ("true", "false"):
+        raise TraceError(f"openb: shares must be true or false: {shares}")
+    shared = text == "true"
     gpu = RESOURCE if shared else WHOLE_RESOURCE
 
     def whole(row: Row, column: str) -> int:

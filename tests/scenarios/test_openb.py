@@ -134,6 +134,13 @@ def test_a_file_that_is_no_trace_says_where(
         traces.read("openb", paths)
 
 
+def test_shares_is_true_or_false(trace: tuple[Path, Path]) -> None:
+    assert traces.read("openb", trace, shares=False).scored[0] == traces.WHOLE_RESOURCE
+    assert traces.read("openb", trace, shares="True").scored[0] == traces.RESOURCE
+    with pytest.raises(trace_files.TraceError, match="shares must be true or false: no"):
+        traces.read("openb", trace, shares="no")
+
+
 def test_a_trace_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(trace_files.TraceError, match="nowhere"):
         traces.read("openb", [tmp_path / "nowhere.csv"] * 2)
