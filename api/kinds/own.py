@@ -72,7 +72,7 @@ class OwnViewSet(ActionsMixin, StatusView):
         if request.method != "GET":
             raise BadRequest(f"{name}: only reads may ask about the past")
         if self.action not in (*self.dated, *self.versioned):
-            raise BadRequest(f"{name}: no past of {self._what()} is kept: {self.no_past}")
+            raise BadRequest(f"{name}: no former states of {self._what()} are kept: {self.no_past}")
         now = clock.now()
         moment = options.moment(query, now=now)
         if self.action in self.versioned:

@@ -199,7 +199,7 @@ def _loops() -> Iterator[str]:
     found = progress.standing(patience=_PATIENCE_SECONDS)
     yield exposition.gauge(
         "stowage_watermark_age_seconds",
-        "Age of the oldest transaction that holds up followers of the change log.",
+        "Age of the oldest open transaction that delays all processes that read the change log.",
         found.log_held_seconds,
     )
     yield exposition.gauge(

@@ -118,7 +118,7 @@ class ChangesViewSet(OwnViewSet):
         try:
             uid = str(uuid.UUID(cause))
         except ValueError:
-            raise BadRequest(f'invalid value "{cause[:100]}" for cause: is no UUID') from None
+            raise BadRequest(f'invalid value "{cause[:100]}" for cause: must be a UUID') from None
         found = provenance.gone_for(uid, limit=MOST_GONE + 1)
         items = [
             {

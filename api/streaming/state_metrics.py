@@ -71,14 +71,14 @@ def _open(scope: Scope) -> Request:
     for resource in resources:
         if resource not in RESOURCES:
             supported = ", ".join(sorted(RESOURCES))
-            raise BadRequest(f'invalid value "{resource}" for resources: known are {supported}')
+            raise BadRequest(f'invalid value "{resource}" for resources: supported values: {supported}')
     shards = wire.integer(query.get("totalShards"), "totalShards")
     shard = wire.integer(query.get("shard"), "shard") or 0
     shards = 1 if shards is None else shards
     if not 1 <= shards <= MAX_SHARDS:
-        raise BadRequest(f"invalid value {shards} for totalShards: from 1 to {MAX_SHARDS}")
+        raise BadRequest(f"invalid value {shards} for totalShards: must be from 1 to {MAX_SHARDS}")
     if not 0 <= shard < shards:
-        raise BadRequest(f"invalid value {shard} for shard: from 0 to {shards - 1}")
+        raise BadRequest(f"invalid value {shard} for shard: must be from 0 to {shards - 1}")
     return Request(
         [one for one in FAMILIES.values() if not resources or one.resource in resources],
         Selection(namespaces=_words(query.get("namespaces", "")), shard=shard, shards=shards),
@@ -115,7 +115,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
     try:
         request = await on_thread(_open, scope)
         if _busy.locked():
-            raise TooManyRequests("another scrape of objects is answered", {"retryAfterSeconds": 5})
+            raise TooManyRequests("another scrape of /metrics/state is running: try again later", {"retryAfterSeconds": 5})
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
         await failures.reply(scope, send, error)
         return

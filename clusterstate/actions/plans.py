@@ -133,7 +133,7 @@ def resume(name: str, *, now: datetime) -> StoredPlan:
     with transaction.atomic():
         clause = f"state = '{RUNNING}', retry_at = %s::timestamptz"
         found = _change(name, (PAUSED,), clause, (now,), now=now)
-        _tell(name, "PlanResumed", f"{_by()} lets it go on", now=now)
+        _tell(name, "PlanResumed", f"{_by()} resumed it", now=now)
     return found
 
 
@@ -149,7 +149,7 @@ def cancel(name: str, *, now: datetime) -> StoredPlan:
             now=now,
         )
         done = found.progress.count(IS_DONE)
-        _tell(name, "PlanCancelled", f"{_by()} ended it: {done} steps are done", now=now)
+        _tell(name, "PlanCancelled", f"{_by()} cancelled it: {done} steps are done", now=now)
     return found
 
 

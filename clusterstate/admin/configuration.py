@@ -30,8 +30,8 @@ profiles:
 """
 """The form's initial text if nothing is stored: the default configuration, written out."""
 _HELP = (
-    "A KubeSchedulerConfiguration as YAML or JSON; older versions and Policy are translated."
-    " It takes effect within a second, and the revision in force is kept."
+    "A KubeSchedulerConfiguration as YAML or JSON; older versions of the API and a Policy are translated."
+    " It takes effect within a second; earlier revisions are kept."
 )
 _CHANGED_MEANWHILE = (
     "Another user stored a configuration since you opened this page, so nothing was saved. Open"

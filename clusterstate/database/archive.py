@@ -125,13 +125,13 @@ class Reader:
             raise Damaged("The file is no backup of Stowage.")
         kind, payload = self._piece()
         if kind != b"H":
-            raise Damaged("The backup has no head.")
+            raise Damaged("The backup is damaged: its header is missing.")
         self.head: Head = _decoded(payload, Head)
         moments = (*self.head.decided_at, *self.head.packed_at)
         if len(moments) > _MOST_PARTITIONS or any(
             one.tzinfo is None or not _FIRST_YEAR <= one.year <= _LAST_YEAR for one in moments
         ):
-            raise Damaged("The backup is damaged: its head names impossible partitions.")
+            raise Damaged("The backup is damaged: its header names partitions that cannot exist.")
         self.sequences: dict[str, int] = {}
         """The sequences' values; set after all tables were read."""
 
@@ -150,7 +150,7 @@ class Reader:
             found.append(name)
             yield name, self._rows(name)
         if kind != b"S" or found != list(self.head.tables):
-            raise Damaged("The backup does not hold the tables that its head names.")
+            raise Damaged("The backup is damaged: tables that its header names are missing.")
         self.sequences = _decoded(payload, dict[str, int])
         expected = self._sum.hexdigest()
         kind, payload = self._piece()

@@ -150,7 +150,7 @@ def ask(name: str, document: object, *, deadline: float | None = None) -> Any:
 def ask_text(name: str, document: object, *, deadline: float | None = None) -> bytes:
     """Return the answer as JSON text; see ``ask``."""
     if transactions.is_rehearsal():
-        raise RuntimeError("who asks must not keep a dry run's transaction open meanwhile")
+        raise RuntimeError("an advisor must not be asked inside the transaction of a dry run")
     question = registry.QUESTIONS[name]
     seconds = question.seconds if deadline is None else min(deadline, question.seconds)
     until = time.monotonic() + seconds

@@ -247,8 +247,8 @@ class Leavers:
         stays = stays_on(names)
         if len(stays) > _MOST_BACKGROUND:
             self.warnings.append(
-                f"{len(stays)} pods are on nodes with NoExecute taints, too many to foresee: the"
-                " plan tells of those on nodes that it changes"
+                f"{len(stays)} pods are on nodes with NoExecute taints, too many to predict: the"
+                " plan covers only those on nodes that it changes"
             )
             names = sorted(changed)
             stays = [stay for stay in stays if stay.node_name in changed]

@@ -79,7 +79,7 @@ def script(
                 reader.note(change)
         cursor, more = news.cursor, news.more
     if not reader.knows_nodes:
-        raise Expired("there was no node in this time: nothing to play again")
+        raise Expired("there was no node in this period, so there is nothing to replay")
     return reader.script(until, seed)
 
 

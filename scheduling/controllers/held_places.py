@@ -117,10 +117,10 @@ class Places:
             raise PlaceNotHeld("a place for this pod is held by another plan")
         elif place.is_refused:
             release([place.name], now=now)
-            raise PlaceTaken(f"there is no room for it on node {node} any more")
+            raise PlaceTaken(f"there is no room for the replacement pod on node {node} any more")
         elif self._are_placed() and keep(place.name):
             return
-        raise PlaceNotHeld(f"its place on node {node} is not held yet, or that of another one")
+        raise PlaceNotHeld(f"the places on node {node} and other nodes are not all held yet")
 
     def _are_placed(self) -> bool:
         assert self._by_pod is not None
@@ -136,7 +136,7 @@ class Places:
         if owner is None or staying is None:
             return False
         if len(self._by_pod) >= MOST:
-            raise PlacesFull(f"{MOST} places are held already")
+            raise PlacesFull(f"{MOST} places are already held, which is the most at a time")
         made = Place(
             name=f"{owner['uid']}.{step['uid']}.{self._plan_id}.{staying.class_id}",
             owner=str(owner["uid"]), uid=step["uid"], plan_id=self._plan_id,

@@ -175,7 +175,7 @@ def batch_of(answer: Any, names: Sequence[str], count: int) -> "list[Judgement |
     """
     items = _members(answer).get("items")
     if not isinstance(items, list) or len(items) != count:
-        raise ExtenderFailed(f"the answer must have {count} Items, in the order of the question")
+        raise ExtenderFailed(f"the answer must have {count} Items, in the order of the request")
     found: list[Judgement | ExtenderFailed] = []
     for one in items:
         try:
@@ -208,7 +208,7 @@ def _members(answer: Any) -> dict[str, Any]:
         ExtenderFailed: it is not an object.
     """
     if not isinstance(answer, dict):
-        raise ExtenderFailed("the answer is not a JSON object where one is wanted")
+        raise ExtenderFailed("a value of the answer should be a JSON object, and is not")
     return {str(key).lower(): value for key, value in answer.items()}
 
 

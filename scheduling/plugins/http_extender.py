@@ -271,7 +271,7 @@ class HTTPExtender:
         remaining: list[Candidate] = []
         for name, (named, violations) in answered.items():
             if name not in there:
-                raise ExtenderFailed(f"the answer names node {name!r:.253}, which is no candidate")
+                raise ExtenderFailed(f"the answer names node {name!r:.253}, which is not a candidate")
             if not named and self._args.ignorable:
                 continue
             if not named:
@@ -328,7 +328,7 @@ class HTTPExtender:
         """
         if self._clock() < self._rests_until:
             raise ExtenderFailed(
-                f"{self._args.url_prefix} failed {FAILURES} times and is left alone"
+                f"{self._args.url_prefix} failed {FAILURES} times in a row and is not called for a while"
             )
         try:
             found = read(protocol.decoded(self._caller.post(verb, body)))

@@ -243,7 +243,7 @@ class Player:
         self._running.add(key)
         self._fates.append(fate)
         if self._world.snapshot.row_of(fate.node) is None:
-            self._warn(f"pod {fate.pod} is on node {fate.node}, which is not there")
+            self._warn(f"pod {fate.pod} is on node {fate.node}, which does not exist")
         self._watch_taints(key, record)
 
     # --- events of the script --------------------------------------------------------------------

@@ -71,7 +71,7 @@ def text_of(path: Path) -> str:
             packed = file.peek(2)[:2] == b"\x1f\x8b"  # a pipe cannot be read from its start again
             data = (gzip.GzipFile(fileobj=file) if packed else file).read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            raise TraceError(f"{path}: is larger than {_MOST_BYTES} bytes, unpacked")
+            raise TraceError(f"{path}: has more than {_MOST_BYTES} bytes when unpacked")
         return data.decode()
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise TraceError(f"{path}: {error}") from error

@@ -152,7 +152,7 @@ def read(document: object) -> PlanDocument:
             errors.append(FieldError(FORBIDDEN, f"metadata.{field}", None, detail))
     entries = spec.objects("changes")
     if not entries:
-        errors.append(FieldError(REQUIRED, "spec.changes", None, "say what is to change"))
+        errors.append(FieldError(REQUIRED, "spec.changes", None, "name at least one change"))
     changes = [change for entry in entries for change in _changes(entry)]
     rebalances = any(one.what == REBALANCE for one in changes)
     if len(changes) > 1 and rebalances:

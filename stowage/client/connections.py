@@ -85,7 +85,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         """
         scheme, _, place = self.server.partition("://")
         if scheme not in ("http", "https") or not place:
-            raise NoConnection(f"the server {self.server!r} is no URL such as https://host:8443")
+            raise NoConnection(f"the server {self.server!r} is not a URL such as https://host:8443")
         if scheme == "http":
             return False  # there is none; else each client would load the system's certificates
         if not self.verify:
@@ -146,15 +146,15 @@ def from_kubeconfig(files: Iterable[Path], *, context: str = "") -> Connection:
         (found["current-context"] for _, found in documents if found.get("current-context")), ""
     )
     if not chosen:
-        raise NoConnection(f"{documents[0][0]}: there is no current-context; name a context")
+        raise NoConnection(f"{documents[0][0]}: the kubeconfig has no current-context; name a context")
     _, about = _named(documents, "contexts", "context", chosen)
     home, cluster = _named(documents, "clusters", "cluster", about.get("cluster"))
     folder, user = _named(documents, "users", "user", about.get("user"))
     for method in ("exec", "auth-provider"):
         if method in user:
             raise NoConnection(
-                f"{folder}: user {about.get('user')}: {method} is not run by this client: name a"
-                " token in STOWAGE_TOKEN with STOWAGE_SERVER"
+                f"{folder}: user {about.get('user')}: {method} is not supported by this client: set"
+                " STOWAGE_TOKEN and STOWAGE_SERVER instead"
             )
     if not isinstance(server := cluster.get("server"), str):
         raise NoConnection(f"{home}: cluster {about.get('cluster')}: there is no server")

@@ -167,8 +167,8 @@ class Exchange:
             except httpx.TransportError as error:
                 if not (repeats or isinstance(error, httpx.ConnectError)):
                     raise Unreachable(
-                        f"{self.connection.server} broke off ({_error_text(error)}); whether it did"
-                        " what was asked is not known"
+                        f"{self.connection.server} closed the connection ({_error_text(error)}); it is"
+                        " not known whether the request was carried out"
                     ) from error
                 if time.monotonic() >= until or _CERTIFICATE in str(error):
                     raise Unreachable(f"{self.connection.server}: {_error_text(error)}") from error

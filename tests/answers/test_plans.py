@@ -642,7 +642,7 @@ def test_the_fewest_pods_move_so_that_one_that_waits_finds_room():
     make_pod("blocks", "n1", **asking("4"))
     assert rebalanced(roomFor="default/never")["changes"] == []
     assert moves_for("never") == []
-    with pytest.raises(Invalid, match="no such pod waits"):
+    with pytest.raises(Invalid, match="there is no pending pod of this name"):
         rebalanced(roomFor="default/a")
     with pytest.raises(Invalid, match="must be a namespace and a name"):
         rebalanced(roomFor="a")

@@ -291,7 +291,7 @@ def test_keys_are_bounded_and_wrong_commands_are_refused(api, robot):
         keys("rotate")
     for action, why in (
         (("rotate",), "withdraw one of them"), (("withdraw",), "needs the id"),
-        (("withdraw", "x"), "no key 'x'"), (("list", "x"), "nothing else takes one"),
+        (("withdraw", "x"), "no key 'x'"), (("list", "x"), "the other actions take no id"),
     ):  # fmt: skip
         with pytest.raises(CommandError, match=why):
             call_command("signingkeys", *action)

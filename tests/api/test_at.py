@@ -136,7 +136,7 @@ def test_what_keeps_no_past_says_so_and_names_itself(api: Api) -> None:
         for asked in ("at=1m", "resourceVersion=1&resourceVersionMatch=Exact"):
             message = api.get(f"{STOWAGE}/{path}?{asked}").fails(400, "BadRequest")["message"]
             name = asked.split("&")[-1].partition("=")[0]
-            assert message.startswith(f"{name}: no past of {what} is kept: ")
+            assert message.startswith(f"{name}: no former states of {what} are kept: ")
     api.post(f"{STOWAGE}/simulations?at=1m", {"spec": {}}).fails(400, "BadRequest")
     exact = "resourceVersion=1&resourceVersionMatch=Exact"
     message = api.get(f"{STOWAGE}/decisions?{exact}").fails(400, "BadRequest")["message"]

@@ -303,7 +303,7 @@ def test_a_place_that_is_taken_meanwhile_pauses_the_plan_and_nobody_leaves(clust
     carry_out(plan["metadata"]["name"], at=after(3))
     found = operation(cluster, plan)
     assert found["state"] == "Paused"
-    assert "there is no room for it on node n2 any more" in found["message"]
+    assert "there is no room for the replacement pod on node n2 any more" in found["message"]
     assert leaving(cluster) == []
     held_places.sweep(after(4))
     assert places(cluster) == []
@@ -386,7 +386,7 @@ def test_what_happens_to_a_plan_is_recorded(cluster):
     path = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=Plan"
     found = {one["reason"]: one["message"] for one in cluster.get(path).ok()["items"]}
     assert found.keys() == {"PlanBegun", "PlanPaused", "PlanResumed", "PlanCancelled"}
-    assert found["PlanCancelled"].endswith("ended it: 0 steps are done")
+    assert found["PlanCancelled"].endswith("cancelled it: 0 steps are done")
 
 
 def test_a_brake_holds_the_steps_of_a_plan_back_until_it_is_approved(cluster, settings):

@@ -46,8 +46,8 @@ def run(live: Service, caplog: pytest.LogCaptureFixture) -> Run:
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ({"STOWAGE_SERVER": "nonsense"}, "the server 'nonsense' is no URL such as https://"),
-        ({"STOWAGE_SERVER": "ftp://x"}, "the server 'ftp://x' is no URL such as https://"),
+        ({"STOWAGE_SERVER": "nonsense"}, "the server 'nonsense' is not a URL such as https://"),
+        ({"STOWAGE_SERVER": "ftp://x"}, "the server 'ftp://x' is not a URL such as https://"),
         ({"STOWAGE_SERVER": SERVER, "STOWAGE_TOKEN": "ä"}, "it has characters that are not prin"),
         ({"STOWAGE_SERVER": SERVER, "STOWAGE_TOKEN": "a\nb"}, "it has characters that are not"),
         ({"STOWAGE_SERVER": SERVER, "STOWAGE_TOKEN_FILE": "/nowhere"}, "/nowhere: No such file"),

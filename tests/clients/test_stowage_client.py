@@ -206,5 +206,5 @@ def test_a_kubeconfig_with_a_program_for_tokens_is_refused(tmp_path: Path) -> No
         "clusters: [{name: c, cluster: {server: 'https://x:1'}}]\n"
         "users: [{name: u, user: {exec: {command: aws}}}]\n"
     )
-    with pytest.raises(NoConnection, match="user u: exec is not run by this client"):
+    with pytest.raises(NoConnection, match="user u: exec is not supported by this client"):
         Connection.find(kubeconfig=str(file))

@@ -208,5 +208,5 @@ def test_an_audit_log_that_says_too_much_was_dropped_is_found() -> None:
         "UPDATE audit_head SET trimmed_id = l.id, trimmed_digest = l.digest FROM audit_line l"
         " WHERE l.id = audit_head.last_id"
     )
-    with pytest.raises(CommandError, match="are said to be dropped"):
+    with pytest.raises(CommandError, match="are recorded as deleted"):
         verified()

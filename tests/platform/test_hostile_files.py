@@ -67,7 +67,7 @@ def test_a_trace_that_unpacks_without_an_end_is_refused(
     monkeypatch.setattr(trace_files, "_MOST_BYTES", SMALL)
     bomb = tmp_path / "nodes.csv.gz"
     bomb.write_bytes(gzip.compress(b"sn" + b"\n" * 100 * SMALL))
-    with pytest.raises(trace_files.TraceError, match="is larger than 65536 bytes, unpacked"):
+    with pytest.raises(trace_files.TraceError, match="has more than 65536 bytes when unpacked"):
         traces.read("openb", [bomb, bomb])
 
 

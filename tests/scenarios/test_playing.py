@@ -209,7 +209,7 @@ def test_a_pod_on_a_node_that_is_not_there_is_told() -> None:
     """As in an export that was taken while a node went."""
     lost = make_pod().named("lost").on("x").asks(cpu=1).manifest
     found = run({"arrivals": arrivals()}, objects=[*NODES, lost], until="1m")
-    assert found.warnings == ("second 0: pod default/lost is on node x, which is not there",)
+    assert found.warnings == ("second 0: pod default/lost is on node x, which does not exist",)
     assert found.summary()["bound"] == 1
 
 

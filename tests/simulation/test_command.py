@@ -63,7 +63,7 @@ def test_the_live_world_needs_the_database(tmp_path: Path) -> None:
     file.write_text(json.dumps(document(base="live")))
     refused = run(str(file))
     assert refused.returncode == 1
-    assert "The live world needs the database" in refused.stderr
+    assert "To read the live cluster, the database is needed" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 

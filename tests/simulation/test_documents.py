@@ -109,8 +109,8 @@ def test_more_resources_than_are_counted_are_told_of_the_pod_or_the_node_that_ha
     greedy = make_pod("greedy").with_("spec", "containers", value=[container])
     told, fine = results([make_node("n")], [greedy, make_pod("fine")])
     assert (told["status"], fine["status"]) == ("invalid", "scheduled")
-    assert "resources that nothing else has" in told["errors"][0]["message"]
-    with pytest.raises(Invalid, match="resources that nothing else has"):
+    assert "new resource names" in told["errors"][0]["message"]
+    with pytest.raises(Invalid, match="new resource names"):
         results([make_node("n").offers(**many)], [make_pod("fine")])
 
 

@@ -435,8 +435,8 @@ def test_a_catalogue_that_is_none_or_beside_other_wishes_is_refused(tmp_path: Pa
     for catalogue, more, text in (
         (tmp_path / "gone.yaml", (), "gone.yaml"),
         (none, (), "must be one NodeAdvice document"),
-        (one, ("--move=ToFit",), "nothing to say about move"),
-        (one, ("--seconds=3",), "nothing to say about move"),
+        (one, ("--move=ToFit",), "may not set move"),
+        (one, ("--seconds=3",), "may not set move"),
     ):
         with pytest.raises(CommandError, match=text):
             call_command("pack", str(world), f"--catalogue={catalogue}", *more)

@@ -105,7 +105,7 @@ def _find(key: str) -> Brake:
     for one in brakes():
         if one.key == key:
             return one
-    raise NotFound(f'"{key}" holds nothing back any more: fewer evictions than its limit are due')
+    raise NotFound(f'"{key}" holds no evictions back any more: fewer evictions than its limit are due')
 
 
 def _progress(one: Brake) -> str:
@@ -132,5 +132,5 @@ def _show(request: HttpRequest, found: Brake, *, differs: bool = False) -> HttpR
         ),
         "others": sorted({one.blocked_by for one in timers} - {"", f"brake {found.key}"}),
     }
-    title = f"Brake of {found.scope} {found.name}"
+    title = f"Eviction brake of {found.scope} {found.name}"
     return layout.page(request, "brake.html", title, context, status=409 if differs else 200)

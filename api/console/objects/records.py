@@ -170,7 +170,7 @@ def _uuid(text: str) -> uuid.UUID | None:
 
 def _kind(name: str) -> Kind:
     if name not in KINDS:
-        raise BadRequest(f"there is no kind {name} here")
+        raise BadRequest(f"this service has no kind {name}")
     return KINDS[name]
 
 

@@ -34,7 +34,7 @@ POLICIES: Final = (
     ("least", "the emptiest node first"),
     ("most", "the fullest node first, CPU and memory"),
     ("packing", "as few nodes as possible, expensive resources first"),
-    ("fragmentation", "what stays free fits typical pods"),
+    ("fragmentation", "leave free resources that typical pods can use"),
 )
 """Names and labels of a comparison's policies (``scheduling.scenarios.policies``)."""
 WANTS: Final = (

@@ -231,7 +231,7 @@ def _refuse(claim: Manifest, why: str) -> Conflict:
 def _with_finalizer(stored: Manifest, claim: Manifest) -> Manifest:
     """Return a stored claim with the finalizer that keeps it while it is allocated."""
     if stored["metadata"].get("uid") != claim["metadata"].get("uid"):
-        raise _refuse(claim, "is another one now")
+        raise _refuse(claim, "was deleted and created again")
     if stored["metadata"].get("deletionTimestamp"):
         raise _refuse(claim, "got deleted in the meantime")
     metadata = allocated_claim(stored, claim["status"]["allocation"])["metadata"]

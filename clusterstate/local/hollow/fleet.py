@@ -566,7 +566,7 @@ class Fleet:
             beats = self.beats
             self._say(
                 f"{len(self.names) - len(self.lost)} nodes up, {len(self.lost)} lost;"
-                f" {len(self._pods)} pods here, {self.started} started, {self.finished} ended;"
+                f" {len(self._pods)} pods on them, {self.started} started, {self.finished} ended;"
                 f" {rate:.0f} heartbeats/s; {self.failures} failed requests"
             )
 

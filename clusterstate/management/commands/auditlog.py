@@ -52,7 +52,7 @@ class Command(BaseCommand):
             is_there = is_there or bool(sealed.digests)
         if not is_there:
             raise CommandError(
-                f"the chains have no digest {digest_}: they were written anew, or trimmed"
+                f"the chains have no digest {digest_}: the digests were computed again, or the lines were trimmed"
             )
         if sealed.kept_from is not None:
             self.stdout.write(f"decisions made before {format_time(sealed.kept_from)} were dropped")
@@ -73,7 +73,7 @@ def _follow(expected: str) -> tuple[audit_log.Ends, bool]:
     ends = audit_log.ends()
     number, digest = ends.trimmed_id, ends.trimmed_digest
     if ends.has_older:
-        raise CommandError(f"lines up to {number} are said to be dropped, and some are there")
+        raise CommandError(f"lines up to {number} are recorded as deleted, but some of them still exist")
     is_there = not expected or digest.hex() == expected
     for id_, line, stored in audit_log.chain(number, until=ends.last_id):
         if id_ != number + 1:

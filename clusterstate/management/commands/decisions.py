@@ -55,7 +55,7 @@ class Command(BaseCommand):
             until=_moment(options["until"], "--until"),
         )
         if filters.owner and not (filters.namespace and all(filters.owner.partition("/"))):
-            raise CommandError("--owner is KIND/NAME, and needs --namespace")
+            raise CommandError("--owner must be KIND/NAME, and needs --namespace")
         try:
             form = (
                 arrow.Writer(arrow.columns_of(DecisionSummary))

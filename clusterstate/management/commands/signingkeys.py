@@ -29,7 +29,7 @@ class Command(BaseCommand):
         """Make or withdraw a key, and print the remaining keys."""
         action, identity = options["action"], options["id"]
         if (action == "withdraw") is (identity is None):
-            raise CommandError("`withdraw` needs the id of a key, and nothing else takes one.")
+            raise CommandError("`withdraw` needs the id of a key; the other actions take no id.")
         try:
             if action == "rotate":
                 signing_keys.rotate(datetime.now(UTC))  # noqa: TID251  # a command is an edge

@@ -58,7 +58,7 @@ def parse(text: str) -> tuple[Shape, ...]:
             requests[resource] = amount
         found[name] = Shape(name, requests)
     if len(found) > _MOST:
-        raise ShapeError(f"there are {len(found)} shapes: {_MOST} at most")
+        raise ShapeError(f"there are {len(found)} shapes; at most {_MOST} are allowed")
     return tuple(found.values())
 
 
@@ -68,7 +68,7 @@ def _amounts(text: str) -> list[tuple[str, str]]:
     for part in text.split():
         resource, sign, amount = part.rpartition(":")
         if not sign or not resource or not amount:
-            raise ShapeError(f"{part!r} is no resource:amount")
+            raise ShapeError(f"{part!r} is not of the form resource:amount")
         found.append((resource, amount))
     if not found:
         raise ShapeError("a shape requests no resources")

@@ -150,7 +150,7 @@ def _read_time(data: bytes, *, fraction: bool = False) -> str | None:
     parts = dict(pairs(data, 0, len(data)))
     seconds, nanos = parts.get(1, 0), parts.get(2, 0)
     if not isinstance(seconds, int) or not isinstance(nanos, int):
-        raise Malformed("a time is no number")
+        raise Malformed("a time is not a number")
     try:
         moment = _EPOCH + dt.timedelta(seconds=_signed(seconds))
     except OverflowError:

@@ -399,7 +399,7 @@ class NodeColumns(TouchedRows):
         fresh = sum(self.is_counted(name) and self.resources.find(name) is None for name in names)
         if fresh and len(self.resources) + fresh > most:
             raise TooManyResources(
-                f"{fresh} resources that nothing else has: all objects together may name"
+                f"{fresh} new resource names: all objects together may name"
                 f" at most {most} resources"
             )
 

@@ -88,7 +88,7 @@ def _read(field: Field, all_managed: set[str], warnings: list[str]) -> Extender:
     elif not scheme:
         field.error("urlPrefix", url, 'must be "http://host..." or "https://host...", without user')
     if field.boolean("enableHTTPS", default=scheme == "https") != (scheme == "https"):
-        field.error("enableHTTPS", url, "must say the same as the scheme of urlPrefix")
+        field.error("enableHTTPS", url, "must match the scheme of urlPrefix")
     verbs = {name: field.text(name).strip("/") for name in _VERBS}
     if not any(verbs.values()):
         detail = "an extender needs one of " + ", ".join(_VERBS)

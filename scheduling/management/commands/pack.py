@@ -79,7 +79,7 @@ class Command(BaseCommand):
             raise CommandError(error.message) from error
         except OperationalError as error:
             text = " ".join(str(error).split())
-            raise CommandError(f"The live world needs the database: {text}") from error
+            raise CommandError(f"To read the live cluster, the database is needed: {text}") from error
         if options["output"] == "json":
             self.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
         elif options["output"] == "yaml":
@@ -93,7 +93,7 @@ class Command(BaseCommand):
         if own:
             if len(world) > 1:
                 raise CommandError(
-                    "Give either one Packing document and nothing else, or objects without one."
+                    "Name either one file with a Packing document, or files with objects and no Packing document."
                 )
             document: Manifest = own[0]
             return document
@@ -145,8 +145,8 @@ def advice(catalogue: list[Any], document: Manifest) -> Manifest:
     own = question.move, question.seconds, question.prices
     if own != (packing.NEVER, packing.DEFAULT_SECONDS, None) or question.simulation.live:
         raise CommandError(
-            "With a catalogue there is nothing to say about move, seconds and prices of the"
-            " Packing, and its base is empty."
+            "With a catalogue the Packing may not set move, seconds or prices, and its base must"
+            " be empty."
         )
     return run_node_advice(catalogue[0], question, simulation.Base())
 

@@ -116,7 +116,7 @@ class Command(BaseCommand):
             )
         except OperationalError as error:
             text = " ".join(str(error).split())
-            raise CommandError(f"The history needs the database: {text}") from error
+            raise CommandError(f"To read the change log, the database is needed: {text}") from error
         except StatusError as error:
             raise CommandError(str(error)) from error
         collector.calm()
