@@ -123,7 +123,7 @@ def check_audit(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Check
         found.append(
             Error(
                 f"STOWAGE_AUDIT_LOG_FILE: {settings.AUDIT_LOG_FILE} is in no folder that exists.",
-                hint="Make it, writable for the user that runs the web processes.",
+                hint="Create that folder, and let the user that runs the web processes write to it.",
                 id="clusterstate.E006",
             )
         )

@@ -72,7 +72,7 @@ def test_a_pod_shows_what_its_node_allows_it_with_the_overhead(administrator: Cl
     }
     objects.create("Pod", "default", body, now=NOW)
     page = text(administrator.get(pod_page("test-pod")))
-    assert "memory: 335544320 bytes; cpu: 2304 shares, 225000 us in each 100000" in page
+    assert "memory: 335544320 bytes; cpu: 2304 shares, 225000 us of CPU in each 100000 us" in page
     new_pod("free")
     assert "memory: no limit" in text(administrator.get(pod_page("free")))
 

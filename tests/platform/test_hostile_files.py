@@ -51,7 +51,7 @@ def test_a_piece_of_a_backup_that_unpacks_without_an_end_is_refused(
     ],
 )
 def test_partitions_that_cannot_be_are_refused(moments: list[str]) -> None:
-    with pytest.raises(archive.Damaged, match="impossible partitions"):
+    with pytest.raises(archive.Damaged, match="partitions that cannot exist"):
         archive.Reader(io.BytesIO(head(decided_at=moments)))
 
 
