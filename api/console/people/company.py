@@ -135,7 +135,7 @@ def _whole(answer: HTTPResponse) -> bytes:
     while piece := answer.read1(_PIECE_BYTES):
         body += piece
         if len(body) > _MOST_BYTES or time.monotonic() > until:
-            raise ValueError("its answer is too large")
+            raise ValueError("its answer is too large or took too long")
     return bytes(body)
 
 
