@@ -74,7 +74,7 @@ SILENT: Final[dict[tuple[str, str], Silent]] = {
     ("LeaseSpec", "preferredHolder"): Silent("no controller here chooses who holds a lease"),
     **{
         ("PersistentVolumeClaimSpec", field): Silent(
-            "the hollow driver makes an empty volume; other drivers fill theirs as they do"
+            "the hollow driver creates an empty volume; other CSI drivers may use the field"
         )
         for field in ("dataSource", "dataSourceRef")
     },
