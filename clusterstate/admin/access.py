@@ -31,7 +31,7 @@ class PasswordForm(AuthenticationForm):
         super().confirm_login_allowed(user)
         if isinstance(user, User) and codes.since(user) is not None:
             raise ValidationError(
-                "You sign in with a one-time code: sign in at /console/, and come back then.",
+                "Your account has one-time codes: sign in at /console/ first, then open this page again.",
                 code="codes",
             )
 

@@ -138,7 +138,7 @@ class SchedulerConfigurationAdmin(ObjectAdmin[SchedulerConfiguration]):
                 self.message_user(request, message, messages.ERROR)
             return
         if revision == shown:
-            text = f"Revision {earlier.pk} says what is in force already."
+            text = f"Revision {earlier.pk} is the same as the configuration in force."
             self.message_user(request, text, messages.INFO)
             return
         text = f"Revision {earlier.pk} is in force again, as revision {revision}."
