@@ -423,7 +423,9 @@ def configuration_of(given: Manifest | str | Path) -> Manifest:
         try:
             named: Manifest = policies.document(str(given), script)
         except policies.NoTypicalPods as error:
-            raise Invalid(f"{given}: {error}: it may only be used with traces (stowage.compare)") from error
+            raise Invalid(
+                f"{given}: {error}: it may only be used with traces (stowage.compare)"
+            ) from error
         return named
     try:
         found = documents(given)

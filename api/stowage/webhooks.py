@@ -192,11 +192,15 @@ class WebhooksViewSet(OwnViewSet):
         for place, one in enumerate(spec.types):
             if one not in TYPES:
                 supported = ", ".join(TYPES)
-                raise BadRequest(f'spec.types[{place}]: Unsupported value: "{one}": supported values: {supported}')
+                raise BadRequest(
+                    f'spec.types[{place}]: Unsupported value: "{one}": supported values: {supported}'
+                )
             if one in spec.types[:place]:
                 raise BadRequest(f'spec.types[{place}]: Duplicate value: "{one}"')
         if bool(spec.kinds) is not (CHANGE in spec.types):
-            raise BadRequest(f"spec.kinds: must be set if spec.types has {CHANGE}, and may not be set otherwise")
+            raise BadRequest(
+                f"spec.kinds: must be set if spec.types has {CHANGE}, and may not be set otherwise"
+            )
         for place, one in enumerate(spec.kinds):
             if one not in KINDS or KINDS[one].is_composed:
                 raise BadRequest(f'spec.kinds[{place}]: Invalid value: "{one}": no such kind')
@@ -204,7 +208,9 @@ class WebhooksViewSet(OwnViewSet):
                 raise BadRequest(f'spec.kinds[{place}]: Duplicate value: "{one}"')
         for field, text in (("namespace", spec.namespace), ("node", spec.node)):
             if not _OBJECT_NAME.fullmatch(text):
-                raise BadRequest(f'spec.{field}: Invalid value: "{text[:100]}": must be a valid name')
+                raise BadRequest(
+                    f'spec.{field}: Invalid value: "{text[:100]}": must be a valid name'
+                )
         if len(spec.secret or "") > _LONGEST_SECRET:
             raise BadRequest(f"spec.secret: Too long: may not be more than {_LONGEST_SECRET}")
         if not 1 <= spec.max_batch <= MOST_BATCH:

@@ -91,7 +91,9 @@ def read(query: dict[str, str]) -> StreamFilters:
     types = _words(query.get("types", "")) or sorted(OF_PODS)
     for one in types:
         if one not in TYPES:
-            raise BadRequest(f'invalid value "{one}" for types: supported values: {", ".join(TYPES)}')
+            raise BadRequest(
+                f'invalid value "{one}" for types: supported values: {", ".join(TYPES)}'
+            )
     kinds = _words(query.get("kinds", ""))
     if kinds and CHANGE not in types:
         raise BadRequest(f"kinds: may only be set together with the type {CHANGE}")

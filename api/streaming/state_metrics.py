@@ -71,7 +71,9 @@ def _open(scope: Scope) -> Request:
     for resource in resources:
         if resource not in RESOURCES:
             supported = ", ".join(sorted(RESOURCES))
-            raise BadRequest(f'invalid value "{resource}" for resources: supported values: {supported}')
+            raise BadRequest(
+                f'invalid value "{resource}" for resources: supported values: {supported}'
+            )
     shards = wire.integer(query.get("totalShards"), "totalShards")
     shard = wire.integer(query.get("shard"), "shard") or 0
     shards = 1 if shards is None else shards
@@ -115,7 +117,10 @@ async def serve(scope: Scope, receive: Receive, send: Send, on_thread: OnThread)
     try:
         request = await on_thread(_open, scope)
         if _busy.locked():
-            raise TooManyRequests("another scrape of /metrics/state is running: try again later", {"retryAfterSeconds": 5})
+            raise TooManyRequests(
+                "another scrape of /metrics/state is running: try again later",
+                {"retryAfterSeconds": 5},
+            )
     except Exception as error:  # noqa: BLE001  # every failure becomes a Status
         await failures.reply(scope, send, error)
         return

@@ -155,7 +155,11 @@ class PodAdmin(PreviewedAdmin[Pod]):
             return look.EMPTY
         group = resources.control_group(msgspec.json.decode(found, type=PodObject))
         memory = "no limit" if group.memory_bytes is None else f"{group.memory_bytes} bytes"
-        quota = "" if group.cpu_quota_us is None else f", {group.cpu_quota_us} us of CPU in each 100000 us"
+        quota = (
+            ""
+            if group.cpu_quota_us is None
+            else f", {group.cpu_quota_us} us of CPU in each 100000 us"
+        )
         return f"memory: {memory}; cpu: {group.cpu_shares} shares{quota}"
 
     @display(description="Manifest")

@@ -54,7 +54,9 @@ def _replaced(
     while not is_warm(successor):
         if successor.failures or time.monotonic() - began > seconds:
             supervisor.end(successor)
-            supervisor.say("its replacement did not become ready; the old process continues", old.name)
+            supervisor.say(
+                "its replacement did not become ready; the old process continues", old.name
+            )
             return False
         supervisor.watch(0.1)
     supervisor.say(

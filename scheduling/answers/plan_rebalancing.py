@@ -87,7 +87,9 @@ def _making_room(
     present = Present(world)
     row = next((one for one in waiting(namespace) if one.name == name), None)
     if row is None or present.framework(row.scheduler_name) is None:
-        error = FieldError(NOT_FOUND, f"{change.path}.roomFor", title, "there is no pending pod of this name")
+        error = FieldError(
+            NOT_FOUND, f"{change.path}.roomFor", title, "there is no pending pod of this name"
+        )
         raise Invalid(plan_document.KIND, "", [error], GROUP)
     base = LiveBase(world, present.snapshot)
     ways = making_room.ways(

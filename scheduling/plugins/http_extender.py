@@ -271,7 +271,9 @@ class HTTPExtender:
         remaining: list[Candidate] = []
         for name, (named, violations) in answered.items():
             if name not in there:
-                raise ExtenderFailed(f"the answer names node {name!r:.253}, which is not a candidate")
+                raise ExtenderFailed(
+                    f"the answer names node {name!r:.253}, which is not a candidate"
+                )
             if not named and self._args.ignorable:
                 continue
             if not named:

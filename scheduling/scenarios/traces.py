@@ -543,7 +543,9 @@ def _swf(
     procs = head.get("MaxProcs") or head.get("MaxNodes") or 0
     count = int(nodes or head.get("MaxNodes") or procs)
     if count < 1:
-        raise TraceError(f"{path}: its header has neither MaxNodes nor MaxProcs: give the options nodes and cores")
+        raise TraceError(
+            f"{path}: its header has neither MaxNodes nor MaxProcs: give the options nodes and cores"
+        )
     each = int(cores or max(1, procs // count))
     pods = []
     for job in jobs:

@@ -205,7 +205,9 @@ def _selected_prices(
             errors.append(FieldError(INVALID, path, None, "must have selector and price"))
         elif not isinstance(entry["selector"], str) or not _is_price(entry["price"]):
             errors.append(
-                FieldError(INVALID, path, None, "must be a label selector and a price of at least 0")
+                FieldError(
+                    INVALID, path, None, "must be a label selector and a price of at least 0"
+                )
             )
         else:
             try:

@@ -146,7 +146,9 @@ def from_kubeconfig(files: Iterable[Path], *, context: str = "") -> Connection:
         (found["current-context"] for _, found in documents if found.get("current-context")), ""
     )
     if not chosen:
-        raise NoConnection(f"{documents[0][0]}: the kubeconfig has no current-context; name a context")
+        raise NoConnection(
+            f"{documents[0][0]}: the kubeconfig has no current-context; name a context"
+        )
     _, about = _named(documents, "contexts", "context", chosen)
     home, cluster = _named(documents, "clusters", "cluster", about.get("cluster"))
     folder, user = _named(documents, "users", "user", about.get("user"))

@@ -561,4 +561,6 @@ def test_a_rebalance_is_asked_for_by_a_form_with_how_its_pods_leave(
     assert not any("place" in one for one in without.to_do())
     wrong = operator.get(f"{CHANGE}?do=rebalance&per_hour=many")
     assert "per_hour: must be a number of pods" in text(wrong)
-    assert "there is no pending pod of this name" in text(operator.get(f"{CHANGE}?do=rebalance&pod=default/web-1"))
+    assert "there is no pending pod of this name" in text(
+        operator.get(f"{CHANGE}?do=rebalance&pod=default/web-1")
+    )

@@ -306,7 +306,10 @@ class Moves:
             for plan in found:
                 if plan.state == PAUSED:  # two plans wanted the same room
                     assert len(stored) > 1, (self.seed, plan.message)
-                    assert "there is no room for the replacement" in plan.message, (self.seed, plan.message)
+                    assert "there is no room for the replacement" in plan.message, (
+                        self.seed,
+                        plan.message,
+                    )
                     self.told["operations that found their place taken"] += 1
                     plans.cancel(plan.name, now=self.now)
             if not any(plan.state in (RUNNING, PAUSED) for plan in found):

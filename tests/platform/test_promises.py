@@ -22,8 +22,12 @@ SENTENCES = " ".join(PAGE.split())
         pytest.param("the same as appending it to each of the ORed terms", id="R55"),
         pytest.param("it cannot negate, compare numbers or name sets of values", id="R56"),
         pytest.param("Other scheduling policies, such as affinity, taints and spread", id="R61"),
-        pytest.param("Stowage does not detect the features of nodes or label nodes for them", id="R62"),
-        pytest.param("Interference between pods is not measured: it counts only if you state it", id="R70"),
+        pytest.param(
+            "Stowage does not detect the features of nodes or label nodes for them", id="R62"
+        ),
+        pytest.param(
+            "Interference between pods is not measured: it counts only if you state it", id="R70"
+        ),
         pytest.param("Kubernetes advises against it above several hundred nodes", id="R103"),
         pytest.param("Kubernetes had a feature gate `PodOverhead`", id="R148"),
         pytest.param("does it in `normalize`: it is called once for each cycle", id="R159"),

@@ -105,7 +105,9 @@ def _find(key: str) -> Brake:
     for one in brakes():
         if one.key == key:
             return one
-    raise NotFound(f'"{key}" holds no evictions back any more: fewer evictions than its limit are due')
+    raise NotFound(
+        f'"{key}" holds no evictions back any more: fewer evictions than its limit are due'
+    )
 
 
 def _progress(one: Brake) -> str:

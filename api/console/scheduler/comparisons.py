@@ -176,7 +176,9 @@ def unpacked(text: str) -> str:
             raise BadRequest("yours: the configuration in this address is cut off or too long")
         return found.decode()
     except (ValueError, binascii.Error, zlib.error):
-        raise BadRequest("yours: the configuration in this address was not written by this page") from None
+        raise BadRequest(
+            "yours: the configuration in this address was not written by this page"
+        ) from None
 
 
 def _question(hours: str, until: str, chosen: list[str], text: str) -> Manifest:

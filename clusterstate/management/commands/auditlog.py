@@ -73,7 +73,9 @@ def _follow(expected: str) -> tuple[audit_log.Ends, bool]:
     ends = audit_log.ends()
     number, digest = ends.trimmed_id, ends.trimmed_digest
     if ends.has_older:
-        raise CommandError(f"lines up to {number} are recorded as deleted, but some of them still exist")
+        raise CommandError(
+            f"lines up to {number} are recorded as deleted, but some of them still exist"
+        )
     is_there = not expected or digest.hex() == expected
     for id_, line, stored in audit_log.chain(number, until=ends.last_id):
         if id_ != number + 1:

@@ -22,7 +22,9 @@ class Command(BaseCommand):
         """Revoke the tokens, all or none."""
         ids, user = set(options["ids"]), options["user"]
         if not ids and not user:
-            raise CommandError("Name the tokens to revoke: ids from `manage.py listtokens`, or --user NAME.")
+            raise CommandError(
+                "Name the tokens to revoke: ids from `manage.py listtokens`, or --user NAME."
+            )
         names = {token.pk: token.stands_for for token in tokens.everything()}
         if missing := sorted(ids - names.keys()):
             raise CommandError(f"There is no token {', '.join(map(str, missing))}.")

@@ -197,11 +197,15 @@ def _checked(value: Any) -> Policy:
     except msgspec.ValidationError as error:
         raise PolicyError(str(error)) from None
     if not document.rules:
-        raise PolicyError("rules: at least one rule is required, since without rules no request would be recorded")
+        raise PolicyError(
+            "rules: at least one rule is required, since without rules no request would be recorded"
+        )
     for number, rule in enumerate(document.rules):
         where = f"rules[{number}]"
         if rule.non_resource_urls and (rule.resources or rule.namespaces):
-            raise PolicyError(f"{where}: a rule may have either resources or nonResourceURLs, not both")
+            raise PolicyError(
+                f"{where}: a rule may have either resources or nonResourceURLs, not both"
+            )
         for url in rule.non_resource_urls:
             if url != "*" and (not url.startswith("/") or "*" in url[:-1]):
                 raise PolicyError(

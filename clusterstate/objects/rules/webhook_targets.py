@@ -41,7 +41,9 @@ def parse(url: str) -> Target:
     if parts.scheme not in ("http", "https"):
         raise ValueError("must begin with https:// or http://")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("must not contain a user name or password: everybody who may read the webhook would see them")
+        raise ValueError(
+            "must not contain a user name or password: everybody who may read the webhook would see them"
+        )
     if parts.fragment:
         raise ValueError("must not have a fragment")
     if not parts.hostname:

@@ -396,7 +396,9 @@ def _from_policy(policy: Field, warnings: list[str]) -> Document:
     if added:
         config.append({"name": "NodeAffinity", "args": {"addedAffinity": added}})
     if policy.take("alwaysCheckAllPredicates"):
-        warnings.append("alwaysCheckAllPredicates: has no effect; explanations always show every reason")
+        warnings.append(
+            "alwaysCheckAllPredicates: has no effect; explanations always show every reason"
+        )
     if policy.items("extenders") or policy.items("extenderConfigs"):
         detail = "not translated from a Policy: state extenders in a KubeSchedulerConfiguration"
         policy.errors.append(FieldError(FORBIDDEN, "extenders", None, detail))

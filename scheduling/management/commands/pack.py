@@ -79,7 +79,9 @@ class Command(BaseCommand):
             raise CommandError(error.message) from error
         except OperationalError as error:
             text = " ".join(str(error).split())
-            raise CommandError(f"To read the live cluster, the database is needed: {text}") from error
+            raise CommandError(
+                f"To read the live cluster, the database is needed: {text}"
+            ) from error
         if options["output"] == "json":
             self.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
         elif options["output"] == "yaml":

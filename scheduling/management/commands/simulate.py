@@ -129,7 +129,9 @@ class Command(BaseCommand):
             raise CommandError(_listed(error)) from error
         except OperationalError as error:
             text = " ".join(str(error).split())
-            raise CommandError(f"To read the live cluster, the database is needed: {text}") from error
+            raise CommandError(
+                f"To read the live cluster, the database is needed: {text}"
+            ) from error
         if output == "json":
             self.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
         elif output == "jsonl":
