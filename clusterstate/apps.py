@@ -123,7 +123,8 @@ def check_audit(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Check
         found.append(
             Error(
                 f"STOWAGE_AUDIT_LOG_FILE: {settings.AUDIT_LOG_FILE} is in no folder that exists.",
-                hint="Create that folder, and let the user that runs the web processes write to it.",
+                hint="Create that folder, and let the user that runs the web processes write"
+                " to it.",
                 id="clusterstate.E006",
             )
         )

@@ -61,7 +61,7 @@ def require() -> None:
     free = _room.free()
     if free is not None and free < settings.DISK_RESERVE_BYTES:
         raise errors.InsufficientStorage(
-            f"{errors.DISK_FULL}: {free >> 20} MiB are free on the disk of the database, and the last"
-            f" {settings.DISK_RESERVE_BYTES >> 20} MiB are reserved",
+            f"{errors.DISK_FULL}: {free >> 20} MiB are free on the disk of the database, and the"
+            f" last {settings.DISK_RESERVE_BYTES >> 20} MiB are reserved",
             {"retryAfterSeconds": 5},
         )

@@ -193,7 +193,8 @@ class WebhooksViewSet(OwnViewSet):
             if one not in TYPES:
                 supported = ", ".join(TYPES)
                 raise BadRequest(
-                    f'spec.types[{place}]: Unsupported value: "{one}": supported values: {supported}'
+                    f'spec.types[{place}]: Unsupported value: "{one}":'
+                    f" supported values: {supported}"
                 )
             if one in spec.types[:place]:
                 raise BadRequest(f'spec.types[{place}]: Duplicate value: "{one}"')

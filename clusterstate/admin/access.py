@@ -31,7 +31,8 @@ class PasswordForm(AuthenticationForm):
         super().confirm_login_allowed(user)
         if isinstance(user, User) and codes.since(user) is not None:
             raise ValidationError(
-                "Your account has one-time codes: sign in at /console/ first, then open this page again.",
+                "Your account has one-time codes: sign in at /console/ first, then open this page"
+                " again.",
                 code="codes",
             )
 

@@ -30,7 +30,8 @@ profiles:
 """
 """The form's initial text if nothing is stored: the default configuration, written out."""
 _HELP = (
-    "A KubeSchedulerConfiguration as YAML or JSON; older versions of the API and a Policy are translated."
+    "A KubeSchedulerConfiguration as YAML or JSON; older versions of the API and a Policy are"
+    " translated."
     " It takes effect within a second; earlier revisions are kept."
 )
 _CHANGED_MEANWHILE = (

@@ -330,7 +330,8 @@ class HTTPExtender:
         """
         if self._clock() < self._rests_until:
             raise ExtenderFailed(
-                f"{self._args.url_prefix} failed {FAILURES} times in a row and is not called for a while"
+                f"{self._args.url_prefix} failed {FAILURES} times in a row and is not called"
+                " for a while"
             )
         try:
             found = read(protocol.decoded(self._caller.post(verb, body)))

@@ -544,7 +544,8 @@ def _swf(
     count = int(nodes or head.get("MaxNodes") or procs)
     if count < 1:
         raise TraceError(
-            f"{path}: its header has neither MaxNodes nor MaxProcs: give the options nodes and cores"
+            f"{path}: its header has neither MaxNodes nor MaxProcs: give the options nodes and"
+            " cores"
         )
     each = int(cores or max(1, procs // count))
     pods = []

@@ -167,7 +167,8 @@ class Exchange:
             except httpx.TransportError as error:
                 if not (repeats or isinstance(error, httpx.ConnectError)):
                     raise Unreachable(
-                        f"{self.connection.server} closed the connection ({_error_text(error)}); it is"
+                        f"{self.connection.server} closed the connection"
+                        f" ({_error_text(error)}); it is"
                         " not known whether the request was carried out"
                     ) from error
                 if time.monotonic() >= until or _CERTIFICATE in str(error):

@@ -86,8 +86,8 @@ def test_writes_are_refused_reads_go_on_and_all_heals(disk: Disk) -> None:
         status, message = post(service, "refused")
         assert status == 507
         assert re.fullmatch(
-            r"nothing was written, because the disk is full: \d+ MiB are free where the database"
-            r" lies, and the last 64 MiB are reserved",
+            r"nothing was written, because the disk is full: \d+ MiB are free on the disk of"
+            r" the database, and the last 64 MiB are reserved",
             message,
         )
         assert {"before-0", "before-1", "before-2"} <= names(service)

@@ -52,7 +52,8 @@ class Command(BaseCommand):
             is_there = is_there or bool(sealed.digests)
         if not is_there:
             raise CommandError(
-                f"the chains have no digest {digest_}: the digests were computed again, or the lines were trimmed"
+                f"the chains have no digest {digest_}: the digests were computed again, or the"
+                " lines were trimmed"
             )
         if sealed.kept_from is not None:
             self.stdout.write(f"decisions made before {format_time(sealed.kept_from)} were dropped")

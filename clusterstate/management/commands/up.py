@@ -339,7 +339,8 @@ class _Start:
                     f" one: waiting for it, at most {_START_SECONDS:.0f} s"
                 )
         self._supervisor.say(
-            f"{lacking}, after {_START_SECONDS:.0f} s; continuing without it: /readyz shows what works"
+            f"{lacking}, after {_START_SECONDS:.0f} s; continuing without it: /readyz shows"
+            " what works"
         )
 
     def _summary(self) -> None:

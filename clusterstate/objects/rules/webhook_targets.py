@@ -42,7 +42,8 @@ def parse(url: str) -> Target:
         raise ValueError("must begin with https:// or http://")
     if parts.username is not None or parts.password is not None:
         raise ValueError(
-            "must not contain a user name or password: everybody who may read the webhook would see them"
+            "must not contain a user name or password: everybody who may read the webhook"
+            " would see them"
         )
     if parts.fragment:
         raise ValueError("must not have a fragment")

@@ -95,7 +95,8 @@ class Command(BaseCommand):
         if own:
             if len(world) > 1:
                 raise CommandError(
-                    "Name either one file with a Packing document, or files with objects and no Packing document."
+                    "Name either one file with a Packing document, or files with objects and"
+                    " no Packing document."
                 )
             document: Manifest = own[0]
             return document
