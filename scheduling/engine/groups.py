@@ -388,7 +388,8 @@ def _as_assigned(cycle: _Cycle, assigned: Mapping[Hashable, str]) -> list[Decisi
     if rest := [one for one in cycle.pods if one.key not in assigned]:
         if cycle.group.topology_keys:
             made += _refused(
-                cycle.key, [], rest, Status(Code.UNSCHEDULABLE, ("its group is in another domain",)),
+                cycle.key, [], rest,
+                Status(Code.UNSCHEDULABLE, ("the group is in another domain",)),
                 cycle.framework, cycle.snapshot, cycle.options, cycle.draw + len(made),
             ).decisions  # fmt: skip
         else:
