@@ -124,11 +124,11 @@ class Exchange:
 
         Args:
             method: GET, POST, PUT, PATCH or DELETE.
-            path: from the root, such as ``/api/v1/nodes``.
+            path: from the root, such as ``/api/v1/nodes``; may have a query.
             body: is sent as JSON.
             repeats: whether it may be sent again after it may have been done; by default GETs are.
             content_type: of the body.
-            params: of the query.
+            params: of the query, beside those in ``path``.
 
         Raises:
             APIError: the server says no.
@@ -145,8 +145,7 @@ class Exchange:
     ) -> httpx.Response:
         answer = await self._http.request(
             method,
-            path,
-            params=_query(params),
+            _url(path, params),
             content=None if body is None else msgspec.json.encode(body),
             headers={
                 **self.connection.authorization(),
@@ -282,7 +281,7 @@ class Exchange:
         }
         decode = msgspec.json.Decoder(_Line).decode
         async with self._http.stream(
-            "GET", path, params=_query(query), headers=self.connection.authorization(),
+            "GET", _url(path, query), headers=self.connection.authorization(),
             timeout=httpx.Timeout(_WATCH_SECONDS + 10.0, connect=5.0),
         ) as answer:  # fmt: skip
             if answer.is_error:
@@ -412,12 +411,14 @@ def place_of(manifest: Manifest) -> tuple[str, str]:
     return meta.get("namespace") or "", meta["name"]
 
 
-def _query(params: Mapping[str, object]) -> dict[str, str]:
-    return {
+def _url(path: str, params: Mapping[str, object]) -> httpx.URL:
+    """Return the path with these parameters, beside those that it has. Empty ones are left out."""
+    given = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in params.items()
         if value not in (None, "")
     }
+    return httpx.URL(path).copy_merge_params(given)
 
 
 def _decoded(answer: httpx.Response) -> Any:

@@ -58,6 +58,23 @@ def test_each_pod_is_told_once_where_it_is(client: Client) -> None:
     assert {one.name: one.node for one in placed}.items() <= nodes.items()
 
 
+def test_a_query_counts_wherever_it_stands(client: Client) -> None:
+    path = "/api/v1/namespaces/default/configmaps"
+    for name, team in (("one", "a"), ("two", "a"), ("three", "b"), ("four", "b")):
+        labels = {"team": team, "drawn": "yes"}
+        client.create(path, {"metadata": {"name": name, "labels": labels}, "kind": "ConfigMap"})
+
+    def names(*, where: str = "", **params: str) -> list[str]:
+        found, _ = client.list_all(path + where, labelSelector="drawn", **params)
+        return sorted(one["metadata"]["name"] for one in found)
+
+    assert names(where="?fieldSelector=metadata.name%3Done") == ["one"]
+    client.delete(f"{path}?labelSelector=team%3Da")
+    assert names() == ["four", "three"]
+    client.delete(f"{path}?labelSelector=team%3Db", fieldSelector="metadata.name=three")
+    assert names() == ["four"]
+
+
 def test_one_wrong_pod_keeps_none_of_the_others_away(client: Client) -> None:
     given = [pod(f"fine-{number}") for number in range(7)]
     given[3] = pod("Wrong_Name")
