@@ -1,6 +1,7 @@
 """Which pods of a plan have a replacement whose room can be reserved before any pod leaves."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from scheduling.answers.plan_leavers import BY_STEPS
 from scheduling.engine.snapshot import Snapshot
@@ -9,6 +10,12 @@ from scheduling.plugins.node_ports import conflict
 from scheduling.simulation.foresight import NEVER, Foresight, Leaver
 
 _NO_PLACE = "no place can be held for its replacement"
+DEPENDS: Final = f"{_NO_PLACE}: it depends on the room of others that leave"
+
+
+def needs_place(leaver: Leaver) -> bool:
+    """Return whether a pod leaves by a step of the plan and is replaced."""
+    return leaver.cause in BY_STEPS and leaver.comes_again != NEVER
 
 
 class RoomNow:
@@ -19,6 +26,10 @@ class RoomNow:
         self._free = snapshot.allocatable - snapshot.requested
         self._pods = snapshot.allowed_pods - snapshot.pod_count
         self._ports: dict[str, list[HostPort]] = {}
+        self._movers = [
+            (one.title, snapshot.node_of(one.key)) for one in leavers if needs_place(one)
+        ]
+        self._full_now: set[str] = set()
         for one in leavers:
             if (record := snapshot.pod(one.key)) is not None:
                 node = snapshot.node_of(one.key) or ""
@@ -34,16 +45,22 @@ class RoomNow:
         found = {}
         for departure in future.departures:
             leaver = departure.leaver
-            if leaver.cause not in BY_STEPS or leaver.comes_again == NEVER or departure.by:
+            if departure.by or not needs_place(leaver):
                 continue
             landed = landings.get(leaver.title)
             if departure.blocked_by or landed is None or not landed.node_name:
                 why = departure.blocked_by or (landed.message if landed else "it comes too late")
                 found[leaver.title] = f"{_NO_PLACE}: {why}"
             elif not self._takes(landed.node_name, landed.waiter.info):
+                self._full_now.add(landed.node_name)
                 text = f"node {landed.node_name} has room only when others have left"
                 found[leaver.title] = f"{_NO_PLACE}: {text}"
         return found
+
+    def movers(self) -> list[str]:
+        """Return the pods that need a place, first those that leave a node which is full now."""
+        ordered = sorted(self._movers, key=lambda one: one[1] not in self._full_now)
+        return [title for title, _ in ordered]
 
     def _takes(self, node: str, info: PodInfo) -> bool:
         row = self._snapshot.row_of(node)

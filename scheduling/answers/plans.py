@@ -34,7 +34,7 @@ from clusterstate.queries.pods.queue import load_waiting
 from scheduling import simulation
 from scheduling.answers import plan_answer, plan_brakes, plan_queue, plan_rebalancing
 from scheduling.answers.live import LiveBase, LiveWorld
-from scheduling.answers.plan_holding import RoomNow
+from scheduling.answers.plan_holding import DEPENDS, RoomNow
 from scheduling.answers.plan_leavers import COUNTED, Leavers, comes_again, replacement_timing
 from scheduling.answers.plan_nodes import Nodes, node_change, room
 from scheduling.engine.snapshot import Snapshot
@@ -49,6 +49,9 @@ from scheduling.simulation.plan_document import KIND, PlanDocument
 from scheduling.simulation.preparing import Preparer, Ready, Set, UnplacedStatus
 from scheduling.worker import profiles
 
+_EXACT_ROUNDS: Final = 4
+"""Predictions after which other pods than those without a place may stay; most plans need two."""
+
 
 def plan(world: LiveWorld, document: object) -> Manifest:
     """Return a ``Plan`` document with ``status``: what will happen if it is carried out now.
@@ -60,7 +63,8 @@ def plan(world: LiveWorld, document: object) -> Manifest:
     effect what would happen anyway, such as placements or preemptions of waiting pods.
 
     If room is reserved for replacements, a pod stays if its replacement fits no node now, or if a
-    budget protects it. The plan is predicted again without these pods.
+    budget protects it. The plan is predicted again without these pods. After ``_EXACT_ROUNDS``
+    predictions, at least twice as many pods stay each time, so that few more are needed.
 
     Raises:
         Invalid: with every wrong field.
@@ -82,8 +86,12 @@ def plan(world: LiveWorld, document: object) -> Manifest:
     kept: dict[str, str] = {}
     planning = _Planning(world, parsed)
     answer = planning.answer()
+    rounds = 1
     while planning.without_place:
         kept |= planning.without_place
+        rounds += 1
+        if rounds > _EXACT_ROUNDS:
+            kept |= dict.fromkeys(planning.next_to_stay(len(kept), kept), DEPENDS)
         planning = _Planning(world, parsed, kept)
         answer = planning.answer()
     status = answer["status"]
@@ -118,7 +126,12 @@ class _Planning:
         self._now = steady_clock.now()
         self._leavers = Leavers(plan.changes, self._now, kept or {})
         self._warnings: list[str] = list(plan.warnings)
+        self._to_move: list[str] = []
         self.without_place: dict[str, str] = {}
+
+    def next_to_stay(self, count: int, kept: Mapping[str, str]) -> list[str]:
+        """Return ``count`` pods that are not ``kept``, first those whose room others take."""
+        return [title for title in self._to_move if title not in kept][:count]
 
     def answer(self) -> Manifest:
         """Return the plan's document with the predicted ``status``."""
@@ -149,6 +162,7 @@ class _Planning:
         future.run(horizon=self._plan.horizon)
         if room_now is not None:
             self.without_place = room_now.without_place(future)
+            self._to_move = room_now.movers()
         counted = [one for one in leavers if one.cause in COUNTED]
         brakes = plan_brakes.ahead(counted, self._leavers.pods, self._now)
         return plan_answer.with_status(

@@ -8,7 +8,7 @@ from clusterstate.queries.evictions.brakes import Share
 from clusterstate.queries.objects import decode_object
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
-from scheduling.answers import advisor
+from scheduling.answers import advisor, plans
 from scheduling.controllers.workloads import follower as workloads
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
@@ -654,3 +654,37 @@ def test_a_rebalance_is_the_only_change_of_its_plan():
     assert {one.field for one in refused.value.errors} == {
         "spec.changes", "spec.changes[0].rebalance.mostNodes",
     }  # fmt: skip
+
+
+def test_a_plan_that_holds_places_is_predicted_a_bounded_number_of_times(monkeypatch):
+    """Each time one pod more would take the room of the evicted one, as that node is emptiest."""
+
+    def gib(number):
+        resources = {"requests": {"cpu": str(number), "memory": f"{number}Gi"}}
+        return {"containers": [{"name": "a", "image": "b", "resources": resources}]}
+
+    for name, size in (("n1", 200), ("n2", 800), ("n3", 8), ("n4", 8)):
+        amounts = {"cpu": str(size), "memory": f"{size}Gi", "pods": "110"}
+        metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+        node = {"metadata": metadata, "status": {"allocatable": amounts}}
+        objects.create("Node", "", node, now=NOW)
+    there = {"nodeSelector": {"kubernetes.io/hostname": "n4"}, "terminationGracePeriodSeconds": 0}
+    owned("large", "n3", **there, **gib(8))
+    make_pod("filler", "n2", **gib(640))
+    for number in range(20):
+        owned(f"pod-{number}", "n1", **gib(5))
+    predictions = []
+    answer = plans._Planning.answer
+
+    def counted(planning):
+        predictions.append(planning)
+        return answer(planning)
+
+    monkeypatch.setattr(plans._Planning, "answer", counted)
+    evicted = {"evict": {"pods": ["default/large"]}}
+    status = ask(evicted, {"drain": {"nodes": ["n1"]}}, holdPlaces=True)
+    assert len(predictions) == 5
+    assert predictions[-1].without_place == {}
+    assert len(status["staying"]) + len(status["leaving"]) == 21
+    assert "large" not in leaving(status), "so its room is taken by nobody"
+    assert len(status["leaving"]) == 13

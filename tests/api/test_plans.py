@@ -246,7 +246,7 @@ def test_operations_that_would_move_the_same_pods_hold_one_place_for_each(cluste
     for plan in (first, second):
         carry_out(plan["metadata"]["name"])
     assert len(places(cluster)) == 12
-    assert "another operation holds a place" in operation(cluster, second)["message"]
+    assert "held by another plan" in operation(cluster, second)["message"]
     place_all(cluster)
     carry_out(second["metadata"]["name"], at=after(3))
     assert leaving(cluster) == []
