@@ -174,7 +174,7 @@ def _provider() -> Mapping[str, Any]:
         raise Away("its metadata names another issuer")
     for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
         if not _is_safe(str(found.get(name, ""))):
-            raise Away(f"its metadata has no {name} by https")
+            raise Away(f"its metadata has no https address for {name}")
     return found
 
 
