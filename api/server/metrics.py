@@ -311,7 +311,7 @@ def _headroom() -> Iterator[str]:
     )
     yield exposition.gauge(
         "stowage_headroom_blocked_nodes",
-        "Nodes that reject one more pod of a shape, when no more such pods fit, by plugin and reason.",
+        "Nodes that reject one more pod of a shape, when no more fit, by plugin and reason.",
         {
             (one["metadata"]["name"], blocker["plugin"], blocker["reason"]): blocker["nodes"]
             for one in items

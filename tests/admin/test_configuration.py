@@ -100,7 +100,8 @@ def test_an_earlier_revision_becomes_current_again(administrator: Client) -> Non
     assert stored.revision > second.pk
     assert stored.document == first.document
     again = {"action": "make_current", "_selected_action": [str(stored.revision)]}
-    assert "is the same as the configuration in force" in text(administrator.post(LIST, again, follow=True))
+    same = "is the same as the configuration in force"
+    assert same in text(administrator.post(LIST, again, follow=True))
     both = {"action": "make_current", "_selected_action": [str(first.pk), str(second.pk)]}
     assert "Choose one revision" in text(administrator.post(LIST, both, follow=True))
     assert SchedulerConfiguration.objects.count() == 3

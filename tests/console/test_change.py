@@ -552,7 +552,7 @@ def test_a_rebalance_is_asked_for_by_a_form_with_how_its_pods_leave(
     assert spec.pop("changes") == [{"drain": {"nodes": ["n1"]}}]
     assert spec == {"holdPlaces": True, "podsPerHour": 20}
     assert all(one["place"] == "n2" for one in plan.to_do() if one["do"] == "evict")
-    assert "No pod leaves before the place of its replacement is held" in page
+    assert "No pod is evicted before room for its replacement is reserved" in page
     assert "At most 20 pods leave in an hour" in page
     told = text(operator.get(f"/console/plans/{plan.name}/yaml"))
     assert "holdPlaces: true" in told

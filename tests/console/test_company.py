@@ -244,7 +244,7 @@ def test_a_provider_that_is_away_or_another_one_is_said_to_be(
     assert "Acme does not answer as it should" in text(answer)
     monkeypatch.setattr(company, "_kept", {})
     provider.metadata = {"token_endpoint": "http://elsewhere.example/token"}
-    assert "no token_endpoint by https" in text(browser.get(BEGIN))
+    assert "no https address for token_endpoint" in text(browser.get(BEGIN))
     monkeypatch.setattr(company, "_kept", {})
     settings.OIDC_ISSUER = "http://127.0.0.1:1"
     assert browser.get(BEGIN).status_code == 503

@@ -466,7 +466,7 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
     sentence = "This request cannot be read."
     if isinstance(exception, DisallowedHost):
         sentence = (
-            "This service does not go by the name in the address. Open it by a name of its host, or"
+            "The host name in the address is not a name of this service. Open it by a name of its host, or"
             " add this one to STOWAGE_ALLOWED_HOSTS and start it again."
         )
     return HttpResponse(f"{sentence}\n", content_type="text/plain; charset=utf-8", status=400)
