@@ -466,8 +466,8 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
     sentence = "This request cannot be read."
     if isinstance(exception, DisallowedHost):
         sentence = (
-            "The host name in the address is not a name of this service. Open it by a name of its host, or"
-            " add this one to STOWAGE_ALLOWED_HOSTS and start it again."
+            "The host name in the address is not a name of this service. Open it by a name of its"
+            " host, or add this one to STOWAGE_ALLOWED_HOSTS and restart the service."
         )
     return HttpResponse(f"{sentence}\n", content_type="text/plain; charset=utf-8", status=400)
 
