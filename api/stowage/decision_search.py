@@ -59,7 +59,9 @@ def read(query: Mapping[str, str], *, at: datetime | None = None) -> Search:
     """
     outcome, owner = query.get("outcome", ""), query.get("owner", "")
     if outcome and outcome not in OUTCOMES:
-        raise BadRequest(f'outcome: Invalid value: "{outcome}": must be of {", ".join(OUTCOMES)}')
+        raise BadRequest(
+            f'outcome: Invalid value: "{outcome}": must be one of {", ".join(OUTCOMES)}'
+        )
     if owner and not all(owner.partition("/")):
         raise BadRequest(f'owner: Invalid value: "{owner}": must be KIND/NAME')
     if owner and not query.get("namespace"):
@@ -186,7 +188,7 @@ def _open(scope: Scope) -> _Export:
         raise BadRequest(f"unknown parameter {min(unknown)!r}")
     form = query.get("format", "jsonl")
     if form not in FORMS:
-        raise BadRequest(f'format: Invalid value: "{form}": must be of {", ".join(FORMS)}')
+        raise BadRequest(f'format: Invalid value: "{form}": must be one of {", ".join(FORMS)}')
     return _Export(decision_search.choose(bounded(user, read(query))), FORMS[form]())
 
 
