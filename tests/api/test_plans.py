@@ -175,7 +175,7 @@ def test_a_rebalance_is_kept_as_a_drain_whose_pods_leave_once_all_places_are_hel
     assert len(places(cluster)) == 40
     assert {one["spec"]["preemptionPolicy"] for one in places(cluster)} == {"Never"}
     assert leaving(cluster) == []
-    assert "not held yet" in operation(cluster, plan)["message"]
+    assert "not all held yet" in operation(cluster, plan)["message"]
     place_all(cluster)
     with pytest.raises(KeyboardInterrupt):
         _kill_in_the_middle(name, at=3)
