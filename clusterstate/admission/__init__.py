@@ -10,8 +10,7 @@ reads from a `Context`, which the actions provide. It never writes.
     write amounts   defaults.py     plugins/            validation/   plugins/
 
 * *Defaults* (``defaults.py``) fill in what the API promises to fill in.
-* *Plugins* are one module each, with the name and the rule of Kubernetes' admission plugin. A
-    plugin
+* *Plugins* are one module each, with the name and the rule of Kubernetes' admission plugin. Each
   is a function of a `Request`; it edits ``request.manifest`` or raises.
 * *Validation* (``validation/``) returns every wrong field as a `FieldError`; ``admit`` raises them
   together as one `Invalid`. Plugins raise `Forbidden`, `NotFound` or `Conflict` for the first

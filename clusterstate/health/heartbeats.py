@@ -95,7 +95,7 @@ _pulse = _Pulse()
 def begin(state: Path, process: str) -> None:
     """Create this process's file; its first loop must send a heartbeat within ``START_SECONDS``.
 
-    A second call does nothing: if a loop works already, nothing would remove that deadline.
+    A second call does nothing. A loop that works already would not remove a second deadline.
     """
     if _pulse.open(state, process):
         _pulse.beat(_START, START_SECONDS)

@@ -6,8 +6,7 @@
     interface  extension points, locality   terms       rules stated in numbers for the fast path
     runtime    running plugins: filter_point, binding_points, per_node, answers, outcomes
     configuration                                    profiles as values, read from documents
-    events, sampling                                 which events wake pods; how many nodes to
-        search
+    events, sampling                                 which events wake pods; how many nodes are read
     reach, footprints                                index from pods to counters; what a bind uses
     volume_table, volume_binder                      claims and volumes; their rules about nodes
     attached_volumes                                 volumes attached to nodes, counted by driver

@@ -72,10 +72,10 @@ def horizon_of(query: QueryDict) -> int | None:
 
 
 def changes_of(query: QueryDict) -> list[Manifest]:
-    """Return the changes in a URL; none if a form was sent as it was shown.
+    """Return the changes that a URL names. The list is empty if a form was sent unchanged.
 
     Raises:
-        BadRequest: it has no change, or an invalid one.
+        BadRequest: the URL names no kind of change, or an invalid change.
     """
     do = query.get("do", "")
     if do not in KNOWN:

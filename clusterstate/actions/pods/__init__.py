@@ -19,7 +19,9 @@ answer takes one round trip.
     classes     scheduling classes, found or created
     clauses     parts that the statements share
 
-Who else places pods, and when a bind is refused ------------------------------------------------
+Who else places pods, and when a bind is refused
+------------------------------------------------
+
 The scheduler decides on a snapshot and binds in batches. Clients place pods too: a pod may be
 created with ``spec.nodeName``, a client may POST a Binding, a node may change what it offers. These
 *foreign placements* take the placement lock shared and set the node's ``placement_revision``.

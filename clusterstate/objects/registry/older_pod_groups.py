@@ -114,9 +114,10 @@ def _without_unknown(spec: Manifest) -> Manifest:
 
 
 def _with_mode(spec: Manifest, modes: dict[str, Manifest] | None) -> Manifest:
-    """Return a copy with the other form of the disruption mode.
+    """Return a copy of a PodGroup's spec with the disruption mode in the form of another version.
 
-    An unknown mode stays as it is, for validation to refuse.
+    ``modes``: the object for each text; ``None``: objects become texts. An unknown mode stays, and
+    validation refuses it.
     """
     mode = spec.get("disruptionMode")
     if mode is None:

@@ -99,7 +99,10 @@ def _allocated(container: Manifest, status: Manifest | None) -> Manifest:
 
 
 def _merged(resources_: Manifest, status: Manifest) -> Manifest:
-    """Return resources as a status tells them: the promised requests, the limits that are had."""
+    """Return a container's resources with the requests and limits that its status has.
+
+    Requests are those that the node has allocated, else the actual ones; limits the actual ones.
+    """
     actual = status.get("resources") or {}
     promised = status.get("allocatedResources") or actual.get("requests") or {}
     found = dict(resources_)

@@ -73,7 +73,10 @@ def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 
 
 class AllowedTargets:
-    """The allowed targets: host names (also ``*.example.com``), addresses, networks, ``public``."""
+    """The allowed targets: host names (also ``*.example.com``), addresses and networks.
+
+    The word ``public`` allows every address of the internet that is not private.
+    """
 
     def __init__(self, words: Iterable[str]) -> None:
         self._names: set[str] = set()

@@ -376,7 +376,10 @@ def conditions(text: str) -> tuple[PodCondition, ...]:
 
 
 def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
-    """Return the manifest as JSON, with the slots filled; nothing is parsed."""
+    """Return the manifest as JSON: the stored text with revision and overlay put between its parts.
+
+    Nothing is parsed.
+    """
     parts = text.split(SLOT)
     if len(parts) == 2:
         return f"{parts[0]}{revision}{parts[1]}".encode()

@@ -5,8 +5,8 @@
     families   counters in memory: adding to one costs a fraction of a microsecond
     scheduler, apiserver, audit
                the families by kube-scheduler's and kube-apiserver's names, and our own
-    (actions.metrics)   each process adds its counts to the totals, every two seconds
-    (queries.metrics)   the totals, and the gauges of the processes that are alive
+    (actions.loops.metrics)   each process adds its counts to the totals, every two seconds
+    (queries.loops.metrics)   the totals, and the gauges of the processes that are alive
 
 The totals are rows of PostgreSQL, one for each combination of labels, to which processes add
 (`figures + counts since the last addition`). So any web process on any host answers for the whole

@@ -129,10 +129,10 @@ def aged_sort(
 ) -> tuple[float, ...]:
     """Return the sort key for priorities that grow with the time since a pod arrived.
 
-    All priorities grow equally fast, so the order of two pods never changes and a key stays valid:
-    priority + points * (now - since) is higher where priority - points * since is. Computed in
-    whole microseconds, since the product would not be exact in a float. ``since`` is at most
-    ``queued_at``: it may be later if the clock was set back.
+    Every priority grows by ``points_per_minute`` for each minute since ``since``. All grow equally
+    fast, so the order of two pods never changes, and the key needs no clock: it is computed from
+    priority - points_per_minute * since. The product is in whole microseconds, because a float
+    would round it. A ``since`` after ``queued_at`` (a clock was set back) counts as ``queued_at``.
     """
     micros = round(min(since, queued_at) * 1_000_000)
     return points_per_minute * micros - priority * _MICROSECONDS_PER_MINUTE, queued_at

@@ -291,9 +291,10 @@ class PodColumns(NominatedPods):
     # --- a dry run -------------------------------------------------------------------------------
 
     def detach(self, record: PodRecord) -> None:
-        """Subtract a pod from the sums of its node; ``attach`` must follow before any delta.
+        """Subtract a pod from the sums of its node until ``attach``; nothing may change in between.
 
-        ``pods_on`` still lists the pod and nothing is logged: no cache may be used meanwhile.
+        ``pods_on`` still lists the pod. The list of changed rows does not name the row, so callers
+        must not use caches of the row meanwhile.
         """
         self._account(record.slot, record.row, -1)
         self._detached.add(record.slot)

@@ -445,7 +445,7 @@ class _Tables:
 
 
 class _Quirks:
-    """Corrects counts in a dry run, where Kubernetes counts pods that it does not count at first.
+    """Makes the counts of a preemption's dry run equal to Kubernetes' counts, which are inexact.
 
     ``updateWithPod`` ignores the deletion timestamp and, until 1.37, an empty selector. So the
     removal of such a pod from a node subtracts a pod that was not counted, and putting it back adds
