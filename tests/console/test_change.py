@@ -95,7 +95,7 @@ def two_nodes() -> None:
 
 def test_a_cordon_lets_nobody_leave(operator: Client, two_nodes: None) -> None:
     page = text(operator.get(f"{CHANGE}?do=cordon&node=n1"))
-    assert "No pod leaves" in page
+    assert "No pod is evicted or deleted" in page
     assert "kubectl cordon n1" in page
     assert "unschedulable" not in manifest("Node", "", "n1")["spec"]
     assert "All is done" in do(operator, "do=cordon&node=n1")
@@ -189,7 +189,7 @@ def test_a_taint_tells_who_leaves_and_when(operator: Client) -> None:
     assert "default/stays" not in page
     assert "Taint node, 2 pods will leave" in page
     page = text(operator.get(f"{CHANGE}?do=taint&node=n1&key=upgrade&effect=NoSchedule"))
-    assert "No pod leaves" in page
+    assert "No pod is evicted or deleted" in page
     do(operator, "do=taint&node=n1&key=upgrade&value=now&effect=NoSchedule")
     (taint,) = manifest("Node", "", "n1")["spec"]["taints"]
     assert (taint["key"], taint["value"], taint["effect"]) == ("upgrade", "now", "NoSchedule")

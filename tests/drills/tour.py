@@ -339,7 +339,7 @@ class _Tour(Walk):
             sees(f"{NAMESPACE}/packed-")
         with self._task("find all that in the audit"):
             hands.follow("#back-to-now")
-            sees("changes are previewed before they are made")
+            sees("a change is previewed before it is made")
             hands.go("a")
             # Hollow nodes report all the time: the newest lines are of the agents.
             hands.write("[name=user]", "admin")

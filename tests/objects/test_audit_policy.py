@@ -164,14 +164,14 @@ rules:
         ("{", "not YAML"),
         ("[]", "Expected `object`"),
         (HEAD, "rules"),
-        (HEAD + "rules: []", "there has to be one"),
+        (HEAD + "rules: []", "at least one rule is required"),
         (HEAD + "rules: [{level: Everything}]", r"\$\.rules\[0\]\.level|rules\[\.\.\.\]"),
         (HEAD + "rules: [{level: None, verb: [get]}]", "verb"),
         (HEAD + "rules: [{level: None, nonResourceURLs: [healthz]}]", "nonResourceURLs"),
         (HEAD + "rules: [{level: None, nonResourceURLs: ['/a*b']}]", "nonResourceURLs"),
         (
             HEAD + "rules: [{level: None, nonResourceURLs: [/x], namespaces: [a]}]",
-            r"rules\[0\]: a rule is about",
+            r"rules\[0\]: a rule may have either",
         ),
         (
             HEAD + "rules: [{level: None, resources: [{resourceNames: [a]}]}]",

@@ -53,7 +53,7 @@ def shown(page: str) -> dict[str, str]:
     """Return who leaves by the page, and on which node each lands, empty where on none."""
     _, found, rest = page.partition('aria-label="Pods that leave"')
     if not found:
-        assert "No pod leaves" in page
+        assert "No pod is evicted or deleted" in page
         return {}
     table = rest.partition("</table>")[0].partition("<tbody>")[2]
     rows = {unescape(name): _LANDS.search(row) for name, row in _ROW.findall(table)}
