@@ -106,13 +106,18 @@ def test_a_connection_that_redis_ended_is_made_again(heard, redis_client):
     assert until(heard, 2, wake.TIMERS) == [(wake.CHANGES, 2), (wake.TIMERS, 2)]
 
 
-def test_a_caller_publishes_by_itself_once_there_is_a_connection(heard, monkeypatch):
-    monkeypatch.setattr(wake, "TIMERS_OF_PODS_SECONDS", 0.0)
-    monkeypatch.setattr(wake, "_ANSWER_SECONDS", math.inf, raising=False)
+def connected(heard: PubSub) -> wake._Announcer:
+    """Announce revision 1; return the announcer once callers may use its connection."""
     wake.announce(revision=1, kinds=("Service",))
     until(heard, 1, wake.SCHEDULER)
     waiting.until(lambda: wake._announcer._is_free, what="a connection that callers may use")
-    monkeypatch.setattr(wake._announcer, "_wake", lambda: pytest.fail("left to the thread"))
+    return wake._announcer
+
+
+def test_a_caller_publishes_by_itself_once_there_is_a_connection(heard, monkeypatch):
+    monkeypatch.setattr(wake, "TIMERS_OF_PODS_SECONDS", 0.0)
+    monkeypatch.setattr(wake, "_ANSWER_SECONDS", math.inf)
+    monkeypatch.setattr(connected(heard), "_wake", lambda: pytest.fail("left to the thread"))
     for revision in (2, 3):
         time.sleep(2 * wake._GAP_SECONDS)
         wake.announce(revision=revision, kinds=("Pod",))
@@ -120,11 +125,7 @@ def test_a_caller_publishes_by_itself_once_there_is_a_connection(heard, monkeypa
 
 
 def test_a_caller_leaves_a_connection_that_redis_ended_to_the_thread(heard, redis_client):
-    wake.announce(revision=1, kinds=("Pod",))
-    until(heard, 1, wake.SCHEDULER)
-    announcer = wake._announcer
-    waiting.until(lambda: announcer._is_free, what="a connection that callers may use")
-    connection = announcer._publisher._connection
+    connection = connected(heard)._publisher._connection
     connection.send_command("CLIENT", "ID")
     redis_client.client_kill_filter(_id=str(connection.read_response()))
     time.sleep(2 * wake._GAP_SECONDS)
@@ -136,11 +137,7 @@ def test_a_caller_leaves_a_connection_that_redis_ended_to_the_thread(heard, redi
 
 def test_a_message_that_is_lost_with_its_connection_is_sent_again(heard, redis_client):
     """The kernel took it; Redis ends the connection before it does what the message says."""
-    wake.announce(revision=1, kinds=("Pod",))
-    until(heard, 1, wake.SCHEDULER)
-    announcer = wake._announcer
-    waiting.until(lambda: announcer._is_free, what="a connection that callers may use")
-    connection = announcer._publisher._connection
+    connection = connected(heard)._publisher._connection
     connection.send_command("CLIENT", "ID")
     number = connection.read_response()
     time.sleep(2 * wake._GAP_SECONDS)

@@ -206,10 +206,12 @@ class Statements:
     def _by_row(
         self, terms: Sequence[Term]
     ) -> tuple[list[Counter], list[int], tuple[tuple[str, bool], ...], bool]:
-        """Find out which terms are by row, and by which labels groups differ.
+        """Return what the class's terms need in the arrays of the compiled loops.
 
-        Return the counters of the terms by row, the index of each term's counter (-1: none), the
-        labels, and whether the class needs a line of its own.
+        Returns:
+            The counters of the terms whose topology is the single row; for each term the index of
+            its counter among these, -1 if its topology is a label; the labels by which groups of
+            rows differ; whether the class needs a line of its own.
         """
         watches: list[Counter] = []
         watch_of: list[int] = []

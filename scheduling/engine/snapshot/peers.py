@@ -38,7 +38,7 @@ class _Terms:
 
 
 class Peers:
-    """All peers of a snapshot, the counters in which they have weights, and the terms they have.
+    """The peers of a snapshot, by number, with indexes of the terms and counters that select them.
 
     ``pods``: for each peer the number of pods on known nodes. ``weights``: for each peer the
     counters in which it has a weight, with the weight.
