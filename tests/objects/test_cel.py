@@ -68,10 +68,14 @@ def test_what_matches(expression, expected):
         (f"{A}.model > 3", "no such overload"),
         ("1 / 0 == 1", "division by zero"),
         ("9223372036854775807 + 1 > 0", "integer overflow"),
-        (f"{A}.index", "CEL result of type int could not be converted"),
+        (f"{A}.index", "of type int could .* unsupported type conversion from 'int' to bool"),
+        (f"{A}.model", "of type string could .* native conversion from string to 'bool'"),
+        (f"{A}.driver", "Semver could .* type conversion error from 'Semver' to 'bool'"),
+        ("dyn([1])", "of type list could .* type conversion error from list to 'bool'"),
     ],
 )  # fmt: skip
 def test_a_failed_evaluation_is_an_error_and_no_answer(expression, error):
+    """Of results that are no booleans: cel-go v0.26, common/types (``ConvertToNative``)."""
     with pytest.raises(EvaluationError, match=error):
         matches(expression)
 
@@ -102,6 +106,13 @@ def test_a_list_longer_than_a_device_can_have_is_not_searched_to_its_end():
 def test_what_does_not_compile(expression, error):
     with pytest.raises(CompileError, match=error):
         compile_selector(expression)
+
+
+def test_without_lists_an_attribute_is_no_range():
+    """cel/compile.go, v1.36: attributes are ``any`` unless DRAListTypeAttributes is on."""
+    assert compile_selector(f"{A}.index.exists(x, x > 0)", lists=True)
+    with pytest.raises(CompileError, match="type 'any' cannot be range of a comprehension"):
+        compile_selector(f"{A}.index.exists(x, x > 0)", lists=False)
 
 
 def test_a_pattern_cannot_run_away_and_a_loop_ends_at_the_limit():

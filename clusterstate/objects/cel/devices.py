@@ -27,6 +27,7 @@ from clusterstate.objects.cel.functions import (
     DECLARATIONS,
     INCLUDES,
     Failure,
+    no_bool,
     parse_semver,
     type_name,
 )
@@ -85,10 +86,9 @@ class Selector(msgspec.Struct, frozen=True):
         except RecursionError:
             raise EvaluationError("expression recursion limit exceeded") from None
         if not isinstance(result, bool):
-            name = type_name(result)
             raise EvaluationError(
-                f"CEL result of type {name} could not be converted to bool: "
-                f"unsupported type conversion from '{name}' to bool"
+                f"CEL result of type {type_name(result)} could not be converted to bool: "
+                f"{no_bool(result)}"
             )
         return result, frame.cost
 
@@ -154,7 +154,7 @@ def device_value(device: Device, *, lists: bool = True) -> dict[str, Any]:
 _MAP = "{{type_name: map, params: [{{type_name: string}}, {}]}}"
 _FIELDS: Final = {
     "driver": "{type_name: string}",
-    "attributes": _MAP.format(_MAP.format("{type_name: dyn}")),
+    "attributes": _MAP.format(_MAP.format("{type_name: any}")),
     "capacity": _MAP.format(_MAP.format("{type_name: kubernetes.Quantity}")),
     "allowMultipleAllocations": "{type_name: bool}",
 }
@@ -175,6 +175,8 @@ def _environment(*, lists: bool) -> Any:
     lines += [f"- name: {name}" for name in ("optional", "bindings", "two-var-comprehensions")]
     lines += ["variables:", "- {name: device, type_name: dyn}"]
     for name, kind in _FIELDS.items():
+        if lists:  # a comprehension takes no ``any``
+            kind = kind.replace("any", "dyn")
         lines.append(f"- {{name: device.{name}, {kind[1:-1]}}}")
     lines.append("functions:")
     for name, overloads in functions.items():
@@ -249,6 +251,7 @@ def compile_selector(
         compiled = _environment(lists=lists).compile(expression)
     except Exception as error:  # noqa: BLE001  # the library raises bare RuntimeErrors
         text = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+        text = text.replace("cannot be the range of", "cannot be range of")  # as cel-go says it
         raise CompileError(f"compilation failed: {text}") from None
     checked = read(compiled.serialize())
     _restore_fields(checked.root)

@@ -118,6 +118,20 @@ def type_name(value: Any) -> str:
     return "list" if isinstance(value, list) else names.get(type(value), type(value).__name__)
 
 
+def no_bool(value: Any) -> str:
+    """Return cel-go's words for a value that is to be a boolean (``ConvertToNative`` of its type)."""
+    name = type_name(value)
+    if name in ("int", "uint"):
+        return f"unsupported type conversion from '{name}' to bool"
+    if name == "string":
+        return "unsupported native conversion from string to 'bool'"
+    names = {
+        "bytes": "Bytes", "double": "Double", _Q: "'Quantity'", _V: "'Semver'",
+        "null_type": "'null_type'",
+    }  # fmt: skip
+    return f"type conversion error from {names.get(name, name)} to 'bool'"
+
+
 def size(value: Any) -> int:
     """Return what cel-go's ``size()`` gives; a scalar counts as one."""
     return len(value) if isinstance(value, str | bytes | list | dict) else 1
