@@ -16,7 +16,8 @@ def run(case):
     kind, _, name = case["key"].partition(":")
     namespace, _, name = name.partition("/")
     claims = {(c["metadata"].get("namespace"), c["metadata"]["name"]): c for c in case["claims"]}
-    here = list(in_namespace(case["claims"], namespace).values())
+    made_before = case.get("claimsInCache") or ()  # and not in the API any more, or not yet
+    here = list(in_namespace([*case["claims"], *made_before], namespace).values())
     groups = in_namespace(case["podGroups"], namespace)
     workload = case["gates"].get("DRAWorkloadResourceClaims", False)
     pods = in_namespace([*case["pods"], *(case.get("podsUnseen") or ())], namespace)
