@@ -175,9 +175,9 @@ def _environment(*, lists: bool) -> Any:
     lines += [f"- name: {name}" for name in ("optional", "bindings", "two-var-comprehensions")]
     lines += ["variables:", "- {name: device, type_name: dyn}"]
     for name, kind in _FIELDS.items():
-        if lists:  # a comprehension takes no ``any``
-            kind = kind.replace("any", "dyn")
-        lines.append(f"- {{name: device.{name}, {kind[1:-1]}}}")
+        # A comprehension takes no ``any``.
+        shown = kind.replace("any", "dyn") if lists else kind
+        lines.append(f"- {{name: device.{name}, {shown[1:-1]}}}")
     lines.append("functions:")
     for name, overloads in functions.items():
         lines += [f"- name: {name}", "  overloads:", *overloads]

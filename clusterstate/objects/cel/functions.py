@@ -119,7 +119,7 @@ def type_name(value: Any) -> str:
 
 
 def no_bool(value: Any) -> str:
-    """Return cel-go's words for a value that is to be a boolean (``ConvertToNative`` of its type)."""
+    """Return cel-go's words for a value that is no boolean: ``ConvertToNative`` of its type."""
     name = type_name(value)
     if name in ("int", "uint"):
         return f"unsupported type conversion from '{name}' to bool"
