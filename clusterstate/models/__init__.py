@@ -52,7 +52,9 @@ from clusterstate.models.changes import (
     AtomicSpan,
     Binder,
     Change,
+    CounterBinder,
     History,
+    MovedSlot,
     NodeBinder,
 )
 from clusterstate.models.decisions import (
@@ -123,6 +125,7 @@ __all__ = [
     "Change",
     "ConfigurationUse",
     "ControllerCursor",
+    "CounterBinder",
     "DaemonSet",
     "Decision",
     "DecisionCheck",
@@ -141,6 +144,7 @@ __all__ = [
     "LoopPatience",
     "LoopProgress",
     "MetricTotal",
+    "MovedSlot",
     "Namespace",
     "Node",
     "NodeBinder",

@@ -141,8 +141,8 @@ class History(models.Model):
 class Binder(models.Model):
     """The last scheduler that bound pods, and its batch's last revision (`actions.pods.bind`).
 
-    Row 1 is for all pods. While several schedulers work, row 2 is for common pods, and row 3 has
-    the last bind by a scheduler that worked alone.
+    Row 1 is for all pods. While several schedulers work, row 3 has the last bind by a scheduler
+    that worked alone.
     """
 
     holder = models.TextField(default="")
@@ -151,7 +151,7 @@ class Binder(models.Model):
     class Meta:
         db_table = "binder"
         constraints = [
-            models.CheckConstraint(condition=models.Q(pk__in=[1, 2, 3]), name="binder_three_rows")
+            models.CheckConstraint(condition=models.Q(pk__in=[1, 3]), name="binder_two_rows")
         ]
 
     def __str__(self) -> str:
@@ -173,3 +173,36 @@ class NodeBinder(models.Model):
 
     def __str__(self) -> str:
         return f"node {self.node_id}: {self.holder}"
+
+
+class CounterBinder(models.Model):
+    """The last scheduler that bound pods that a rule's counter counts (`actions.pods.bind`).
+
+    Written only while several schedulers work; ``counter`` is below 65,536.
+    """
+
+    counter = models.IntegerField(primary_key=True)
+    holder = models.TextField()
+    revision = models.BigIntegerField()
+
+    class Meta:
+        db_table = "counter_binder"
+
+    def __str__(self) -> str:
+        return f"counter {self.counter}: {self.holder}"
+
+
+class MovedSlot(models.Model):
+    """A slot of pods that one of several schedulers took from another (`actions.scheduler.leases`).
+
+    While that scheduler is not at work, the slot is whose it would be without the row.
+    """
+
+    slot = models.SmallIntegerField(primary_key=True)
+    scheduler = models.SmallIntegerField()
+
+    class Meta:
+        db_table = "moved_slot"
+
+    def __str__(self) -> str:
+        return f"slot {self.slot}: {self.scheduler}"

@@ -73,6 +73,7 @@ _MOST_BESIDE, _FEWEST_BESIDE = 500, 8
 ones would often be decided in vain."""
 _MOST_OVERTAKEN = 0.05
 """If other schedulers refuse a larger share of binds, fewer pods are decided at once."""
+_BY_OTHERS = (BindRefusal.OVERTAKEN, BindRefusal.NEW_RULES)
 _MOVES_AT_ONCE = 2000
 _TRACED_AT_ONCE = 10_000
 """The most bound pods whose traces are not sent yet; beyond it the oldest are dropped."""
@@ -136,6 +137,11 @@ class Binder:
         """Called with the ids of placed pods that were not bound."""
         self.refused_some: Callable[[Sequence[Decision]], None] = lambda decisions: None
         """Called with the decisions that placed nothing."""
+        self.with_rules: Callable[
+            [Sequence[Binding]], tuple[OtherSchedulers | None, list[Binding]]
+        ] = lambda bindings: (None, list(bindings))
+        """Reads rules about other pods; returns what is known of others, and the bindings with
+        their counters, which are ``None`` and no counters for a scheduler alone."""
 
     def close(self) -> None:
         """Wait for the batch that is being bound, then close the thread's database connection.
@@ -197,6 +203,9 @@ class Binder:
             bindings = self._sorted_out(bindings, now)
         if not bindings:
             return 0
+        # Rules are read after the decisions: the binds of who has not read all are refused. A pod
+        # that a new rule means is bound only if the snapshot has all binds that the rule counts.
+        self.beside, bindings = self.with_rules(bindings)
         self._batch = bindings
         self._began = time.perf_counter() if began is None else began
         self._submitted = time.perf_counter()
@@ -251,6 +260,7 @@ class Binder:
         result = underway.result()
         came_back = 0
         while True:
+            result = self._with_new_rules(batch, result)
             came_back += self._apply_result(batch, result, now)
             if not result.held:
                 break
@@ -265,6 +275,20 @@ class Binder:
                 break
             result = self._bind(batch, *self._decided_at)
         return came_back
+
+    def _with_new_rules(self, batch: Sequence[Binding], result: BindResult) -> BindResult:
+        """Try pods once more that were refused because of unread rules; return the whole result."""
+        again = [one for one in batch if result.refused.get(one.pod_id) is BindRefusal.NEW_RULES]
+        if not again:
+            return result
+        self.beside, again = self.with_rules(again)
+        self._decided_at = *self._decided_at[:2], self.beside
+        more = self._bind(again, *self._decided_at)
+        named = {one.pod_id for one in again}
+        rest = {one: why for one, why in result.refused.items() if one not in named}
+        return BindResult(
+            [*result.bound, *more.bound], rest | more.refused, [*result.held, *more.held]
+        )
 
     def _apply_result(self, batch: Sequence[Binding], result: BindResult, now: float) -> int:
         """Apply the result of a batch; return how many of its pods were not bound."""
@@ -294,7 +318,7 @@ class Binder:
             self._mirror.queue.done(pod_id)
         overtaken = 0
         if result.refused:
-            overtaken = sum(why is BindRefusal.OVERTAKEN for why in result.refused.values())
+            overtaken = sum(why in _BY_OTHERS for why in result.refused.values())
             if overtaken and self.beside is not None:
                 self.was_overtaken = True
                 measuring.overtaken(self.shard, overtaken)

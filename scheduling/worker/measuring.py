@@ -142,6 +142,11 @@ def divided(shard: int, common: int, others: int) -> None:
             scheduler.divided.of(str(shard), kind).add(count)
 
 
+def connected(share: float) -> None:
+    """Set the gauge of the share of placed pods in the largest component (``division``)."""
+    scheduler.largest_component.of().set(share)
+
+
 def overtaken(shard: int, count: int) -> None:
     """Count pods whose bind was refused because another scheduler had bound something meanwhile."""
     scheduler.overtaken.of(str(shard)).add(count)

@@ -152,8 +152,8 @@ class Recorder:
         taken_back = self._taken_back
         if not self._noted:
             self._taken_back = {}
-        if noted and not self._epoch:
-            self._epoch = begin_epoch(self._scheduler)
+        if noted:
+            self.begin()
         written = 0
         several: list[NewDecision] = []
         for moment, revision, one in noted:
@@ -172,6 +172,12 @@ class Recorder:
                 written += record_many(several, self._turn(len(several)))
                 several = []
         return written + record_many(several, self._turn(len(several)))
+
+    def begin(self) -> int:
+        """Return the epoch of this run of the scheduler; queries once, when called first."""
+        if not self._epoch:
+            self._epoch = begin_epoch(self._scheduler)
+        return self._epoch
 
     def _turn(self, count: int) -> Turn:
         """Return the number of the next decision, and reserve ``count`` numbers for the caller."""

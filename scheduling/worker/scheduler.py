@@ -13,8 +13,9 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import cast
 
 import msgspec
@@ -22,14 +23,14 @@ import structlog
 
 from clusterstate.actions.loops import progress
 from clusterstate.actions.pods.bind import Binding, OtherSchedulers
-from clusterstate.actions.scheduler import scheduler_configuration
+from clusterstate.actions.scheduler import leases, scheduler_configuration
 from clusterstate.database import sql
 from clusterstate.health import heartbeats
 from clusterstate.objects.rules.footprint import Footprint
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.pod_group import GroupKey
 from clusterstate.processes import collector, shards
-from clusterstate.queries.pods.queue import placed_by_clients
+from clusterstate.queries.pods.queue import placed_by_clients, untried
 from scheduling.engine import deciding
 from scheduling.engine.deciding import Decider
 from scheduling.engine.groups import (
@@ -95,6 +96,12 @@ LOOK_EVERY = 1.0
 """Seconds between two checks for another configuration."""
 DIVIDE_EVERY = 0.25
 """Seconds between two checks of which other schedulers work."""
+_IDLE = 1.0
+"""Seconds without a pod after which a scheduler takes slots, and that others' pods wait first."""
+_LOOKED_AT = 5000
+"""The most pods of other schedulers that it looks at for that."""
+_SHARE_EVERY = 5.0
+"""Seconds between two counts of the pods of the largest component."""
 _batch_size = BatchSize(BATCH)
 _RECORDED_AT_ONCE = 2 * BATCH
 """The most decisions recorded with each batch, if very many are not recorded yet."""
@@ -189,6 +196,8 @@ class Scheduler:
         self.division = Division() if several else None
         """Which pods this scheduler decides; ``None`` if it works alone."""
         self._divided_at = -math.inf
+        self._busy_at = 0.0
+        self._shared_at = -math.inf
         self._revision = revision
         self._passed_over = revision
         self._looked_at = 0.0
@@ -221,6 +230,7 @@ class Scheduler:
         self.groups = Groups()
         self.binder.bound_some = self.groups.bound
         self.binder.took_back = self.groups.came_back
+        self.binder.with_rules = self._with_rules
         self.reservations = Reservations(self.mirror, self.binder, self._framework_at)
 
     def load(self, now: float, shard: int = shards.FIRST) -> None:
@@ -291,9 +301,32 @@ class Scheduler:
                 left=left,
                 came=came,
             )
-        else:
-            self.mirror.take_from_others(now)
-        self.binder.beside = OtherSchedulers(division.reach)
+        elif not self.mirror.take_from_others(now):
+            self._take_slots(now)
+        self.binder.beside = self._beside(division)
+
+    def _beside(self, division: Division) -> OtherSchedulers:
+        return OtherSchedulers(division.reach, division.shard, self.binder.recorder.begin())
+
+    def _take_slots(self, now: float) -> None:
+        """Take slots from another scheduler whose pods wait, if this one has had nothing to do.
+
+        Queries up to twice.
+        """
+        mirror, division = self.mirror, cast("Division", self.division)
+        if not mirror.elsewhere or now - self._busy_at < _IDLE:
+            return
+        some = list(islice(mirror.elsewhere, _LOOKED_AT))
+        self._busy_at = now  # look again after the same time
+        found = division.to_take(
+            [(mirror.elsewhere[one], mirror.info(mirror.elsewhere[one]))
+             for one in untried(some, _IDLE)],
+            mirror.snapshot,
+        )  # fmt: skip
+        if found:
+            leases.take_slots(found, division.shard)
+            logger.info("slots_taken", scheduler=division.shard, slots=found)
+            self._divided_at = -math.inf
 
     @property
     def may_move_up(self) -> bool:
@@ -472,6 +505,7 @@ class Scheduler:
         batch = self.mirror.queue.pop_batch(now, min(_batch_size.limit, most))
         if self.division is not None:
             batch = self.mirror.hand_over(batch)
+            self._busy_at = now if batch else self._busy_at
         if self.mirror.snapshot.groups:
             batch = with_members(batch, self.mirror.queue, self._profiles.of_groups)
         try:
@@ -529,6 +563,9 @@ class Scheduler:
             return
         snapshot = self.mirror.snapshot
         measuring.holds(snapshot.node_count, snapshot.placed_count, snapshot.assumed_count)
+        if self.division is not None and not 0 <= self._divided_at - self._shared_at < _SHARE_EVERY:
+            self._shared_at = self._divided_at
+            measuring.connected(self.division.largest_share(snapshot))
 
     def _set_aside(self, now: float) -> None:
         found, self.mirror.failed_objects = self.mirror.failed_objects, []
@@ -546,7 +583,7 @@ class Scheduler:
         leaning = self._leaning(batch)
         footprints = {pod.pod_id: self._footprint(pod) for pod in batch}
         decisions = self._decide(batch, now)
-        apart = self._apart(batch)
+        self._count_divided(batch)
         measuring.decided(len(batch), time.perf_counter() - began)
         recorder = self.binder.recorder
         recorder.note(decisions, snapshot, profile_revision=self._revision, now=now)
@@ -556,7 +593,6 @@ class Scheduler:
                 node_name,
                 footprints[cast(int, key)],
                 leans=key in leaning,
-                common=key not in apart,
             )
             for key, node_name in decisions.placed()
             if key not in self.reservations
@@ -589,23 +625,34 @@ class Scheduler:
             self._footprints[pod.class_id] = found
         return found
 
-    def _apart(self, batch: Sequence[PendingPod]) -> Collection[int]:
-        """Return the ids of pods that depend on their node alone; empty for a single scheduler."""
+    def _with_rules(
+        self, bindings: Sequence[Binding]
+    ) -> tuple[OtherSchedulers | None, list[Binding]]:
+        """Read rules about other pods, and add their counters to bindings (``Binder``)."""
         division, snapshot = self.division, self.mirror.snapshot
-        if division is None or not batch:
-            return ()
-        # Rules are read after the decisions, since the database refuses the binds of a scheduler
-        # that has not read all of them. A pod that became common meanwhile is bound only if the
-        # snapshot has all binds of common pods.
+        if division is None:
+            return None, list(bindings)
         division.learn(self.mirror.compatibility)
-        self.binder.beside = OtherSchedulers(division.reach)
-        classes = {pod.class_id: self.mirror.info(pod.class_id) for pod in batch}
-        apart = {
-            class_id for class_id, info in classes.items() if not division.is_common(info, snapshot)
-        }
-        found = {pod.pod_id for pod in batch if pod.class_id in apart}
-        measuring.divided(division.shard, len(batch) - len(found), len(found))
-        return found
+        found = []
+        for one in bindings:
+            info = self.mirror.info(one.footprint.class_id) if one.footprint else None
+            if (record := snapshot.pod(one.pod_id)) is not None:
+                info = record.info
+            counters = () if info is None else division.counters(info, snapshot)
+            found.append(msgspec.structs.replace(one, counters=counters) if counters else one)
+        return self._beside(division), found
+
+    def _count_divided(self, batch: Sequence[PendingPod]) -> None:
+        division = self.division
+        if division is None or not batch:
+            return
+        counts = Counter(pod.class_id for pod in batch)
+        common = sum(
+            count
+            for class_id, count in counts.items()
+            if division.counters(self.mirror.info(class_id), self.mirror.snapshot)
+        )
+        measuring.divided(division.shard, common, len(batch) - common)
 
     def _leaning(self, batch: Sequence[PendingPod]) -> Collection[int]:
         """Return the ids of pods whose decisions may depend on other pods of the batch."""

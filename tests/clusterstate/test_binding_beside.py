@@ -12,9 +12,11 @@ from clusterstate.actions.pods.bind import (
     BindRefusal,
     BindResult,
     OtherSchedulers,
+    Superseded,
     bind_pods,
 )
 from clusterstate.actions.pods.status import nominate
+from clusterstate.actions.scheduler.decisions import begin_epoch
 from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.objects.rules.footprint import Footprint
@@ -55,23 +57,31 @@ PREFERRED: dict[str, Any] = {
 }
 
 
+def others(known: int, epoch: int = 0) -> OtherSchedulers:
+    """Return what scheduler 0 knows of others; by default in its run of this moment."""
+    if not epoch:
+        rows = sql.fetch("SELECT epoch FROM scheduler WHERE id = 0")
+        epoch = rows[0][0] if rows else begin_epoch(0)
+    return OtherSchedulers(known, 0, epoch)
+
+
 def beside(
     binder: str,
     *pairs: tuple[int, str],
     snapshot: int,
-    common: bool = False,
+    counters: tuple[int, ...] = (),
     known: int | None = None,
     leans: bool = False,
 ) -> BindResult:
     return bind_pods(
         [
-            Binding(pod_id, name, leans=leans and number > 0, common=common)
+            Binding(pod_id, name, leans=leans and number > 0, counters=counters)
             for number, (pod_id, name) in enumerate(pairs)
         ],
         snapshot_revision=snapshot,
         now=NOW,
         binder=binder,
-        beside=OtherSchedulers(reach() if known is None else known),
+        beside=others(reach() if known is None else known),
     )
 
 
@@ -107,17 +117,39 @@ def test_a_decision_for_a_node_has_to_know_the_others_last_bind_there(leans: boo
     assert set(found.refused.values()) == {BindRefusal.OVERTAKEN}
 
 
-def test_common_pods_are_bound_by_who_knows_all_binds_of_common_pods() -> None:
-    for name in ("n1", "n2", "n3"):
+def test_pods_with_a_counter_in_common_are_bound_by_who_knows_all_binds_that_it_counts() -> None:
+    for name in ("n1", "n2", "n3", "n4"):
         create_node(name)
-    ids = [new_pod(f"p{i}") for i in range(4)]
+    ids = [new_pod(f"p{i}") for i in range(6)]
     snapshot = changes.watermark()
-    assert beside("one", (ids[0], "n1"), snapshot=snapshot, common=True).bound
-    refused = beside("two", (ids[1], "n2"), snapshot=snapshot, common=True).refused
+    assert beside("one", (ids[0], "n1"), snapshot=snapshot, counters=(7, 9)).bound
+    refused = beside("two", (ids[1], "n2"), snapshot=snapshot, counters=(5, 9)).refused
     assert refused == {ids[1]: BindRefusal.OVERTAKEN}
-    assert beside("two", (ids[1], "n2"), snapshot=snapshot).bound  # of itself it touches nobody
-    assert beside("one", (ids[2], "n3"), snapshot=snapshot, common=True).bound
-    assert beside("two", (ids[3], "n2"), snapshot=changes.watermark(), common=True).bound
+    assert beside("two", (ids[1], "n2"), snapshot=snapshot, counters=(5, 8)).bound
+    assert beside("two", (ids[2], "n2"), snapshot=snapshot).bound  # of itself it touches nobody
+    assert beside("one", (ids[3], "n3"), snapshot=snapshot, counters=(7,)).bound
+    assert beside("one", (ids[4], "n4"), snapshot=snapshot, counters=(7, 8)).refused
+    assert beside("two", (ids[5], "n2"), snapshot=changes.watermark(), counters=(7, 9)).bound
+    assert sql.fetch("SELECT counter, holder FROM counter_binder ORDER BY 1") == [
+        (5, "two"), (7, "two"), (8, "two"), (9, "two")
+    ]  # fmt: skip
+
+
+def test_an_earlier_run_of_a_scheduler_binds_nothing_any_more() -> None:
+    """As of a process that was stopped and wakes after another one took its number."""
+    create_node("n1")
+    ids = [new_pod(f"p{i}") for i in range(2)]
+    snapshot, before = changes.watermark(), others(reach())
+    bindings = [Binding(ids[0], "n1")]
+    begin_epoch(1)
+    assert bind_pods(
+        bindings, snapshot_revision=snapshot, now=NOW, binder="one", beside=before
+    ).bound
+    begin_epoch(0)
+    late = [Binding(ids[1], "n1")]
+    with pytest.raises(Superseded):
+        bind_pods(late, snapshot_revision=snapshot, now=NOW, binder="one", beside=before)
+    assert beside("other", (ids[1], "n1"), snapshot=changes.watermark()).bound
 
 
 def test_one_alone_and_several_know_each_others_last_bind() -> None:
@@ -159,21 +191,31 @@ def test_a_class_with_rules_about_other_pods_is_counted_once(
     new_pod("a", **rules)
     new_pod("b", **rules)
     assert reach() == known + reaches
-    found, classes = reaching_classes()
+    found, classes, _ = reaching_classes()
     assert found == known + reaches
     (class_id,) = sql.fetch("SELECT DISTINCT class_id FROM pod")[0]
     assert ([one for one, _ in classes] == [class_id]) is bool(reaches)
 
 
-def test_a_pod_that_is_not_common_is_bound_by_who_knows_all_rules_about_other_pods() -> None:
+def test_a_pod_is_bound_by_who_knows_all_rules_about_other_pods() -> None:
     create_node("n1")
-    plain, common = new_pod("a", labels={"app": "a"}), new_pod("b")
+    first, second = new_pod("a", labels={"app": "a"}), new_pod("b")
     snapshot, known = changes.watermark(), reach()
     new_pod("apart", **APART)
-    refused = beside("one", (plain, "n1"), snapshot=snapshot, known=known).refused
-    assert refused == {plain: BindRefusal.OVERTAKEN}
-    assert beside("one", (common, "n1"), snapshot=snapshot, known=known, common=True).bound
-    assert beside("one", (plain, "n1"), snapshot=snapshot).bound
+    for counters in ((), (7,)):
+        found = beside("one", (first, "n1"), snapshot=snapshot, known=known, counters=counters)
+        assert found.refused == {first: BindRefusal.NEW_RULES}
+    assert beside("one", (first, "n1"), (second, "n1"), snapshot=snapshot).bound
+
+
+def test_who_reads_the_rules_learns_which_are_gone() -> None:
+    new_pod("a", **APART)
+    known, classes, gone = reaching_classes()
+    ids = {class_id for class_id, _ in classes}
+    assert not gone
+    sql.run("DELETE FROM pod")
+    sql.run("DELETE FROM scheduling_class WHERE id = ANY (%s)", (list(ids),))
+    assert reaching_classes(ids) == (known + 1, [], ids)
 
 
 def test_a_bind_waits_for_a_class_with_such_rules_that_is_being_stored() -> None:
@@ -199,7 +241,7 @@ def test_a_bind_waits_for_a_class_with_such_rules_that_is_being_stored() -> None
     assert reader.is_alive(), "whoever reads the classes did not wait"
     go_on.set()
     creator.result()
-    assert binder.result().refused == {plain: BindRefusal.OVERTAKEN}
+    assert binder.result().refused == {plain: BindRefusal.NEW_RULES}
     assert reader.result()[0] == known + 1
 
 
@@ -218,7 +260,7 @@ def test_a_scheduler_alone_writes_nothing_for_others() -> None:
     bindings = [Binding(pod_id, "n1", footprint=Footprint(class_id=class_id))]
     assert bind_pods(bindings, snapshot_revision=changes.watermark(), now=NOW).bound
     assert sql.fetch("SELECT holder FROM node_binder") == []
-    assert sql.fetch("SELECT holder FROM binder WHERE id = 2") == [("",)]
+    assert sql.fetch("SELECT * FROM counter_binder") == []
 
 
 def plain(
@@ -229,9 +271,9 @@ def plain(
     for number, (pod_id, name) in enumerate(pods):
         (class_id,) = sql.fetch("SELECT class_id FROM pod WHERE id = %s", (pod_id,))[0]
         footprint = Footprint(**{"class_id": class_id, "amounts": (("cpu", 1),)} | more)
-        bindings.append(Binding(pod_id, name, footprint, leans=leans and number > 0, common=leans))
-    others = OtherSchedulers(reach())
-    return bind_pods(bindings, snapshot_revision=snapshot, now=NOW, binder=binder, beside=others)
+        bindings.append(Binding(pod_id, name, footprint, leans=leans and number > 0))
+    known = others(reach())
+    return bind_pods(bindings, snapshot_revision=snapshot, now=NOW, binder=binder, beside=known)
 
 
 def asking(name: str, cpu: str) -> int:

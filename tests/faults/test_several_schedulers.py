@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,18 +42,16 @@ version = "1.0"
 [project.entry-points."stowage.plugins"]
 Sluggish = "sluggish:Sluggish"
 """
-APART = {
-    "affinity": {
-        "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                {
-                    "labelSelector": {"matchLabels": {"never": "there"}},
-                    "topologyKey": "kubernetes.io/hostname",
-                }
-            ]
-        }
-    }
-}
+
+
+def apart_from(app: str) -> dict[str, Any]:
+    """Return a pod's part of a spec: it goes to no node with such pods."""
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return {"affinity": {"podAntiAffinity": required}}
+
+
+APART = apart_from("never-there")
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +115,13 @@ def placed(service: Service, name: str) -> float:
     return time.monotonic() - began
 
 
-def test_pods_with_rules_about_others_are_the_first_ones_and_the_rest_the_seconds(
-    service: Service,
-) -> None:
-    plain, apart = post(service), post(service, **APART)
-    assert decided_by(service, apart) == 0
-    assert decided_by(service, plain) == 1
+def test_pods_of_unrelated_rules_are_the_work_of_both(service: Service) -> None:
+    some = [post(service, **apart_from(f"app-{number}")) for number in range(12)]
+    again = [post(service, **apart_from(f"app-{number}")) for number in range(12)]
+    found = [decided_by(service, name) for name in some]
+    assert set(found) == {0, 1}
+    assert found == [decided_by(service, name) for name in again]
+    assert decided_by(service, post(service)) == 1
 
 
 @pytest.mark.parametrize("number", few([0, 1]))

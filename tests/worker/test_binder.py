@@ -8,6 +8,7 @@ import pytest
 from clusterstate.actions import objects
 from clusterstate.actions.pods.bind import Binding, OtherSchedulers, bind_pods
 from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.scheduler.decisions import begin_epoch
 from clusterstate.change_log import changes
 from clusterstate.queries.objects import decode_object, get_manifest
 from clusterstate.queries.objects.lists import list_page
@@ -324,7 +325,7 @@ def test_nobody_makes_room_for_a_pod_that_another_scheduler_decided_meanwhile(
     worker.binder.finish_batch(SECONDS)
     make_priority("high", 10)
     (high,) = create("high", priorityClassName="high")
-    worker.binder.beside = OtherSchedulers(reach())
+    worker.binder.beside = OtherSchedulers(reach(), 0, begin_epoch(0))
     (decision,) = worker.decide().unplaced()
     assert decision.victims
     make_node("n2")

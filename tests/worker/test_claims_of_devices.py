@@ -12,6 +12,7 @@ from clusterstate.actions.pods.bind import Binding, BindRefusal, OtherSchedulers
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.status import fail_pods
 from clusterstate.actions.scheduler.claiming import bind_in_order, release
+from clusterstate.actions.scheduler.decisions import begin_epoch
 from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.objects.dra.attempt import ALLOCATED_HERE, Release
@@ -166,8 +167,8 @@ def test_a_pod_with_claims_has_to_know_all_binds_on_its_node():
     offer("n2", "b")
     claim("c1")
     create_pods([claiming("p1", "c1"), pod_manifest("other")], now=NOW)
-    snapshot, beside = changes.watermark(), OtherSchedulers(reach())
-    other = Binding(find_pod_id("default", "other"), "n2", common=False)
+    snapshot, beside = changes.watermark(), OtherSchedulers(reach(), 5, begin_epoch(5))
+    other = Binding(find_pod_id("default", "other"), "n2")
     assert bind_pods(
         [other], snapshot_revision=snapshot, now=NOW, binder="one", beside=beside
     ).bound

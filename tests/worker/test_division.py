@@ -8,6 +8,7 @@ which share no code with the product.
 import random
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -19,19 +20,23 @@ from clusterstate.actions.pods.bind import Binding, OtherSchedulers, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.scheduler import leases
+from clusterstate.actions.scheduler.decisions import begin_epoch
 from clusterstate.change_log import changes
 from clusterstate.database import locks, sql
+from clusterstate.objects.values.compatibility import NEWEST
 from clusterstate.objects.values.pod import Pod
 from clusterstate.processes import shards
 from clusterstate.queries.pods import find_pod_id
 from clusterstate.queries.scheduler import decisions
 from clusterstate.queries.scheduler.reaching import reach
 from clusterstate.telemetry import slowness
-from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod, from_stored_class
 from scheduling.framework.configuration.documents import default_configuration
+from scheduling.plugins.catalogue import build_framework
 from scheduling.processes.decision_checks import check
 from scheduling.worker import loop
-from scheduling.worker.division import Rules
+from scheduling.worker.division import SLOTS, Division, Rules
 from scheduling.worker.scheduler import Scheduler
 from tests.clock import NOW
 from tests.clusterstate.support import Worker, create_node, everything_since
@@ -216,7 +221,7 @@ def test_three_at_work_break_no_rule_at_any_revision(seed: int) -> None:
         several.end()
     assert broken(start, nodes, pods) == []
     assert overcommitted_nodes() == []
-    assert all(several.decided.values()), several.decided
+    assert all(several.decided[one] for one in (1, 2)), several.decided
     assert made_otherwise(rng, pods) == []
 
 
@@ -304,18 +309,20 @@ def test_a_lease_is_as_long_for_a_process_that_has_just_begun_and_ends_with_its_
 
 
 def test_a_waiting_pod_changes_hands_with_its_place_in_the_queue() -> None:
-    """A rule comes to mean pods that wait; once it is known, they are the first scheduler's."""
+    """A rule comes to mean pods that wait; its component is the first scheduler's."""
     cluster(3)
-    create_pods([manifest(f"huge{n}", "x", "100") for n in range(5)], now=NOW)
+    one = Division()
+    one.at_work = frozenset((0, 1))
+    owner = {f"x{n}": one.owner(1, [counter_of(f"x{n}")]) for n in range(20)}
+    x = min(name for name, number in owner.items() if number == 0)
+    create_pods([manifest(f"huge{n}", x, "100") for n in range(5)], now=NOW)
     several = Several(0, 1)
     try:
         first, second = several.schedulers[0].mirror, several.schedulers[1].mirror
         tried = "SELECT count(*) FROM pending_pod WHERE attempts > 0"
         until(lambda: sql.fetch(tried) == [(5,)], seconds=20, what="refusals")
         assert (len(first.queue), len(second.queue)) == (0, 5)
-        create_pods(
-            [manifest("apart", "y", **required("podAntiAffinity", term("x", ZONE)))], now=NOW
-        )
+        create_pods([manifest("apart", "y", **required("podAntiAffinity", term(x, ZONE)))], now=NOW)
         until(
             lambda: len(first.queue) == 5 and not len(second.queue), seconds=20, what="the change"
         )
@@ -353,7 +360,7 @@ def test_a_member_that_waited_for_its_gang_is_asked_for_room_again() -> None:
         snapshot_revision=snapshot,
         now=NOW,
         binder="another",
-        beside=OtherSchedulers(reach()),
+        beside=OtherSchedulers(reach(), 5, begin_epoch(5)),
     ).bound
     made.turn()
     assert overcommitted_nodes() == []
@@ -361,6 +368,135 @@ def test_a_member_that_waited_for_its_gang_is_asked_for_room_again() -> None:
     delete_pod("default", "other", grace_seconds=0, now=NOW)
     made.turn(8, seconds=30)
     assert (node_of("p0"), node_of("p1")) == ("node-a", "node-b")
+
+
+def counter_of(app: str) -> int:
+    """Return the counter of the rule of ``spread(app)``."""
+    info = from_pod(msgspec.convert(manifest("p", app, **spread(app)), Pod))
+    (counter,) = Rules([info]).about(info)
+    return counter
+
+
+def divided(*numbers: int) -> list[Division]:
+    """Return the divisions of schedulers at work that have just begun, each with its own number."""
+    frameworks = {"default-scheduler": build_framework(default_configuration().profiles[0])}
+    found = []
+    for number in numbers:
+        one = Division(number)
+        one.use(frameworks)
+        one.at_work = frozenset(numbers)
+        one.learn(NEWEST)
+        found.append(one)
+    return found
+
+
+def owner_of(divisions: list[Division], name: str) -> int:
+    """Return the number of the only scheduler that decides a pod."""
+    ((class_id, text),) = sql.fetch(
+        "SELECT c.id, c.spec FROM pod p JOIN scheduling_class c ON c.id = p.class_id"
+        " WHERE p.name = %s", (name,)
+    )  # fmt: skip
+    info = from_stored_class(class_id, text, NEWEST)
+    mine = [one.shard for one in divisions if one.is_mine(info, class_id, Snapshot())]
+    assert len(mine) == 1, f"{name} is decided by {mine}"
+    return mine[0]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_pods_of_unrelated_rules_are_the_work_of_several_schedulers(count: int) -> None:
+    create_pods([manifest(f"s{n}", f"a{n}", **spread(f"a{n}")) for n in range(60)], now=NOW)
+    create_pods([manifest(f"m{n}", f"a{n}") for n in range(60)], now=NOW)
+    create_pods([manifest(f"p{n}", f"b{n}") for n in range(60)], now=NOW)
+    divisions = divided(*range(count))
+    for kind, own in (("s", count == 2), ("p", False)):
+        owners = Counter(owner_of(divisions, f"{kind}{n}") for n in range(60))
+        assert set(owners) == set(range(0 if own else 1, count)), "each has some"
+        assert max(owners.values()) < 60 / len(owners) * 1.7
+    for n in range(60):  # who is meant by a rule goes with those that have it
+        assert owner_of(divisions, f"m{n}") == owner_of(divisions, f"s{n}")
+
+
+def test_when_one_is_silent_the_pods_of_the_others_stay_theirs() -> None:
+    create_pods([manifest(f"s{n}", f"a{n}", **spread(f"a{n}")) for n in range(60)], now=NOW)
+    before = divided(0, 1, 2, 3)
+    owners = {n: owner_of(before, f"s{n}") for n in range(60)}
+    for one in before:
+        one.silent, one._owners = frozenset({2}), {}
+    awake = [one for one in before if one.shard != 2]
+    for n, owner in owners.items():
+        now = owner_of(awake, f"s{n}")
+        assert now != 2 if owner == 2 else now == owner
+
+
+def test_a_rule_that_connects_others_joins_them_until_its_class_is_gone() -> None:
+    """Whoever has seen it, and whoever begins later, divide alike."""
+    create_pods([manifest(f"s{n}", f"a{n}", **spread(f"a{n}")) for n in range(12)], now=NOW)
+    divisions = divided(0, 1, 2, 3)
+    apart = {owner_of(divisions, f"s{n}") for n in range(12)}
+    assert len(apart) > 1
+    terms = [term(f"a{n}", ZONE) for n in range(12)]
+    create_pods([manifest("joins", "j", **required("podAntiAffinity", *terms))], now=NOW)
+    for one in divisions:
+        one.learn(NEWEST)
+    for some in (divisions, divided(0, 1, 2, 3), [divisions[0], *divided(0, 1, 2, 3)[1:]]):
+        assert len({owner_of(some, name) for name in ("joins", *(f"s{n}" for n in range(12)))}) == 1
+    delete_pod("default", "joins", grace_seconds=0, now=NOW)
+    sql.run("DELETE FROM scheduling_class WHERE spec LIKE '%%podAntiAffinity%%'")
+    for one in divisions:
+        one.learn(NEWEST)
+    assert {owner_of(divisions, f"s{n}") for n in range(12)} == apart
+    assert {owner_of(divided(0, 1, 2, 3), f"s{n}") for n in range(12)} == apart
+
+
+def test_a_rule_that_means_all_pods_makes_one_component_which_is_told() -> None:
+    zones()
+    create_pods([manifest(f"s{n}", f"a{n}", **spread(f"a{n}")) for n in range(10)], now=NOW)
+    many_ = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+    rule = {"topologyKey": ZONE, "maxSkew": 9, "whenUnsatisfiable": "DoNotSchedule"}
+    all_ = {"topologySpreadConstraints": [{**rule, "labelSelector": many_}]}
+    made = Cluster(several=True)
+    made.turn()
+    division, snapshot = made.scheduler.division, made.scheduler.mirror.snapshot
+    assert division is not None
+    assert division.largest_share(snapshot) == 0.1
+    create_pods([manifest("all", "x", **all_), manifest("plain", "")], now=NOW)
+    made.turn()
+    division.look(NEWEST)
+    assert division.largest_share(snapshot) == 11 / 12
+    assert len({owner_of(divided(0, 1, 2, 3), f"s{n}") for n in range(10)}) == 1
+
+
+def test_who_has_nothing_to_do_takes_half_of_what_waits_elsewhere() -> None:
+    create_pods([manifest(f"p{n}", f"b{n}") for n in range(40)], now=NOW)
+    rows = sql.fetch("SELECT c.id, c.spec FROM scheduling_class c JOIN pod p ON p.class_id = c.id")
+    waiting = [(class_id, from_stored_class(class_id, text, NEWEST)) for class_id, text in rows]
+    first, second, third = divided(0, 1, 2)
+    assert third.to_take([], Snapshot()) == []
+    seconds = [one for one in waiting if second.is_mine(one[1], one[0], Snapshot())]
+    taken = third.to_take(seconds, Snapshot())
+    assert len(seconds) / 2 <= len(taken) < len(seconds) / 2 + 1
+    assert third.to_take(seconds[:1], Snapshot()) == [], "it would only change hands"
+    leases.take_slots(taken, 2)
+    for one in (first, second, third):
+        one.moved, one._owners = leases.moved_slots(), {}
+    now = Counter(owner_of([first, second, third], f"p{n}") for n in range(40))
+    assert now[2] == 40 - len(seconds) + len(taken)
+    assert second.to_take(waiting, Snapshot())
+
+
+def test_pods_that_wait_behind_those_of_the_first_are_taken_from_it() -> None:
+    create_pods([manifest(f"s{n}", f"a{n}", **spread(f"a{n}")) for n in range(9)], now=NOW)
+    create_pods([manifest("g", "", schedulingGroup={"podGroupName": "nobody"})], now=NOW)
+    rows = sql.fetch("SELECT c.id, c.spec FROM scheduling_class c JOIN pod p ON p.class_id = c.id")
+    first, second = divided(0, 1)
+    waiting = [(class_id, from_stored_class(class_id, text, NEWEST)) for class_id, text in rows]
+    firsts = [one for one in waiting if first.is_mine(one[1], one[0], Snapshot())]
+    alone = [one for one in firsts if 0 in first.counters(one[1], Snapshot())]
+    assert len(firsts) > 2
+    assert len(alone) == 1
+    (other,) = [one for one in firsts if one not in alone][:1]
+    found = second.to_take([*alone, other], Snapshot())
+    assert found == [first.component(first.counters(other[1], Snapshot())) % SLOTS]
 
 
 def test_rules_mean_whom_their_terms_mean() -> None:
@@ -393,4 +529,4 @@ def test_rules_mean_whom_their_terms_mean() -> None:
                 for bearer in bearers
                 for one in (*bearer.affinity, *bearer.anti_affinity)
             )
-            assert rules.mean(pod) == meant
+            assert bool(rules.about(pod)) == meant

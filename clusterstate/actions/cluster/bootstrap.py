@@ -70,7 +70,7 @@ def ensure_network(*, now: datetime) -> list[str]:
 def add_missing(*, now: datetime) -> list[str]:
     """Create the rows and objects that are missing; return the names of the objects."""
     sql.run(
-        "INSERT INTO binder (id, holder, revision) VALUES (1, '', 0), (2, '', 0), (3, '', 0)"
+        "INSERT INTO binder (id, holder, revision) VALUES (1, '', 0), (3, '', 0)"
         " ON CONFLICT DO NOTHING"
     )
     classes = [_priority_class(*one) for one in PRIORITY_CLASSES]

@@ -24,12 +24,13 @@ affects:
                    ``_COLUMNS`` is still bound, if the node has room for it beside all pods that are
                    there now, that are nominated for it, and that are bound with it. No scheduler
                    knows all binds there then, so the node has no holder.
-    common_binder  the same for all pods that are ``common``: those with a hard rule about other
-                   pods, and those that such a rule selects (``scheduling.worker.division``). Their
-                   decisions read counters over many nodes, which only such pods raise.
-    reach_seq      counts the classes with such rules. A pod that is not common is bound only by a
-                   scheduler that knows all of them, so that none selects it. Storing a class takes
-                   the placement lock shared (a trigger), so that the next bind sees it.
+    counter_binder the same for the counters of pods over many nodes that hard rules read. Each rule
+                   has a number, and a binding states the numbers of all rules that its pod has or
+                   that mean the pod (``scheduling.worker.division``): two pods of which one may
+                   matter to the other's rules have a number in common.
+    reach_seq      counts the classes with such rules. A pod is bound only by a scheduler that knows
+                   all of them, so that no number is missing. Storing or deleting a class takes the
+                   placement lock shared (a trigger), so that the next bind sees it.
 
 A single scheduler writes none of the three; the row of ``binder`` keeps both kinds from binding
 without the other's binds. The first of several stores in another row when a scheduler was last
@@ -83,8 +84,9 @@ class BindRefusal(StrEnum):
     NODE_CHANGED = "node changed"
     """Since the snapshot the node's rules changed, or another client placed a pod there."""
     OVERTAKEN = "overtaken"
-    """Another scheduler bound pods that the snapshot does not know, or a class with rules about
-    other pods came."""
+    """Another scheduler bound pods that the snapshot does not know."""
+    NEW_RULES = "new rules"
+    """A class with rules about other pods came or went that the scheduler has not read."""
     CLAIMED = "claimed"
     """A claim of devices is gone, or is not as it was decided any more."""
 
@@ -96,8 +98,8 @@ class Binding(msgspec.Struct, frozen=True):
     ``group`` and ``leans``: see the module. ``gang``: pods with one number other than 0 are bound
     together or returned together, whatever group they are in, since a group may be judged again
     without those that could not be bound. ``claims``: the claims of devices with their allocations,
-    to be written with the binding (``actions.scheduler.claiming``). ``common``: see the module;
-    unused with one scheduler.
+    to be written with the binding (``actions.scheduler.claiming``). ``counters``: numbers of rules;
+    see the module. Unused with one scheduler.
     """
 
     pod_id: int
@@ -107,17 +109,24 @@ class Binding(msgspec.Struct, frozen=True):
     leans: bool = False
     gang: int = 0
     claims: tuple[Manifest, ...] = ()
-    common: bool = True
+    counters: tuple[int, ...] = ()
 
 
 class OtherSchedulers(msgspec.Struct, frozen=True):
     """The knowledge of a scheduler that works beside others.
 
-    ``reach``: how many classes with hard rules about other pods there were (``reach_seq``) when
-    this scheduler read them (``queries.scheduler.reaching``).
+    ``reach``: the number of the classes with hard rules about other pods (``reach_seq``) when this
+    scheduler read them (``queries.scheduler.reaching``). ``shard`` and ``epoch``: its number, and
+    the run of a scheduler under it (``decisions.begin_epoch``).
     """
 
     reach: int
+    shard: int
+    epoch: int
+
+
+class Superseded(Exception):
+    """Another process has this scheduler's number: nothing is bound, its state is outdated."""
 
 
 class BindResult(msgspec.Struct, frozen=True):
@@ -178,8 +187,6 @@ _UNNOMINATED = """
 
 _SEVERAL: Final = "several schedulers"
 """The holder in the row of ``binder`` while several schedulers work."""
-_COMMON: Final = 2
-"""The row of ``binder`` that is for common pods; 1 is for all."""
 _LAST_ALONE: Final = 3
 """The row of ``binder`` that keeps the last bind by one alone while several schedulers work."""
 _COLUMNS: Final = {
@@ -204,8 +211,8 @@ def _room_statement() -> str:
     return f"""
     wanted AS MATERIALIZED (
         SELECT i.*, n.id AS node_id, b.node_id IS NOT NULL AS overtaken
-        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s, %s) WITH ORDINALITY
-             AS i(pod_id, node_name, class_id, together, team, common, plain, position)
+        FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s) WITH ORDINALITY
+             AS i(pod_id, node_name, class_id, together, team, plain, position)
         JOIN node n ON n.name = i.node_name AND n.placement_revision <= gate.snapshot
         LEFT JOIN node_binder b ON b.node_id = n.id AND b.holder <> gate.holder
                   AND b.revision > gate.snapshot
@@ -256,7 +263,7 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
         UPDATE binder SET holder = %s::text, revision = m.revision
         FROM (SELECT max(revision) AS revision FROM bound) m
         WHERE binder.id = 1 AND m.revision IS NOT NULL)"""
-    is_common = of_common = column = known = room = ""
+    known = room = ""
     items = "unnest(%s, %s, %s, %s, %s) WITH ORDINALITY" if leaning else "unnest(%s, %s, %s)"
     more = ", together, team, position" if leaning else ""
     given = f"""{items} AS i(pod_id, node_name, class_id{more})
@@ -265,29 +272,36 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
         gate = f"""
     gate AS MATERIALIZED (
         SELECT {changes.OPEN}, %s::timestamptz AS at, mine.holder, mine.snapshot,
-               (SELECT c.holder = mine.holder OR c.revision <= mine.snapshot
-                FROM binder c WHERE c.id = {_COMMON}) AS knows_common,
-               (SELECT last_value FROM reach_seq) <= mine.reach AS knows_reach,
                b.holder = '{_SEVERAL}' AS several, b.revision AS before
         FROM binder b, binder a,
-             (SELECT %s::text AS holder, %s::bigint AS snapshot, %s::bigint AS reach) mine
+             (SELECT %s::text AS holder, %s::bigint AS snapshot, %s::bigint AS reach,
+                     %s::smallint AS shard, %s::bigint AS epoch) mine
         WHERE b.id = 1 AND (b.holder = '{_SEVERAL}' OR b.revision <= mine.snapshot)
-              AND a.id = {_LAST_ALONE} AND a.revision <= mine.snapshot)"""
-        is_common, of_common, column = "i.common,", ", i.common", ", common"
+              AND a.id = {_LAST_ALONE} AND a.revision <= mine.snapshot
+              AND (SELECT last_value FROM reach_seq) <= mine.reach
+              AND (SELECT epoch FROM scheduler WHERE id = mine.shard) = mine.epoch),
+    counted AS MATERIALIZED (SELECT * FROM unnest(%s, %s) AS c(pod_id, counter)),
+    outdated AS MATERIALIZED (
+        SELECT c.pod_id FROM gate CROSS JOIN counted c
+        JOIN counter_binder b ON b.counter = c.counter AND b.holder <> gate.holder
+             AND b.revision > gate.snapshot)"""
         given, room = "wanted i", f"{_room_statement()},"
         known = """
-              AND CASE WHEN i.common = 1 THEN gate.knows_common ELSE gate.knows_reach END
+              AND i.pod_id NOT IN (SELECT pod_id FROM outdated)
               AND (NOT i.overtaken OR i.pod_id IN (SELECT pod_id FROM fitting))"""
         held = f"""
     held AS (
         UPDATE binder
         SET holder = CASE id WHEN 1 THEN '{_SEVERAL}' ELSE gate.holder END,
-            revision = CASE id WHEN 1 THEN m.revision WHEN {_COMMON} THEN m.common
-                       ELSE gate.before END
-        FROM gate, (SELECT max(revision) AS revision,
-                           max(revision) FILTER (WHERE common = 1) AS common FROM bound) m
-        WHERE id = 1 AND m.revision IS NOT NULL OR id = {_COMMON} AND m.common IS NOT NULL
-              OR id = {_LAST_ALONE} AND m.revision IS NOT NULL AND NOT gate.several),
+            revision = CASE id WHEN 1 THEN m.revision ELSE gate.before END
+        FROM gate, (SELECT max(revision) AS revision FROM bound) m
+        WHERE m.revision IS NOT NULL AND (id = 1 OR id = {_LAST_ALONE} AND NOT gate.several)),
+    noted AS (
+        INSERT INTO counter_binder (counter, holder, revision)
+        SELECT c.counter, gate.holder, max(b.revision) FROM gate CROSS JOIN counted c
+        JOIN bound b ON b.id = c.pod_id GROUP BY 1, 2
+        ON CONFLICT (counter) DO UPDATE
+        SET holder = excluded.holder, revision = excluded.revision),
     stamped AS (
         INSERT INTO node_binder (node_id, holder, revision)
         SELECT w.node_id, CASE WHEN w.overtaken THEN '' ELSE gate.holder END, b.revision
@@ -298,13 +312,13 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
     if leaning:
         bound = f"""
     able AS MATERIALIZED (
-        SELECT p.id, i.node_name, {is_common} i.together, i.team, i.position
+        SELECT p.id, i.node_name, i.together, i.team, i.position
         FROM gate, {given}
         JOIN pod p ON p.id = i.pod_id
         WHERE gate.opened = 1 AND {_BINDABLE} AND p.deletion_at IS NULL AND {_AS_DECIDED}{known}
         ORDER BY p.id FOR UPDATE OF p),
     numbered AS MATERIALIZED (
-        SELECT id, node_name{column}, {changes.NEXT} AS revision
+        SELECT id, node_name, {changes.NEXT} AS revision
         FROM (SELECT *, count(*) OVER (PARTITION BY team) AS size FROM able) sized
         WHERE together <= size
         ORDER BY position),
@@ -314,7 +328,7 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
             unschedulable = NULL, revision = i.revision, {_DOCUMENT}
         FROM gate, numbered i
         WHERE p.id = i.id AND p.id = ANY (ARRAY(SELECT id FROM numbered))
-        {returning_versions()}, old.nominated_node_name AS was_nominated{of_common})"""
+        {returning_versions()}, old.nominated_node_name AS was_nominated)"""
         atomic = f"""
     atomic AS ({changes.ATOMIC.format(source="bound", condition="%s::boolean")}),"""
         answer = (
@@ -330,7 +344,7 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
         FROM gate, {given}
         WHERE gate.opened = 1 AND p.id = i.pod_id AND {_BINDABLE} AND p.deletion_at IS NULL
               AND {_AS_DECIDED}{known}
-        {returning_versions()}, old.nominated_node_name AS was_nominated{of_common})"""
+        {returning_versions()}, old.nominated_node_name AS was_nominated)"""
         atomic = ""
         answer = "SELECT id, revision FROM bound ORDER BY revision"
     statement = f"""
@@ -382,6 +396,9 @@ def bind_pods(
     and had no foreign placement after the snapshot (see the package); one that leans is bound if
     that is true for all of its group. ``beside``: other schedulers work, too (see the module);
     ``binder`` then is one of their names.
+
+    Raises:
+        Superseded: another process has the number of ``beside``.
     """
     if not bindings:
         return BindResult([])
@@ -408,11 +425,21 @@ def bind_pods(
     if beside is None:
         known = [*what, *groups, snapshot_revision, *atomic, binder]
     else:
-        flags = [
-            sql.Int4s([int(one.common) for one in ordered]),
-            sql.Int4s([int(_is_plain(one)) for one in ordered]),
+        counted = [
+            sql.Int8s([one.pod_id for one in ordered for _ in one.counters]),
+            sql.Int4s([counter for one in ordered for counter in one.counters]),
         ]
-        known = [beside.reach, *what, *groups, *flags, *atomic]
+        flags = [sql.Int4s([int(_is_plain(one)) for one in ordered])]
+        known = [
+            beside.reach,
+            beside.shard,
+            beside.epoch,
+            *counted,
+            *what,
+            *groups,
+            *flags,
+            *atomic,
+        ]
     statement = _BIND[leaning, beside is not None]
     parameters = [*actors.gate(), now, binder, snapshot_revision, *known, now]
     _, rows = again_after_deadlock(
@@ -424,7 +451,7 @@ def bind_pods(
     refused: dict[int, BindRefusal] = {}
     if len(rows) < len(bindings):
         able = {row[0] for row in rows}
-        why = _why(what, snapshot_revision)
+        why = _why(what, snapshot_revision, beside)
         refused = {one.pod_id: why[one.pod_id] for one in bindings if one.pod_id not in able}
     return BindResult(bound, refused, [row[0] for row in rows if row[1] is None])
 
@@ -440,16 +467,28 @@ def _is_plain(one: Binding) -> bool:
     )
 
 
-def _why(what: Sequence[Any], snapshot_revision: int) -> dict[int, BindRefusal]:
-    """Return why pods cannot be bound, as of a moment later. Queries once.
+def _why(
+    what: Sequence[Any], snapshot_revision: int, beside: OtherSchedulers | None
+) -> dict[int, BindRefusal]:
+    """Return why pods cannot be bound, as of a moment later. Queries once, twice beside others.
 
     If no reason is left, another scheduler's binds were it.
     """
     rows = sql.fetch(_WHY, (snapshot_revision, *what))
+    rest = BindRefusal.OVERTAKEN
+    if beside is not None:
+        (now,) = sql.fetch(
+            "SELECT last_value, (SELECT epoch FROM scheduler WHERE id = %s::smallint)"
+            " FROM reach_seq",
+            (beside.shard,),
+        )
+        if now[1] != beside.epoch:
+            raise Superseded(f"Scheduler {beside.shard} began its run {now[1]} elsewhere.")
+        if now[0] > beside.reach:
+            rest = BindRefusal.NEW_RULES
     return {
         row[0]: next(
-            (reason for reason, holds in zip(_REASONS, row[1:], strict=True) if holds),
-            BindRefusal.OVERTAKEN,
+            (reason for reason, holds in zip(_REASONS, row[1:], strict=True) if holds), rest
         )
         for row in rows
     }

@@ -5,9 +5,14 @@ process was killed, but only after seconds if it was stopped or its host is lost
 that merely gets little CPU must not lose its warm state. So each also renews a lease from a thread
 of its own, and the others decide the pods of one whose lease has ended. Nothing else depends on a
 lease: if the silent scheduler works after all, two decide the same pods for a while, and the
-conditions of a bind refuse the later one (`actions.pods.bind`).
+conditions of a bind refuse the later one (`actions.pods.bind`). Once another process has its
+number, and with it a newer epoch, nothing that it decided is bound any more.
+
+A scheduler that has nothing to do takes slots of pods from another one (`moved_slot`,
+`scheduling.worker.division`).
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from clusterstate.database import locks, sql
@@ -58,3 +63,17 @@ def at_work() -> tuple[frozenset[int], frozenset[int]]:
     """
     rows = sql.fetch(_AT_WORK)
     return frozenset(int(row[0]) for row in rows), frozenset(int(row[0]) for row in rows if row[1])
+
+
+def moved_slots() -> dict[int, int]:
+    """Return the slots that schedulers took from others, with the taker's number. Queries once."""
+    return dict(sql.fetch("SELECT slot, scheduler FROM moved_slot"))
+
+
+def take_slots(slots: Collection[int], shard: int) -> None:
+    """Note that a scheduler took slots. Queries once."""
+    sql.run(
+        "INSERT INTO moved_slot AS m (slot, scheduler) SELECT s, %s::smallint FROM unnest(%s) s"
+        " ON CONFLICT (slot) DO UPDATE SET scheduler = excluded.scheduler",
+        (shard, sql.Int4s(sorted(slots))),
+    )

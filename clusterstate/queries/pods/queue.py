@@ -68,6 +68,16 @@ def refused_counts() -> list[PluginRefusals]:
     return [PluginRefusals(*row) for row in rows]
 
 
+def untried(pod_ids: Sequence[int], seconds: float) -> list[int]:
+    """Return those of some pods that wait for so long without having been tried. Queries once."""
+    rows = sql.fetch(
+        "SELECT pod_id FROM pending_pod WHERE pod_id = ANY(%s) AND stage = 'active'"
+        " AND attempts = 0 AND since < clock_timestamp() - make_interval(secs => %s::float8)",
+        (sql.Int8s(list(pod_ids)), seconds),
+    )
+    return [row[0] for row in rows]
+
+
 def oldest_untried(schedulers: Sequence[str]) -> datetime | None:
     """Return since when the earliest never tried pod of these schedulers waits.
 

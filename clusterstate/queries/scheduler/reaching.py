@@ -8,23 +8,31 @@ from clusterstate.database import locks, sql
 
 
 def reach() -> int:
-    """Return how many such classes there ever were. Queries once."""
+    """Return how many times such a class was stored or deleted. Queries once."""
     row = sql.fetch_one("SELECT last_value FROM reach_seq")
     return 0 if row is None else int(row[0])
 
 
-def reaching_classes(known: Collection[int] = ()) -> tuple[int, list[tuple[int, str]]]:
-    """Return that number, and the classes: each one's id and reduced Pod manifest as JSON.
+def reaching_classes(
+    known: Collection[int] = (),
+) -> tuple[int, list[tuple[int, str]], frozenset[int]]:
+    """Return that number, the classes, and which of ``known`` are deleted.
 
-    Some of these only look as if they had such rules. Classes whose ids are ``known`` and deleted
-    ones are left out. Waits for transactions that store such a class: they hold the placement lock,
-    shared. Queries twice in one transaction.
+    A class is its id and its reduced Pod manifest as JSON; those whose ids are ``known`` are left
+    out. Some only look as if they had such rules. Waits for transactions that store or delete such
+    a class: they hold the placement lock, shared. Queries four times in one transaction.
     """
+    ids = sql.Int8s(list(known))
     with transaction.atomic():
         sql.run(f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})")
         number = reach()
         rows = sql.fetch(
             "SELECT id, spec FROM scheduling_class WHERE class_reaches(spec) AND NOT id = ANY (%s)",
-            (sql.Int8s(list(known)),),
+            (ids,),
         )
-    return number, [(class_id, spec) for class_id, spec in rows]
+        gone = sql.fetch(
+            "SELECT k FROM unnest(%s) k WHERE k NOT IN (SELECT id FROM scheduling_class"
+            " WHERE class_reaches(spec))",
+            (ids,),
+        )
+    return number, [(class_id, spec) for class_id, spec in rows], frozenset(row[0] for row in gone)

@@ -93,6 +93,10 @@ divided = families.counter(
     "Attempts with several schedulers, by scheduler; common: the place may depend on other pods.",
     "scheduler", "pods",
 )  # fmt: skip
+largest_component = families.gauge(
+    "stowage_largest_component_ratio",
+    "Share of placed pods that one scheduler must decide because hard rules connect them.",
+)
 overtaken = families.counter(
     "stowage_overtaken_pods_total",
     "Pods that were decided again because another scheduler bound something first.",

@@ -116,6 +116,11 @@ class ClassColumns(NodeColumns):
         used = len(self.classes)
         return bool(((self._class_pods[:used] > 0) & (self._priorities() < priority)).any())
 
+    def placed_by_class(self) -> list[tuple[PodInfo, int]]:
+        """Return each class that has pods on known nodes, with their number."""
+        counts = self._class_pods[: len(self.classes)]
+        return [(self.classes[one], counts.item(one)) for one in np.flatnonzero(counts).tolist()]
+
     def _grow_resources(self, width: int) -> None:
         super()._grow_resources(width)
         self._vectors = [widen(v[None, :], width)[0] for v in self._vectors]

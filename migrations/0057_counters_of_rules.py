@@ -1,0 +1,51 @@
+from django.db import migrations, models
+
+# Row 2 was one number for all pods with rules about others. A scheduler of the version before finds
+# no such row: it binds none of these pods beside schedulers of this version.
+FORWARD = """
+DELETE FROM binder WHERE id = 2;
+
+CREATE TRIGGER scheduling_class_gone AFTER DELETE ON scheduling_class FOR EACH ROW
+WHEN (class_reaches(OLD.spec)) EXECUTE FUNCTION note_reach();
+
+ALTER TABLE counter_binder SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02,
+                                autovacuum_vacuum_threshold = 1000);
+"""
+BACKWARD = """
+DROP TRIGGER scheduling_class_gone ON scheduling_class;
+INSERT INTO binder (id, holder, revision) SELECT 2, '', revision FROM binder WHERE id = 1;
+"""
+
+
+class Migration(migrations.Migration):
+    """Several schedulers: a number for each counter that rules about other pods read."""
+
+    dependencies = [("clusterstate", "0056_leases_of_schedulers")]
+
+    operations = [
+        migrations.RemoveConstraint(model_name="binder", name="binder_three_rows"),
+        migrations.CreateModel(
+            name="CounterBinder",
+            fields=[
+                ("counter", models.IntegerField(primary_key=True, serialize=False)),
+                ("holder", models.TextField()),
+                ("revision", models.BigIntegerField()),
+            ],
+            options={"db_table": "counter_binder"},
+        ),
+        migrations.CreateModel(
+            name="MovedSlot",
+            fields=[
+                ("slot", models.SmallIntegerField(primary_key=True, serialize=False)),
+                ("scheduler", models.SmallIntegerField()),
+            ],
+            options={"db_table": "moved_slot"},
+        ),
+        migrations.RunSQL(FORWARD, BACKWARD),
+        migrations.AddConstraint(
+            model_name="binder",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("pk__in", [1, 3])), name="binder_two_rows"
+            ),
+        ),
+    ]
