@@ -97,7 +97,7 @@ def check_admission(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[C
     return [
         Error(
             f"STOWAGE_ADMISSION: {problem}.",
-            hint=f"It is a JSON object with these keys, in camel case: {keys}.",
+            hint=f"Set a JSON object with some of these keys, in camel case: {keys}.",
             id="clusterstate.E005",
         )
     ]
@@ -122,7 +122,7 @@ def check_audit(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Check
     if settings.AUDIT_LOG_FILE and not Path(settings.AUDIT_LOG_FILE).parent.is_dir():
         found.append(
             Error(
-                f"STOWAGE_AUDIT_LOG_FILE: {settings.AUDIT_LOG_FILE} is in no folder that exists.",
+                f"STOWAGE_AUDIT_LOG_FILE: the folder of {settings.AUDIT_LOG_FILE} does not exist.",
                 hint="Create that folder, and let the user that runs the web processes write"
                 " to it.",
                 id="clusterstate.E006",

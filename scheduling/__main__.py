@@ -18,11 +18,11 @@ def main() -> None:
     """Run a worker or beat until a signal ends it."""
     parser = argparse.ArgumentParser(prog="python -m scheduling", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    worker = kinds.add_parser("worker", help="do the tasks of a queue, beside the process's loop")
-    worker.add_argument("--queue", required=True, help="where its tasks come from")
-    worker.add_argument("--name", required=True, help="what it is called before the @ of its host")
-    worker.add_argument("--threads", type=int, help="how many tasks at a time; without: one")
-    kinds.add_parser("beat", help="send the nudges of the schedule")
+    worker = kinds.add_parser("worker", help="run a queue's tasks, and the loop of its process")
+    worker.add_argument("--queue", required=True, help="the queue whose tasks it runs")
+    worker.add_argument("--name", required=True, help="its name: NAME@HOST")
+    worker.add_argument("--threads", type=int, help="the most tasks at a time (default: one)")
+    kinds.add_parser("beat", help="send the periodic tasks to their queues")
     chosen = parser.parse_args()
     collector.seldom()
     os.environ["CELERY_SKIP_CHECKS"] = "true"  # Django's system checks: of `manage.py check`

@@ -45,7 +45,7 @@ def answer(value: Any, target: Target, user: User) -> Manifest:
     if seconds > LONGEST_SECONDS:
         raise _wrong(path, seconds, "may not specify a duration larger than 2^32 seconds")
     if spec.get("attestations"):
-        detail = "a token here attests its account and the object that it is bound to, no more"
+        detail = "not supported: a token names only its account and the object it is bound to"
         raise Invalid(
             "TokenRequest",
             "",

@@ -33,9 +33,8 @@ def require_extenders(user: User, document: object) -> None:
     in_force = questions.stored_configuration().get("extenders") or ()
     if any(one not in in_force for one in extenders):
         raise Forbidden(
-            "extenders: the service would send requests to them, so to name extenders other"
-            " than those in force, you need the right to update schedulerconfiguration in the API"
-            ' group "stowage.dev"'
+            "extenders: the service would call them, so to name any that are not in force, you need"
+            ' the right to update schedulerconfiguration in the API group "stowage.dev"'
         )
 
 

@@ -26,7 +26,7 @@ from clusterstate.queries.objects import beginnings
 from clusterstate.queries.objects.beginnings import Beginning
 
 _SECRETS: Final = ("", "secrets")
-_NO_PAST: Final = "former Secrets need the right to read the Secrets of all namespaces"
+_NO_PAST: Final = "reading past Secrets needs the right to read the Secrets of all namespaces"
 _MOST_LOOKED_AT: Final = 500
 
 

@@ -94,7 +94,7 @@ _QUANTITIES: Final = "An amount, such as 2, 500m or 1Gi."
 _GVK: Final = "x-kubernetes-group-version-kind"
 _LIST_METADATA: Final[Json] = {
     "type": "object",
-    "description": "The version of the list, and where to go on if it is not all of it.",
+    "description": "The version of the list, and where to continue if this is only a part of it.",
     "properties": {
         "resourceVersion": {"type": "string"},
         "continue": {"type": "string"},
@@ -133,33 +133,33 @@ def _parameter(name: str, description: str, kind: str = "string", place: str = "
     return parameter
 
 
-_PRETTY = _parameter("pretty", "Whether the answer is indented.")
-_DRY_RUN = _parameter("dryRun", "All: do everything, store nothing.")
-_MANAGER = _parameter("fieldManager", "Who writes, for metadata.managedFields.")
-_VALIDATION = _parameter("fieldValidation", "Ignore, Warn or Strict: what unknown fields do.")
-_FORCE = _parameter("force", "Whether an apply takes fields from their owners.", "boolean")
+_PRETTY = _parameter("pretty", "Whether the JSON of the answer is indented.")
+_DRY_RUN = _parameter("dryRun", "All: check the request and answer it, but store nothing.")
+_MANAGER = _parameter("fieldManager", "The name of the writer in metadata.managedFields.")
+_VALIDATION = _parameter("fieldValidation", "For unknown fields: Ignore, Warn or Strict.")
+_FORCE = _parameter("force", "Whether an apply takes over fields of other managers.", "boolean")
 _SELECTORS = (
     _parameter("labelSelector", "Labels that the objects must have."),
     _parameter("fieldSelector", "Fields that the objects must have."),
 )
-_AT = _parameter("at", "As it was then: a time, or how long ago, such as 10m or 2h.")
+_AT = _parameter("at", "Answer as at this time: 2026-01-31T12:00:00Z, 03:10, or 10m or 2h ago.")
 _LIST = (
     *_SELECTORS,
     _AT,
     _parameter("allowWatchBookmarks", "Whether a watch sends bookmarks.", "boolean"),
-    _parameter("continue", "Where the page before ended."),
-    _parameter("limit", "The most objects of a page.", "integer"),
-    _parameter("resourceVersion", "The version that the answer must be of, or newer."),
+    _parameter("continue", "The continue token of the page before."),
+    _parameter("limit", "The most objects on a page.", "integer"),
+    _parameter("resourceVersion", "The answer must be of this version or a newer one."),
     _parameter("resourceVersionMatch", "Exact or NotOlderThan."),
-    _parameter("sendInitialEvents", "Whether a watch begins with what there is.", "boolean"),
-    _parameter("timeoutSeconds", "After which time a watch ends.", "integer"),
-    _parameter("watch", "Whether changes follow as they happen.", "boolean"),
+    _parameter("sendInitialEvents", "Whether a watch begins with the existing objects.", "boolean"),
+    _parameter("timeoutSeconds", "Seconds after which a watch ends.", "integer"),
+    _parameter("watch", "Whether to watch: to send each change as it happens.", "boolean"),
 )
 _DELETE = (
     _DRY_RUN,
     _parameter("gracePeriodSeconds", "The grace period, in seconds.", "integer"),
     _parameter("propagationPolicy", "Background, Foreground or Orphan."),
-    _parameter("orphanDependents", "Not to be used: see propagationPolicy.", "boolean"),
+    _parameter("orphanDependents", "Deprecated: use propagationPolicy.", "boolean"),
 )
 _WRITE = (_DRY_RUN, _MANAGER, _VALIDATION)
 
@@ -355,7 +355,7 @@ def _tag(group: str, version: str) -> str:
 def _in_path(path: str) -> list[Json]:
     """Return the parameters in a path."""
     return [
-        _parameter(name, f"The {name} that is meant.", place="path")
+        _parameter(name, f"The {name} of the object.", place="path")
         for name in re.findall(r"\{(\w+)\}", path)
     ]
 
@@ -363,29 +363,29 @@ def _in_path(path: str) -> list[Json]:
 _OWN: Final = "/apis/stowage.dev/v1"
 _OWN_KINDS: Final = {
     "AuditEvent": "A request that was answered, from the audit log (audit.k8s.io/v1 Event).",
-    "Brake": "A zone or namespace whose pods are held back, since too many would leave.",
+    "Brake": "A zone or namespace whose evictions are paused, since too many pods would leave.",
     "Canary": "A scheduler configuration on trial, and what became of it.",
     "Change": "A change of an object, and who made it.",
-    "Comparison": "The recent past beside what other configurations would have made of it.",
+    "Comparison": "Recent scheduling, replayed under other configurations and compared.",
     "Decision": "A decision of the scheduler about a pod, without its scores.",
     "DecisionList": "What the scheduler decided about a pod, the latest first.",
     "Eviction": "A pod that will be evicted, when, and why.",
     "Explanation": "Why a pod waits or is where it is: what every filter says of every node.",
-    "Headroom": "How many more pods of a sort the cluster can take.",
-    "NodeAdvice": "Which nodes to add for the pods that wait, from a catalogue with prices.",
+    "Headroom": "How many more pods of one template fit into the cluster.",
+    "NodeAdvice": "Which nodes to buy and remove, from a catalogue with prices.",
     "NodeUsage": "What an agent measured on its node.",
-    "Packing": "What fits if all pods are looked at together, and how good that is at most.",
+    "Packing": "A placement of all pods together, and a bound on the best possible one.",
     "Plan": "What a change of the cluster will do, and how far it is carried out.",
-    "Permit": "Allows or rejects a pod that waits for permission.",
-    "Replay": "From where on a webhook's events are to be delivered again.",
+    "Permit": "An answer to a plugin that holds a pod at Permit: allow or reject it.",
+    "Replay": "The revision from which a webhook's events are delivered again.",
     "SchedulerConfiguration": "The scheduler's configuration: profiles, plugins and extenders.",
-    "Selection": "What an object selects, how much of it, and what it shares with others.",
-    "Simulation": "Where pods would go in a cluster that is described.",
-    "WaitingGroup": "Pods that wait for the same reasons, and what would let them in.",
-    "WaitingPod": "A pod that waits for permission.",
+    "Selection": "How many pods or nodes an object selects, and which others select them, too.",
+    "Simulation": "On which nodes pods would be placed in a cluster that the request describes.",
+    "WaitingGroup": "Pods that wait for the same reasons, and changes that would place them.",
+    "WaitingPod": "A pod that a plugin holds at Permit.",
     "Webhook": "A URL that events are sent to over HTTP.",
-    "WaitingTimes": "How long pods wait and waited, against a goal, and which of them starve.",
-    "Zone": "How many nodes of a zone are well, and how fast pods are evicted there.",
+    "WaitingTimes": "How long pods wait and have waited, how many exceed a goal, and which starve.",
+    "Zone": "How many nodes of a zone are healthy, and how fast pods are evicted there.",
 }
 
 
@@ -405,7 +405,7 @@ _OWN_FIELDS: Final[dict[str, Json]] = {
                 items=_field(
                     "A profile.",
                     properties={
-                        "schedulerName": _field("What pods call it.", type="string"),
+                        "schedulerName": _field("Pods name it in schedulerName.", type="string"),
                         "plugins": _field(
                             "What is enabled and disabled at each extension point, or at all of"
                             " them (multiPoint), with weights."
@@ -416,7 +416,7 @@ _OWN_FIELDS: Final[dict[str, Json]] = {
                             items=_field("The name of a plugin and its args."),
                         ),
                         "percentageOfNodesToScore": _field(
-                            "As that of the configuration, for this profile.", type="integer"
+                            "percentageOfNodesToScore for this profile.", type="integer"
                         ),
                     },
                 ),
@@ -442,62 +442,62 @@ _OWN_FIELDS: Final[dict[str, Json]] = {
 _OWN_PARAMETERS: Final[dict[str, tuple[Json, ...]]] = {
     "evictions": (
         _SELECTORS[1],
-        _parameter("limit", "The most timers of a page.", "integer"),
-        _parameter("continue", "Where the page before ended."),
+        _parameter("limit", "The most timers on a page.", "integer"),
+        _parameter("continue", "The continue token of the page before."),
     ),
     "audit": (
-        _parameter("user", "Who sent it."),
-        _parameter("verb", "What was asked."),
-        _parameter("resource", "Of what resource, in the plural."),
-        _parameter("namespace", "Of what namespace."),
-        _parameter("name", "Of what name."),
-        _parameter("code", "What was answered.", "integer"),
-        _parameter("auditID", "The request of this id."),
+        _parameter("user", "Only requests of this user."),
+        _parameter("verb", "Only requests with this verb."),
+        _parameter("resource", "Only requests for this resource, in the plural."),
+        _parameter("namespace", "Only requests in this namespace."),
+        _parameter("name", "Only requests for the object of this name."),
+        _parameter("code", "Only requests answered with this HTTP status.", "integer"),
+        _parameter("auditID", "Only the request with this audit ID."),
         _parameter("since", "Not before this time."),
         _parameter("until", "Before this time."),
-        _parameter("limit", "The most lines of a page.", "integer"),
-        _parameter("continue", "Where the page before ended."),
+        _parameter("limit", "The most lines on a page.", "integer"),
+        _parameter("continue", "The continue token of the page before."),
     ),
     "changes": (
         _parameter("kind", "The kind of the object."),
         _parameter("namespace", "The namespace of the object."),
         _parameter("name", "The name of the object."),
-        _parameter("limit", "The most changes of a page.", "integer"),
-        _parameter("format", "table: as text for people."),
-        _parameter("continue", "Where the page before ended."),
+        _parameter("limit", "The most changes on a page.", "integer"),
+        _parameter("format", "table: the answer is a table in plain text."),
+        _parameter("continue", "The continue token of the page before."),
     ),
     "decisions": (
-        _parameter("namespace", "Of pods in this namespace."),
-        _parameter("name", "Of pods of this name."),
-        _parameter("node", "That chose this node."),
-        _parameter("reason", "Whose message has this text."),
-        _parameter("outcome", "scheduled, unschedulable, error or stale."),
-        _parameter("profile", "By this profile."),
-        _parameter("owner", "Of pods that this controller has: KIND/NAME."),
-        _parameter("actor", "Of pods that this user created."),
+        _parameter("namespace", "Only decisions about pods in this namespace."),
+        _parameter("name", "Only decisions about pods of this name."),
+        _parameter("node", "Only decisions that chose this node."),
+        _parameter("reason", "Only decisions whose message contains this text."),
+        _parameter("outcome", "Only these: scheduled, unschedulable, error or stale."),
+        _parameter("profile", "Only decisions by this profile (schedulerName)."),
+        _parameter("owner", "Only decisions about pods of this controller: KIND/NAME."),
+        _parameter("actor", "Only decisions about pods that this user created."),
         _parameter("since", "Not before this time."),
         _parameter("until", "Before this time."),
-        _parameter("limit", "The most decisions of a page.", "integer"),
-        _parameter("continue", "Where the page before ended."),
+        _parameter("limit", "The most decisions on a page.", "integer"),
+        _parameter("continue", "The continue token of the page before."),
     ),
     "pods/why": (
-        _parameter("world", "now, or then: as it was when the pod was decided on."),
+        _parameter("world", "The cluster to judge by: now, or then, at the decision."),
         _parameter("rejectedBy", "Only nodes that this plugin rejects."),
-        _parameter("remedies", "false: do not find out what would let the pod in.", "boolean"),
-        _parameter("limit", "The most nodes of a page; 0: none.", "integer"),
-        _parameter("continue", "Where the page before ended."),
+        _parameter("remedies", "false: look for no changes that would help.", "boolean"),
+        _parameter("limit", "The most nodes on a page; 0: none.", "integer"),
+        _parameter("continue", "The continue token of the page before."),
     ),
     "waitinggroups": (
-        _parameter("remedies", "true: find out what would help the largest groups.", "boolean"),
+        _parameter("remedies", "true: find changes that help the largest groups.", "boolean"),
     ),
     "waitingtimes": (
         _parameter(
             "by", "reason, namespace, priority, priorityClass, runtimeClass, profile or stage."
         ),
-        _parameter("goalSeconds", "What is longer is over the goal.", "integer"),
-        _parameter("pastSeconds", "How far back placed pods count.", "integer"),
+        _parameter("goalSeconds", "A wait of more seconds counts as over the goal.", "integer"),
+        _parameter("pastSeconds", "Count pods placed in so many last seconds.", "integer"),
     ),
-    "selections": (_parameter("overlapping", "true: only what shares something with another."),),
+    "selections": (_parameter("overlapping", "true: only objects that share what they select."),),
 }
 """Query parameters of lists and of single resources."""
 

@@ -74,19 +74,19 @@ class InsufficientStorage(errors.StatusError):
     code, reason = 507, "InsufficientStorage"
 
 
-ONLY_READS = "only reads: it is a replica, or was made one"
+ONLY_READS = "is read-only: it is a replica, or was made one"
 # PostgreSQL's errors that the request did not cause, by SQLSTATE (appendix A of its manual).
 _STATES = {
     "25006": f"the database {ONLY_READS}",
-    "25P03": "the request was stopped while it wrote",
-    "25P04": "the request wrote for too long",
-    "53000": "the database has run out of something",
+    "25P03": "the request was cancelled while it wrote",
+    "25P04": "the request took too long to write",
+    "53000": "the database lacks a resource",
     "53200": "the database has no memory left",
     "53300": "the database has no connection left",
     "53400": "a limit of the database is reached",
-    "55P03": "what the request needs was locked for too long",
+    "55P03": "a row or table that the request needs was locked for too long",
     "57014": "the database took too long",
-    "57P03": "the database recovers from a crash",
+    "57P03": "the database is recovering from a crash",
     "58030": "the database cannot read or write its disk",
 }
 _FULL = re.compile(
@@ -176,7 +176,7 @@ def _data(error: Exception) -> errors.StatusError | None:
     if not isinstance(error, DataError) and not state.startswith(_UNFIT_STATES):
         return None
     why = str(error).strip().split("\n", 1)[0][:200]
-    return Unprocessable(f"a value does not fit where it is stored: {why}")
+    return Unprocessable(f"a value does not fit its database column: {why}")
 
 
 def translate(error: Exception) -> errors.StatusError:

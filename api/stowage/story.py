@@ -37,7 +37,7 @@ def _what(item: dict[str, Any]) -> str:
         return bound if item["type"] == "MODIFIED" else f"{done}, {bound}"
     fields = item.get("fields") or ()
     if "metadata.deletionTimestamp" in fields:
-        return "told to leave"
+        return "termination requested"
     return f"{done}: {', '.join(fields)}" if fields else done
 
 

@@ -28,7 +28,7 @@ _COLOURS = {
     "Terminating": "danger",
 }
 _STAGES = {
-    "active": "to be tried now",
+    "active": "the scheduler tries it next",
     "backoff": "waits before the next try",
     "unschedulable": "waits for a change in the cluster",
     "gated": "waits for its scheduling gates to be removed",

@@ -87,11 +87,11 @@ def warnings_for(
         return warnings + pod_warnings(spec, "spec", manifest.get("metadata") or {})
     if kind == "ResourceQuota":
         return warnings + [
-            f"spec.hard[{name}]: nothing here counts for this resource, so it is not limited"
+            f"spec.hard[{name}]: this service does not count this resource, so it is not limited"
             for name in uncounted(spec)
         ]
     if not_done := KINDS[kind].not_done:
-        warnings.insert(0, f"{kind} is stored and not acted upon: {not_done}")
+        warnings.insert(0, f"{kind} is stored but has no effect: {not_done}")
     annotations = (manifest.get("metadata") or {}).get("annotations") or {}
     if kind == "Ingress" and (former := "kubernetes.io/ingress.class") in annotations:
         field = "spec.ingressClassName"
@@ -187,7 +187,7 @@ def _without_group(job: Manifest, path: str, compatibility: Compatibility) -> li
     if job["spec"].get("scheduling") is None:
         return []
     why = why_no_group(job, compatibility)
-    return [f"{path}: it has no effect: {why}"] if why else []
+    return [f"{path} has no effect: {why}"] if why else []
 
 
 def unknown_profile(spec: Manifest, profiles: frozenset[str] | None) -> str:
@@ -364,7 +364,7 @@ def _affinity_warnings(affinity: Manifest, path: str) -> list[str]:
         at = f"{where}.{preferred}[{index}].preference"
         preference = term.get("preference") or {}
         warnings += _term_warnings(preference, at)
-        warnings += _unparsed(preference, at, "the scheduler cannot place a pod that prefers this")
+        warnings += _unparsed(preference, at, "scheduling this pod fails at this term")
     for name in ("podAffinity", "podAntiAffinity"):
         pod_affinity = affinity.get(name) or {}
         required = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -408,6 +408,6 @@ def _spread_warnings(constraint: Manifest, path: str, meta: Manifest) -> list[st
     unmatched = {k: v for k, v in (selector.get("matchLabels") or {}).items() if own.get(k) != v}
     if unmatched:
         listed = ", ".join(f"{k}={v}" for k, v in sorted(unmatched.items()))
-        text = f"the pod itself is not counted by its labelSelector ({listed})"
+        text = f"its labelSelector does not match the pod's own labels ({listed})"
         return [f"{path}: {text}, so that it spreads other pods"]
     return []

@@ -279,7 +279,7 @@ def require_writes() -> None:
         OperationalError: it is away, a replica, or read-only.
     """
     if fetch("SELECT current_setting('transaction_read_only')::bool") == [(True,)]:
-        raise OperationalError("the database only reads: it is a replica, or was made one")
+        raise OperationalError("the database is read-only: it is a replica, or was made one")
 
 
 def drop_dead_connection() -> None:

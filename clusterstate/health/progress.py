@@ -114,7 +114,7 @@ class ConfigurationUse(msgspec.Struct, frozen=True):
         """The problem as a sentence; empty if there is none."""
         why = "; ".join(self.problems.values())
         if self.stored != self.revision:
-            return f"revision {self.revision} is in force, since {self.stored} cannot be: {why}"
+            return f"revision {self.revision} stays in force; {self.stored} is unusable: {why}"
         return why
 
 

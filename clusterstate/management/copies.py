@@ -508,7 +508,7 @@ def _documents(progress: Progress) -> Found:
 
 
 _WRITE_AGAIN = "write the object again through the API, such as with kubectl annotate"
-_RESTORE = "restore a backup, and tell us: no way of the service leads there"
+_RESTORE = "restore a backup, and report a bug: the service never writes this"
 
 COPIES: Final = (
     Copy(

@@ -139,7 +139,7 @@ def _answered(posed: advisor.PendingQuestion, seconds: float) -> bytes:
     began = time.monotonic()
     if posed.name not in registry.QUESTIONS:
         raise ServiceUnavailable(
-            f"this advisor does not know the question {posed.name!r}: it is of another version",
+            f"this advisor is of another version of Stowage and cannot answer {posed.name!r}",
             {"retryAfterSeconds": 5},
         )
     try:

@@ -342,7 +342,8 @@ class Turns:
 
 def _refuse_unreadable() -> bytes:
     raise ServiceUnavailable(
-        "this advisor cannot read the question: it is of another version", {"retryAfterSeconds": 5}
+        "this advisor is of another version of Stowage and cannot read the question",
+        {"retryAfterSeconds": 5},
     )
 
 

@@ -30,13 +30,12 @@ from scheduling.worker import profiles
 from scheduling.worker.mirror import FOLLOWED, Mirror
 
 _TAKES_TOO_LONG: Final = (
-    "the advisors did not work out the answer in time: ask again when they are less busy, or about"
-    " fewer objects"
+    "the advisors had no answer in time: ask again when they are less busy, or about fewer objects"
 )
 ANSWER_SECONDS = 60.0
 """Seconds that a question may take (kube-apiserver's ``--request-timeout``)."""
 _MOST_KEPT = 256
-_UNSETTLED = "changes that were acknowledged cannot be read yet: another write is still under way"
+_UNSETTLED = "a write is under way that the answer would have to include; try again"
 
 Known = TypeVar("Known")
 

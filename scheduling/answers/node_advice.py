@@ -75,7 +75,7 @@ def node_advice(world: LiveWorld, document: object) -> Manifest:
     status["revision"] = str(world.revision)
     members = sum(group_key(pod.info.pod) is not None for pod in pods)
     if members and framework.schedules_groups:
-        text = f"{members} of the pods are of PodGroups: here each is counted by itself"
+        text = f"{members} pods belong to PodGroups, but each is placed by itself here"
         status["warnings"] = [text]
     return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
 
@@ -96,4 +96,4 @@ def _bought(
     }
 
 
-_GREEDY: Final = "greedy: a cheaper set may exist; proved by placing the pods"
+_GREEDY: Final = "greedy: a cheaper choice of nodes may exist; proved by placing the pods"

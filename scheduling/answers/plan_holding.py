@@ -9,8 +9,9 @@ from scheduling.framework.types import HostPort, PodInfo
 from scheduling.plugins.node_ports import conflict
 from scheduling.simulation.foresight import NEVER, Foresight, Leaver
 
-_NO_PLACE = "no place can be held for its replacement"
-DEPENDS: Final = f"{_NO_PLACE}: it depends on the room of others that leave"
+_NO_PLACE = "no room can be reserved for its replacement"
+DEPENDS: Final = f"{_NO_PLACE}: the room is free only once other pods have left"
+_LATE: Final = "it is created after the time that the plan covers"
 
 
 def needs_place(leaver: Leaver) -> bool:
@@ -49,11 +50,11 @@ class RoomNow:
                 continue
             landed = landings.get(leaver.title)
             if departure.blocked_by or landed is None or not landed.node_name:
-                why = departure.blocked_by or (landed.message if landed else "it comes too late")
+                why = departure.blocked_by or (landed.message if landed else _LATE)
                 found[leaver.title] = f"{_NO_PLACE}: {why}"
             elif not self._takes(landed.node_name, landed.waiter.info):
                 self._full_now.add(landed.node_name)
-                text = f"node {landed.node_name} has room only when others have left"
+                text = f"node {landed.node_name} has room only once other pods have left"
                 found[leaver.title] = f"{_NO_PLACE}: {text}"
         return found
 

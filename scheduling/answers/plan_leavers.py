@@ -159,7 +159,7 @@ class Leavers:
                     title = "/".join(key)
                     error = FieldError(NOT_FOUND, f"{change.path}.pods", title)
                     raise Invalid(KIND, "", [error], GROUP)
-                leaves = "" if pod.deletion_at is None else "it is leaving already"
+                leaves = "" if pod.deletion_at is None else "it is being deleted already"
                 if self._stays(pod, leaves):
                     continue
                 self.pods[pod.id] = pod
@@ -378,13 +378,13 @@ def _grace(seconds: int | None) -> float:
 def stays_when_drained(pod: StayingPod, change: PlanChange) -> str:
     """Return why a drain does not evict a pod, empty if it does (kubectl's rules)."""
     if pod.is_mirror:
-        return "a static pod: its node's agent would make it again"
+        return "a static pod: the kubelet of its node would recreate it"
     if pod.owner_kind == "DaemonSet":
-        return "managed by a DaemonSet, which ignores that the node is closed"
+        return "managed by a DaemonSet, which ignores that the node is cordoned"
     if not pod.owner_kind and not change.force:
-        return "no controller would make it again: force"
+        return "no controller would recreate it: set force to evict it"
     if pod.has_local_data and not change.delete_local_data:
-        return "its emptyDir volumes would be lost: deleteEmptyDirData"
+        return "its emptyDir volumes would be lost: set deleteEmptyDirData to evict it"
     return ""
 
 

@@ -98,14 +98,14 @@ def plan(world: LiveWorld, document: object) -> Manifest:
     if comes_to is not None:
         status["changes"] = comes_to
         if not comes_to:
-            text = "nothing can be moved: a pod would find no room, be held back or stay"
+            text = "no pod can be moved: there is no room elsewhere, or a budget forbids it"
             status["warnings"] = [*status.get("warnings", ()), text]
     if status["placed"] or status["waiting"]:
         nothing = msgspec.structs.replace(parsed, changes=(), configuration=None)
         try:
             without = _Planning(world, nothing).answer()["status"]
         except TooLarge:
-            text = "what would happen without these changes could not be worked out in time"
+            text = "there was no time to predict what would happen without these changes"
             status["warnings"] = [*status.get("warnings", ()), text]
         else:
             plan_answer.set_apart(status, without)
@@ -304,7 +304,7 @@ class _Planning:
             )
             future.wait([waiter])
         elif isinstance(ready, Set):
-            text = f"is bound to node {ready.node_name}: what follows is not predicted"
+            text = f"is bound to node {ready.node_name}; what follows from that is not predicted"
             self._warnings.append(f"{ready.title}: {text}")
         elif ready.status == "invalid":
             self._raise(_refusals(ready, path))

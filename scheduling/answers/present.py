@@ -49,7 +49,7 @@ class Present:
             return cached
         rows = load_classes([class_id])
         if not rows:
-            raise NotFound(f"the scheduling class {class_id} is no longer kept")
+            raise NotFound(f"the pod's spec (scheduling class {class_id}) is no longer stored")
         return self.snapshot.intern(
             from_stored_class(class_id, rows[0].spec, self.snapshot.compatibility)
         )

@@ -240,7 +240,7 @@ def framework_of(record: Record) -> Framework:
     """
     profile = profiles.at(record.profile_revision).profile(record.profile)
     if profile is None:
-        raise Expired(f"profile {record.profile} is no longer known")
+        raise Expired(f"the configuration of that time has no profile {record.profile}")
     why = why_held(profile)
     if why and why not in record.message:  # it could be used then
         raise Expired(why)
@@ -311,7 +311,7 @@ def _world_of(
                 from_stored_class(row.id, row.spec, snapshot.compatibility)
             )
     if record.class_id not in infos:
-        raise Expired(f"the scheduling class {record.class_id} is no longer kept")
+        raise Expired(f"the pod's spec (scheduling class {record.class_id}) is no longer stored")
     pods = [infos[one.class_id] for one in (record, *fellows) if one.class_id in infos]
     taking = _set_what_is_claimed(snapshot, pods, placements, placed, infos)
     for placement in placements:

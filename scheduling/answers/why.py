@@ -156,7 +156,7 @@ def _now(present: Present, pod: Subject, question_: WhyQuestion) -> tuple[Manife
     snapshot, info = present.snapshot, present.info(pod.class_id)
     framework = present.framework(pod.scheduler_name)
     if framework is None:
-        text = f'no profile is named "{pod.scheduler_name}": the scheduler leaves the pod alone'
+        text = f'no profile is named "{pod.scheduler_name}": the scheduler ignores the pod'
         raise NotFound(text)
     group, of_group = _group(present, framework, pod, info, helped=question_.remedies)
     snapshot.remove_pod(pod.id)

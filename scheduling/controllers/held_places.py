@@ -85,7 +85,7 @@ class Places:
             try:
                 _mark(catalogue.fresh(), now, held=True)
             except StatusError as error:
-                self._refusal = f"no place can be held: {error}"
+                self._refusal = f"no room can be reserved: {error}"
             self._by_pod = {one.uid: one for one in find_places()}
 
     def hold(self, step: Manifest, *, now: datetime) -> None:
@@ -114,13 +114,13 @@ class Places:
             if not self._make(step, now):
                 return
         elif place.plan_id != self._plan_id:
-            raise PlaceNotHeld("a place for this pod is held by another plan")
+            raise PlaceNotHeld("another plan has reserved room for this pod's replacement")
         elif place.is_refused:
             release([place.name], now=now)
             raise PlaceTaken(f"there is no room for the replacement pod on node {node} any more")
         elif self._are_placed() and keep(place.name):
             return
-        raise PlaceNotHeld(f"the places on node {node} and other nodes are not all held yet")
+        raise PlaceNotHeld(f"room on node {node} and other nodes is not completely reserved yet")
 
     def _are_placed(self) -> bool:
         assert self._by_pod is not None
@@ -136,7 +136,7 @@ class Places:
         if owner is None or staying is None:
             return False
         if len(self._by_pod) >= MOST:
-            raise PlacesFull(f"{MOST} places are already held, which is the most at a time")
+            raise PlacesFull(f"room is reserved for {MOST} pods, which is the most at a time")
         made = Place(
             name=f"{owner['uid']}.{step['uid']}.{self._plan_id}.{staying.class_id}",
             owner=str(owner["uid"]), uid=step["uid"], plan_id=self._plan_id,
@@ -149,7 +149,7 @@ class Places:
             assert placeholder_id is not None
             rewrite_pod(placeholder_id, _never_preempting, now=now)
         except StatusError as error:
-            text = f"its place on node {step['place']} cannot be held: {error}"
+            text = f"room on node {step['place']} cannot be reserved: {error}"
             raise PlaceNotHeld(text) from error
         self._by_pod[made.uid] = made
         return True

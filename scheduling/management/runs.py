@@ -37,11 +37,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME|FILE",
-        help="a configuration to play it under, again for each: "
+        help="a configuration to replay under; may be repeated: "
         f"{', '.join(policies.NAMES)}, or a KubeSchedulerConfiguration's file",
     )
-    parser.add_argument("--report", metavar="FILE.html", help="write the comparison as a page")
-    parser.add_argument("--quiet", action="store_true", help="tell no progress")
+    parser.add_argument("--report", metavar="FILE.html", help="write the comparison as HTML")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
 
 
 def run(

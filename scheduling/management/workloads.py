@@ -98,9 +98,9 @@ class ExpandedDocuments:
             return  # the files have its ReplicaSets or Jobs, which own the pods
         if kind == "CronJob":
             if spec.get("suspend"):
-                self._note(document, "is suspended: no run of it is placed")
+                self._note(document, "is suspended, so none of its pods are placed")
                 return
-            self._note(document, "one run of it is placed")
+            self._note(document, "the pods of one run are placed")
             spec = (spec.get("jobTemplate") or {}).get("spec") or {}
         template = spec.get("template") or {}
         number = self._replicas_of(kind, document, spec, template)
@@ -118,7 +118,7 @@ class ExpandedDocuments:
             return
         there = 0 if kind == "CronJob" else self._present(kind, document, spec, template)
         if number < there:
-            self._note(document, f"has {there} pods, and asks for {number}")
+            self._note(document, f"has {there} pods in the files, more than its {number} replicas")
         first = int((spec.get("ordinals") or {}).get("start") or 0)
         for _ in range(number - there):
             pod, claims = self._pod(owner, template, first)
@@ -145,7 +145,7 @@ class ExpandedDocuments:
             return parallel
         due = max(0, int(completions) - int(status.get("succeeded") or 0))
         if due > parallel:
-            self._note(document, f"{parallel} of its {due} pods are placed: no more run at a time")
+            self._note(document, f"{parallel} of its {due} pods are placed, as many as run at once")
         return min(parallel, due)
 
     def _present(self, kind: str, document: Manifest, spec: Manifest, template: Manifest) -> int:
@@ -198,7 +198,7 @@ class ExpandedDocuments:
                 yield from self._with_claims(document, pod, claims)
         if excluded:
             self._note(
-                document, f"belongs on {len(self._nodes) - excluded} of {len(self._nodes)} nodes"
+                document, f"gets pods on {len(self._nodes) - excluded} of {len(self._nodes)} nodes"
             )
 
     def _pod(
@@ -281,10 +281,8 @@ class ExpandedDocuments:
                 {"name": name, "persistentVolumeClaim": {"claimName": _meta(claim)["name"]}}
             )
         if unbound:
-            text = (
-                f"volumes {', '.join(unbound)} count as there on every node: no StorageClass of the"
-            )
-            self._note(document, f"{text} files waits for the node of their pod")
+            text = f"volumes {', '.join(unbound)} are taken to be on every node: the files have no"
+            self._note(document, f"{text} StorageClass with WaitForFirstConsumer")
         yield {**pod, "spec": {**pod["spec"], "volumes": volumes}} if volumes else pod
 
     def _class_of(self, claim: Manifest) -> str:

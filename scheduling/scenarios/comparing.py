@@ -59,8 +59,8 @@ _FIGURES: Final = (
     ("pods created", "pods", "count", ""),
     ("bound", "bound", "count", "more"),
     ("never bound", "neverBound", "count", "less"),
-    ("mean wait of those bound", "waitMean", "seconds", "less"),
-    ("median wait of those bound", "waitP50", "seconds", "less"),
+    ("mean wait of bound pods", "waitMean", "seconds", "less"),
+    ("median wait of bound pods", "waitP50", "seconds", "less"),
     ("wait, 90th percentile", "waitP90", "seconds", "less"),
     ("wait, 99th percentile", "waitP99", "seconds", "less"),
     ("longest wait", "waitMost", "seconds", "less"),
@@ -70,8 +70,8 @@ _FIGURES: Final = (
     ("lost with a node", "lost", "count", "less"),
     ("nodes in use, mean", "nodesUsed", "count", "less"),
     ("nodes in use, most", "nodesUsedPeak", "count", "less"),
-    ("free but fragmented, mean", "fragmented", "share", "less"),
-    ("free but fragmented, most", "fragmentedPeak", "share", "less"),
+    ("free but too fragmented to use, mean", "fragmented", "share", "less"),
+    ("free but too fragmented to use, most", "fragmentedPeak", "share", "less"),
 )
 
 

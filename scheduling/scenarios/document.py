@@ -193,7 +193,7 @@ def _node_changes(entry: Field) -> Iterable[NodeChange]:
                     path = f"{one.child('matchLabels')}.{key}"
                     one.errors.append(FieldError(TYPE_INVALID, path, None, "must be a text"))
             if not names and not chosen:
-                detail = "say which: nodes by name, or matchLabels"
+                detail = "name nodes, or give matchLabels"
                 one.errors.append(FieldError(REQUIRED, one.child("nodes"), None, detail))
             change = NodeChange(names, chosen)
             replace = msgspec.structs.replace
@@ -239,7 +239,7 @@ def _arrivals(one: Field, seed: int, most: int) -> list[tuple[float, Arrival]]:
     comes_back = one.boolean("comesBack", default=False)
     one.finish()
     if not 0 <= count <= most:
-        detail = f"must not be negative, and not more than {_MOST_ARRIVALS} pods come in all"
+        detail = f"must not be negative; all arrivals together have at most {_MOST_ARRIVALS} pods"
         one.error("count", count, detail)
         return []
     if template is None:

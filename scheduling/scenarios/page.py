@@ -137,9 +137,9 @@ def _waits(outcomes: Sequence[Outcome]) -> str:
             if number % every == 0 or number == len(waits) - 1
         ]
         curves.append((outcome.title, points))
-    most = max((x for _, points in curves for x, _ in points), default=1.0)
+    most = max([10.0, *(x for _, points in curves for x, _ in points)])
     curves = [
-        (name, [*points, (most, points[-1][1])] if points else [(1.0, 0.0)])
+        (name, [(1.0, 0.0), *points, (most, points[-1][1] if points else 0.0)])
         for name, points in curves
     ]
     title = "share of the pods that was bound within this time"

@@ -381,7 +381,7 @@ class Player:
             namespace, own_name, info = pod.namespace, pod.name, pod.info
         if isinstance(pod, Set) and self._world.snapshot.row_of(pod.node_name) is None:
             fate.status = "skipped"
-            fate.message = f"spec.nodeName is set, and {pod.node_name} is not there"
+            fate.message = f"spec.nodeName names {pod.node_name}, which does not exist"
             return
         key = next(self._numbers)
         running = _Running(fate, arrival, info, key, own_name, namespace, generation=generation)

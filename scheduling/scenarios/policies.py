@@ -108,7 +108,7 @@ def typical_pods(script: Script) -> list[Manifest]:
             if shape is not None:
                 counts[shape] += 1
     if not counts:
-        raise NoTypicalPods(f"no pod asks for {resource}: nothing to learn typical pods from")
+        raise NoTypicalPods(f"no pod requests {resource}, so there are no typical pods to derive")
     found = []
     for (cpu, memory, gpu, models), weight in counts.most_common(_MOST_TASKS):
         task: Manifest = {"cpu": cpu, "memory": memory, "gpuMilli": gpu, "weight": weight}

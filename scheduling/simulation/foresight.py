@@ -362,7 +362,7 @@ class Foresight:
             message = self._gate(waiter.info)
         elif place is not None and place.attempts:
             message = (
-                f"was refused by {', '.join(place.rejected_by)}, and nothing happens that helps"
+                f"was rejected by {', '.join(place.rejected_by)}, and no predicted change helps"
             )
         if message:
             self.landed[pod_id] = LandedPod(

@@ -21,7 +21,7 @@ from scheduling.simulation.packing import Prices, Question, gathered, moves_answ
 from scheduling.simulation.world import Base
 
 KIND: Final = "NodeAdvice"
-SOLVED: Final = "solver: proved by giving each pod the node that places tells"
+SOLVED: Final = "solver: proved by placing each pod on its node in places"
 _DEFAULT_PROFILE: Final = "default-scheduler"
 
 
@@ -70,10 +70,10 @@ def read(document: object) -> tuple[Spec, list[Offer], Prices | None]:
         errors.append(FieldError(INVALID, "spec.catalogue", len(spec.catalogue), detail))
     prices = read_prices(raw_spec, errors)
     if prices is not None and not spec.nominate:
-        detail = "must be true where nodes are removed"
+        detail = "must be true when nodes may be removed (prices are given)"
         errors.append(FieldError(INVALID, "spec.nominate", spec.nominate, detail))
     if spec.most_moves is not None and (prices is None or spec.most_moves < 0):
-        detail = "must be at least 0, and there must be prices"
+        detail = "must be at least 0, and needs prices"
         errors.append(FieldError(INVALID, "spec.mostMoves", spec.most_moves, detail))
     if not 1 <= spec.most_nodes <= LARGEST_NODES:
         detail = f"must be between 1 and {LARGEST_NODES}"
@@ -251,7 +251,7 @@ def run_node_advice(document: object, world: Question, base: Base) -> Manifest:
         ("nominate", spec.nominate, True),
     )
     if wrong := [
-        FieldError(INVALID, f"spec.{name}", value, "must be left out where the pods are of files")
+        FieldError(INVALID, f"spec.{name}", value, "must be left out when pods come from files")
         for name, value, usual in for_live
         if value != usual
     ]:

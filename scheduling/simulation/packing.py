@@ -54,7 +54,7 @@ _PRICE_OF_NODE: Final = 1_000
 _UNITS: Final = 10_000
 """The highest price of a node or move as an integer of the solver."""
 _LARGEST_PRICE: Final = 1e12
-_OF_A_GROUP: Final = "its PodGroup is placed as a whole, which the packer does not know"
+_OF_A_GROUP: Final = "it belongs to a PodGroup, which the packer cannot place as a whole"
 _STAYING_OWNERS: Final = frozenset({"DaemonSet", "Node"})
 """Owners of pods that cannot leave their node."""
 
@@ -353,7 +353,7 @@ def bound(found: PackingResult) -> Manifest:
     if found.packed is None:
         message = "every pod fits"
         if found.left:
-            message = "where the scheduler puts them: numbers state the rules of none of the pods"
+            message = "the scheduler's placement: the packer supports none of the pods"
         verdict = "Unknown" if found.left else "ProvedBest"
         return {"verdict": verdict, "gapPercent": 0.0, "message": message}
     packed = found.packed
@@ -368,7 +368,7 @@ def bound(found: PackingResult) -> Manifest:
     elif found.left and all(one.impossible for one in found.left):
         told |= {
             "verdict": "ProvedImpossible",
-            "message": "proved impossible: no node takes any of the pods that are left",
+            "message": "proved impossible: none of the remaining pods fits on any node",
         }
     if found.same_priority:
         told["atMost"] = packed.most + found.held
@@ -376,8 +376,8 @@ def bound(found: PackingResult) -> Manifest:
         told["nodesGapPercent"] = round(100 * (packed.cost - packed.least) / packed.cost, 3)
     if found.held:
         told["message"] += (
-            f", with {found.held} pods whose rules reach beyond their node where the scheduler"
-            " puts them"
+            f"; {found.held} pods, whose rules concern more than their own node, stay where the"
+            " scheduler puts them"
         )
     return told
 

@@ -148,7 +148,7 @@ def read(document: object) -> PlanDocument:
     spec = head.spec
     for field in ("name", "generateName"):
         if field in head.metadata:
-            detail = "a plan gets its name when it is stored"
+            detail = "must be left out: the service names the plan when it stores it"
             errors.append(FieldError(FORBIDDEN, f"metadata.{field}", None, detail))
     entries = spec.objects("changes")
     if not entries:

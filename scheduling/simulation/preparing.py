@@ -153,7 +153,7 @@ class Preparer:
             return UnplacedStatus(title, "skipped", "the pod is finished", (), all_warnings, place)
         framework = self._frameworks.get(info.scheduler_name)
         if framework is None:
-            text = f'no profile is named "{info.scheduler_name}": the pod is left alone'
+            text = f'no profile is named "{info.scheduler_name}": the scheduler ignores the pod'
             return UnplacedStatus(title, "skipped", text, (), all_warnings, place)
         try:
             gate = framework.pre_enqueue(info)

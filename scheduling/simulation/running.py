@@ -168,7 +168,7 @@ class _Run:
         if not self._places_groups or not any(groups):
             return range(len(pods))
         if not self._simulation.sequential:
-            text = "each pod is decided by itself, also those of a PodGroup: spec.mode"
+            text = "spec.mode: each pod is placed by itself, also those of a PodGroup"
             self._world.warnings.append(text)
             return range(len(pods))
         first: dict[object, int] = {}
@@ -202,7 +202,7 @@ class _Run:
         elif isinstance(pod, Set):
             if self._simulation.sequential:
                 self._world.place(pod.manifest, pod.title, pod.info)
-            text = "spec.nodeName is set: the scheduler leaves the pod alone"
+            text = "spec.nodeName is set, so the scheduler ignores the pod"
             found = self._result(pod.title, "skipped", text, node_name=pod.node_name)
             self._note(number, found, pod)
         else:

@@ -497,7 +497,7 @@ class Reservations:
         """Send a reserved pod back to the queue: its node, or pods it depends on, changed."""
         pod = self._pods.get(pod_id)
         if pod is not None and pod.stored:
-            text = "the pods that it was placed with were not bound, or its room was taken"
+            text = "the pods placed together with this one were not bound, or its room was taken"
             pod.reject("", text)
 
     def cancel(self, pod_id: int) -> None:

@@ -45,15 +45,15 @@ class ServiceOptions(msgspec.Struct, frozen=True):
 
 
 namespaced = click.option(
-    "-n", "--namespace", default="", help="By default that of the kubeconfig."
+    "-n", "--namespace", default="", help="Namespace; default: the kubeconfig's."
 )
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @namespaced
-@click.option("--wait", is_flag=True, help="Until each pod has a node.")
-@click.option("--timeout", type=click.FloatRange(min=0), help="Seconds to --wait at most.")
+@click.option("--wait", is_flag=True, help="Wait until each pod has a node.")
+@click.option("--timeout", type=click.FloatRange(min=0), help="The most seconds that --wait waits.")
 @output.option
 @click.pass_obj
 def submit(
@@ -188,14 +188,14 @@ def plan() -> None:
 
 @plan.command()
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-@click.option("--force", is_flag=True, help="Also pods that no controller would make again.")
-@click.option("--delete-emptydir-data", is_flag=True, help="Also pods with emptyDir volumes.")
+@click.option("--force", is_flag=True, help="Evict pods without a controller, too.")
+@click.option("--delete-emptydir-data", is_flag=True, help="Evict pods with emptyDir volumes, too.")
 @output.option
 @click.pass_obj
 def drain(
     wanted: ServiceOptions, nodes: Sequence[str], force: bool, delete_emptydir_data: bool, form: str
 ) -> None:
-    """Say who leaves when nodes are drained, and where each pod lands. Changes nothing."""
+    """Say which pods a drain would evict, and where each would land. Changes nothing."""
     change = {"nodes": list(nodes), "force": force, "deleteEmptyDirData": delete_emptydir_data}
     with wanted.client() as client:
         found = client.plan({"drain": change})
@@ -222,19 +222,19 @@ def drain(
 
 @click.command()
 @namespaced
-@click.option("--pod", default="", help="Of this pod.")
-@click.option("--node", default="", help="That chose this node.")
+@click.option("--pod", default="", help="Only decisions about this pod.")
+@click.option("--node", default="", help="Only decisions that chose this node.")
 @click.option("--outcome", type=click.Choice(["scheduled", "unschedulable", "error", "stale"]))
-@click.option("--reason", default="", help="Whose message has this text.")
-@click.option("--since", default="", help="A time, such as 2026-01-31T12:00:00Z.")
+@click.option("--reason", default="", help="Only decisions whose message has this text.")
+@click.option("--since", default="", help="Only decisions since 2026-01-31T12:00:00Z or such.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
     default=100,
     show_default=True,
-    help="How many of the newest; 0: all.",
+    help="List so many of the newest decisions; 0: all.",
 )
-@click.option("--csv", "as_csv", is_flag=True, help="The same as -o csv.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, as -o csv does.")
 @output.option
 @click.pass_obj
 def decisions(
@@ -280,18 +280,18 @@ def decisions(
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print once and exit, as without a terminal.")
+@click.option("--once", is_flag=True, help="Print the table once and exit, as without a terminal.")
 @click.option(
     "--rows",
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Nodes that are shown.",
+    help="Show so many nodes.",
 )
 @output.option
 @click.pass_obj
 def top(wanted: ServiceOptions, once: bool, rows: int, form: str) -> None:
-    """Show the fleet: what the fullest nodes have left, and how many pods wait. Live."""
+    """Show, live, how much the fullest nodes have left, and how many pods wait."""
     fleet = Fleet()
     live = not once and form in ("table", "wide") and output.is_terminal()
     connection = wanted.connection()
@@ -320,9 +320,9 @@ def _draw(screen: rich.live.Live, fleet: Fleet, rows: int) -> None:
 
 
 @click.command()
-@click.option("--http", "port", type=int, help="Serve streamable HTTP on this port of loopback.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where --http listens.")
-@click.option("--write", is_flag=True, help="Have tools that submit pods and apply plans, too.")
+@click.option("--http", "port", type=int, help="Serve streamable HTTP on this port.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address for --http.")
+@click.option("--write", is_flag=True, help="Offer tools that submit pods and apply plans, too.")
 @click.pass_obj
 def mcp(wanted: ServiceOptions, port: int | None, host: str, write: bool) -> None:
     """Serve AI agents by the Model Context Protocol: over stdio, or over HTTP.

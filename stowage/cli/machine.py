@@ -46,12 +46,12 @@ def _passed_on(name: str, text: str, *command: str) -> click.Command:
     return passing
 
 
-tokens = click.Group("tokens", help="API tokens of the service whose database this machine has.")
+tokens = click.Group("tokens", help="Make, list and revoke API tokens of this machine's service.")
 for _name, _command, _text in (
-    ("create", "createtoken", "Make a token for a user and print it, once."),
-    ("list", "listtokens", "Whom tokens stand for, and until when."),
-    ("revoke", "revoketoken", "Take tokens back."),
-    ("rotate", "rotatetoken", "Replace the token of the state directory."),
+    ("create", "createtoken", "Make a token for a user and print it; it cannot be shown again."),
+    ("list", "listtokens", "List tokens: their users and when they expire."),
+    ("revoke", "revoketoken", "Revoke tokens."),
+    ("rotate", "rotatetoken", "Replace the administrator's token in the state directory."),
 ):
     tokens.add_command(_passed_on(_name, _text, _command))
 
@@ -89,8 +89,8 @@ def _checks() -> Iterator[Check]:
     except Exception as error:  # noqa: BLE001  # whatever is wrong with Numba here is the finding
         yield "compiled loops", False, f"cannot be loaded: {error}"
     else:
-        later = "are made at the first start, in half a minute; until then decisions are slower"
-        yield "compiled loops", True, "are kept" if kept else later
+        later = "are compiled at the first start, in half a minute; until then decisions are slower"
+        yield "compiled loops", True, "are compiled and stored" if kept else later
     plugins = sorted(one.name for one in entry_points(group="stowage.plugins"))
     for name in plugins:
         try:
@@ -108,12 +108,12 @@ def _variables() -> Check:
     except environment.BadSetting as error:
         return "variables", False, str(error)
     unknown = environment.unknown()
-    return "variables", not unknown, "; ".join(unknown) or "every STOWAGE_* is a setting"
+    return "variables", not unknown, "; ".join(unknown) or "each STOWAGE_* is a known setting"
 
 
 def _binary(title: str, variable: str, find: Callable[[], Path]) -> Iterator[Check]:
     if os.environ.get(variable):
-        yield title, True, f"that of {variable}"
+        yield title, True, f"the server of {variable}"
         return
     try:
         yield title, True, str(find())
@@ -123,7 +123,7 @@ def _binary(title: str, variable: str, find: Callable[[], Path]) -> Iterator[Che
 
 def _state(state: Path) -> Iterator[Check]:
     if not state.exists():
-        yield "state", True, f"{state} is made by the first `stowage up`"
+        yield "state", True, f"{state} will be made by the first `stowage up`"
         return
     if not os.access(state, os.W_OK):
         yield "state", False, f"{state} cannot be written: set STOWAGE_STATE to a folder of yours"
@@ -144,31 +144,46 @@ def _state(state: Path) -> Iterator[Check]:
 
 
 def _service(state: Path) -> Iterator[Check]:
-    port = os.environ.get("STOWAGE_HTTP_PORT", "8080")
     try:
-        found = httpx.get(f"http://127.0.0.1:{port}/readyz?verbose", timeout=5, trust_env=False)
-    except httpx.ConnectError:
+        found, port = _readiness(state)
+    except connections.NoConnection as error:
+        yield "service", False, str(error)
+        return
+    except httpx.ConnectError as error:
+        port = error.request.url.port
         yield "service", True, f"nothing answers on port {port}: `stowage up` starts it"
         return
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        yield "service", False, f"what listens on port {port} does not answer: {error}"
+        yield "service", False, f"the program on the service's port does not answer: {error}"
         return
     lines = found.text.splitlines()
     wrong = [line for line in lines if line.startswith("[-]")]
     if found.is_success:
         yield "service", True, f"ready on port {port} of {socket.gethostname()}"
     elif not wrong:
-        yield "service", False, f"port {port} is another program's: set STOWAGE_HTTP_PORT"
+        yield "service", False, f"another program uses port {port}: set STOWAGE_HTTP_PORT"
     else:
         yield "service", False, f"{'; '.join(wrong)}; its log is {state / 'stowage.log'}"
+
+
+def _readiness(state: Path) -> tuple[httpx.Response, int | None]:
+    """Ask the service for its health: at STOWAGE_HTTP_PORT, else where its kubeconfig says."""
+    port, kubeconfig = os.environ.get("STOWAGE_HTTP_PORT"), state / "kubeconfig"
+    at = connections.Connection(server=f"http://127.0.0.1:{port or 8080}")
+    if not port and kubeconfig.exists():
+        at = connections.from_kubeconfig([kubeconfig])
+    found = httpx.get(f"{at.server}/readyz?verbose", timeout=5, trust_env=False, verify=at.tls())
+    return found, found.url.port
 
 
 COMMANDS: Final = (
     _passed_on("up", "Run the whole service here; Ctrl-C stops it, the data stays.", "up"),
     _passed_on("manage", "Run any management command: `stowage manage help` lists them."),
-    _passed_on("simulate", "Say where the pods of files would go, without a service.", "simulate"),
-    _passed_on("replay", "Play a trace or the past under other configurations.", "replay"),
-    _passed_on("pack", "Pack pods into as few nodes as possible, and say the bound.", "pack"),
+    _passed_on(
+        "simulate", "Say where pods of files would be placed, without a service.", "simulate"
+    ),
+    _passed_on("replay", "Replay a trace or the recent past under other configurations.", "replay"),
+    _passed_on("pack", "Pack pods into as few nodes as possible, and print a lower bound.", "pack"),
     _passed_on("backup", "Save everything that the database holds to a file.", "backup"),
     _passed_on("restore", "Replace everything that the database holds by a backup.", "restore"),
     tokens,

@@ -43,8 +43,8 @@ class _Group(click.Group):
 
 @click.group(cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(stowage.__version__, message="Stowage %(version)s")
-@click.option("--kubeconfig", default="", metavar="FILE", help="Where the service is named.")
-@click.option("--context", "context_name", default="", metavar="NAME", help="Of the kubeconfig.")
+@click.option("--kubeconfig", default="", metavar="FILE", help="The kubeconfig to use.")
+@click.option("--context", "context_name", default="", metavar="NAME", help="One of its contexts.")
 @click.pass_context
 def main(context: click.Context, kubeconfig: str, context_name: str) -> None:
     """Decide like Kubernetes' scheduler; keep and explain every decision."""
@@ -58,7 +58,7 @@ for _command in (*cluster.COMMANDS, *policies.COMMANDS, *machine.COMMANDS):
 @main.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what completes commands in a shell: eval "$(stowage completion bash)"."""
+    """Print the shell's completion of commands: eval "$(stowage completion bash)"."""
     from click.shell_completion import get_completion_class
 
     found = get_completion_class(shell)

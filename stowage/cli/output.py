@@ -24,7 +24,7 @@ def option(command: _Command) -> _Command:
     """Give a command the option ``-o``."""
     return click.option(
         "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
-        help="How to print; csv has the columns of wide.",
+        help="Output format; csv has the columns of wide.",
     )(command)  # fmt: skip
 
 

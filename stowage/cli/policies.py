@@ -24,7 +24,7 @@ def config() -> None:
 
 
 @config.command("get")
-@click.option("--at", default="", help="The one in force then: a time, or how long ago (2h).")
+@click.option("--at", default="", help="The configuration in force at a time, or so long ago (2h).")
 @output.option
 @click.pass_obj
 def get(wanted: ServiceOptions, at: str, form: str) -> None:
@@ -39,7 +39,7 @@ def get(wanted: ServiceOptions, at: str, form: str) -> None:
 @output.option
 @click.pass_obj
 def effective(wanted: ServiceOptions, file: str | None, form: str) -> None:
-    """Say which plugins act where, with which weight and why; of FILE, else of what is in force."""
+    """List plugins by extension point with weight and origin: of FILE, else of those in force."""
     profiles = _effective(configuration_of(file) if file else _in_force(wanted))
     rows = [
         {
@@ -59,7 +59,7 @@ def effective(wanted: ServiceOptions, file: str | None, form: str) -> None:
 
 @config.command("set")
 @click.argument("file")
-@click.option("--dry-run", is_flag=True, help="Check it, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Check FILE, and change nothing.")
 @output.option
 @click.pass_obj
 def put(wanted: ServiceOptions, file: str, dry_run: bool, form: str) -> None:
@@ -126,7 +126,7 @@ def _show(form: str, items: list[Manifest], document: object) -> None:
 @output.option
 @click.pass_obj
 def list_canaries(wanted: ServiceOptions, form: str) -> None:
-    """Show all."""
+    """List all canaries."""
     with wanted.client() as client:
         found = client.get(_CANARIES)
     _show(form, found["items"], found)
@@ -134,12 +134,12 @@ def list_canaries(wanted: ServiceOptions, form: str) -> None:
 
 @canary.command()
 @click.argument("file")
-@click.option("--name", default="", help="What to call it.")
-@click.option("--guard", default=600, show_default=True, help="Seconds for which it is guarded.")
+@click.option("--name", default="", help="Name of the canary.")
+@click.option("--guard", default=600, show_default=True, help="Seconds to watch it once switched.")
 @output.option
 @click.pass_obj
 def create(wanted: ServiceOptions, file: str, name: str, guard: int, form: str) -> None:
-    """Keep the configuration of FILE on trial."""
+    """Put the configuration of FILE on trial."""
     body = {
         "apiVersion": "stowage.dev/v1",
         "kind": "Canary",
@@ -165,8 +165,8 @@ def _step(verb: str, text: str) -> click.Command:
 
 
 for _verb, _text in (
-    ("switch", "Put it in force, and guard it."),
-    ("return", "Put the former configuration in force again."),
+    ("switch", "Put a canary in force; it is rolled back if plugins fail or get slow."),
+    ("return", "Roll back to the former configuration."),
     ("cancel", "End the trial."),
 ):
     canary.add_command(_step(_verb, _text))
@@ -174,11 +174,11 @@ for _verb, _text in (
 
 @canary.command()
 @click.argument("name")
-@click.option("--html", metavar="FILE", help="Write the report as a page as well.")
+@click.option("--html", metavar="FILE", help="Write the report to this HTML page as well.")
 @output.option
 @click.pass_obj
 def report(wanted: ServiceOptions, name: str, html: str | None, form: str) -> None:
-    """Say what a canary would have decided since it was made."""
+    """Compare what a canary would have decided since it was made with what happened."""
     with wanted.client() as client:
         found = client.get(f"{_CANARIES}/{name}/report")
         if html:

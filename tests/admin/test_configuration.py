@@ -77,7 +77,7 @@ def test_what_the_api_answered_may_be_pasted(administrator: Client) -> None:
 
 def test_advice_is_shown(administrator: Client) -> None:
     page = text(store(administrator, TWO_PROFILES + "percentageOfNodesToScore: 5\n"))
-    assert "leaves most nodes unexamined" in page
+    assert "most nodes are not scored" in page
 
 
 def test_two_people_do_not_undo_each_other(administrator: Client) -> None:

@@ -156,8 +156,8 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
         (REQUIRED, "Gt", "abc", "must be an integer; no node matches this term"),
         (REQUIRED, "Lt", "9" * 19, "must be an integer; no node matches this term"),
         (REQUIRED, "Gt", "010", ""),
-        (PREFERRED, "Gt", "1.5", "must be an integer; the scheduler cannot place"),
-        (PREFERRED, "In", "b c", "the scheduler cannot place a pod that prefers this"),
+        (PREFERRED, "Gt", "1.5", "must be an integer; scheduling this pod fails"),
+        (PREFERRED, "In", "b c", "scheduling this pod fails at this term"),
         (PREFERRED, "Lt", "7", ""),
     ],
 )
@@ -219,14 +219,14 @@ def test_who_asks_for_the_group_of_a_job_is_told_where_there_is_none():
         "spec": {"schedule": "* * * * *", "jobTemplate": job},
     }
     old = Compatibility.V1_36
-    why = 'it has no effect: Jobs have no groups with compatibility "1.36"'
+    why = 'has no effect: with compatibility "1.36", no PodGroup is made for Jobs'
     assert create(cron_job, kind="CronJob").warnings == []
     told = create(cron_job, Known(compatibility=old), kind="CronJob").warnings
-    assert told == [f"spec.jobTemplate.spec.scheduling: {why}"]
-    assert warnings_for("Job", job, None, compatibility=old) == [f"spec.scheduling: {why}"]
+    assert told == [f"spec.jobTemplate.spec.scheduling {why}"]
+    assert warnings_for("Job", job, None, compatibility=old) == [f"spec.scheduling {why}"]
     template["spec"]["schedulingGroup"] = {"podGroupName": "mine"}
     (told_once,) = warnings_for("Job", job, None)
-    assert told_once.endswith("the pods of the template have a group already")
+    assert told_once.endswith("the template's pods name a PodGroup already (schedulingGroup)")
 
 
 def test_the_template_of_a_cron_job_is_warned_of_as_that_of_a_job_is():
@@ -245,11 +245,11 @@ def test_the_template_of_a_cron_job_is_warned_of_as_that_of_a_job_is():
 @pytest.mark.parametrize(
     ("kind", "name", "text", "told"),
     [
-        ("Pod", "hollow.stowage.dev/run-second", "5", "nothing reads"),
-        ("Pod", "hollow.stowage.dev/run-seconds", "soon", "no number"),
-        ("Pod", "hollow.stowage.dev/exit-code", "-1", "no number"),
-        ("Pod", "stowage.dev/lost-work", "soon", "nothing reads"),
-        ("Job", "stowage.dev/preferred-topology", "rack", "nothing reads"),
+        ("Pod", "hollow.stowage.dev/run-second", "5", "has no effect on a"),
+        ("Pod", "hollow.stowage.dev/run-seconds", "soon", "is not a number"),
+        ("Pod", "hollow.stowage.dev/exit-code", "-1", "is not a number"),
+        ("Pod", "stowage.dev/lost-work", "soon", "has no effect on a"),
+        ("Job", "stowage.dev/preferred-topology", "rack", "has no effect on a"),
         ("Pod", "hollow.stowage.dev/run-seconds", "5", ""),
         ("Pod", "hollow.stowage.dev/ready", "false", ""),
         ("PodGroup", "stowage.dev/preferred-topology", "rack", ""),

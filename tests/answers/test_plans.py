@@ -592,7 +592,7 @@ def test_a_rebalance_empties_chosen_nodes_alone_and_none_whose_pods_cannot_move(
     assert status["changes"] == [{"drain": {"nodes": ["n3"]}}]
     nothing = rebalanced(selector="pool=none")
     assert nothing["changes"] == nothing["steps"] == []
-    assert "nothing can be moved" in nothing["warnings"][0]
+    assert "no pod can be moved" in nothing["warnings"][0]
 
 
 @pytest.mark.parametrize("is_owned", [True, False])

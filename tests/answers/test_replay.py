@@ -116,7 +116,7 @@ def test_a_bind_that_came_too_late_was_decided_all_the_same(record: Record) -> N
 
 
 def test_a_profile_that_is_gone_cannot_be_asked_again(record: Record) -> None:
-    with pytest.raises(Expired, match="profile other is no longer known"):
+    with pytest.raises(Expired, match="the configuration of that time has no profile other"):
         replay.make_again(msgspec.structs.replace(record, profile="other"))
 
 

@@ -314,7 +314,7 @@ def test_old_lines_go_and_the_rest_is_still_a_chain(settings: Any) -> None:
     audit_log.append([a_line(number) for number in range(1, 11)])
     settings.AUDIT_KEEP_LINES = 4
     assert audit_log.trim(now=NOW) == 6
-    assert "4 lines follow" in verified()
+    assert "4 lines match" in verified()
     settings.AUDIT_KEEP_HOURS = 0
     assert audit_log.trim(now=NOW + timedelta(days=365)) == 4
     assert "0 lines follow" in verified()

@@ -28,7 +28,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (psycopg.errors.ReadOnlySqlTransaction("cannot execute INSERT"), 503, "only reads"),
         (psycopg.errors.QueryCanceled("statement timeout"), 503, "took too long"),
         (psycopg.errors.LockNotAvailable("lock timeout"), 503, "locked for too long"),
-        (psycopg.errors.CannotConnectNow("starting up"), 503, "recovers from a crash"),
+        (psycopg.errors.CannotConnectNow("starting up"), 503, "is recovering from a crash"),
     ],
 )
 def test_what_the_database_runs_out_of_is_told(error, status, part):

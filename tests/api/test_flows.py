@@ -19,7 +19,7 @@ def test_what_says_how_requests_take_turns_is_stored_and_is_told_to_do_nothing(a
             ("prioritylevelconfigurations", level, "type", "Limited"))  # fmt: skip
     for plural, spec, field, value in seen:
         made = api.post(f"{FLOWS}/{plural}", {"metadata": {"generateName": "e-"}, "spec": spec})
-        assert "take turns by user, without configuration" in made.headers["Warning"]
+        assert "are queued fairly by user, which cannot be configured" in made.headers["Warning"]
         one = f"{FLOWS}/{plural}/{made.ok(201)['metadata']['name']}"
         assert api.get(one).ok()["spec"][field] == value
         other = api.get(one).ok()
@@ -29,7 +29,7 @@ def test_what_says_how_requests_take_turns_is_stored_and_is_told_to_do_nothing(a
             other["spec"] = {**spec, "matchingPrecedence": 999}
         changed = api.put(one, other)
         assert changed.status == 200
-        assert "take turns by user, without configuration" in changed.headers["Warning"]
+        assert "are queued fairly by user, which cannot be configured" in changed.headers["Warning"]
         other |= {"metadata": changed.json["metadata"], "spec": made.json["spec"]}
         assert api.put(one, other).status == 200
         status = {"conditions": [{"type": "X", "status": "False", "reason": "e2e"}]}

@@ -175,7 +175,7 @@ def test_a_rebalance_is_kept_as_a_drain_whose_pods_leave_once_all_places_are_hel
     assert len(places(cluster)) == 40
     assert {one["spec"]["preemptionPolicy"] for one in places(cluster)} == {"Never"}
     assert leaving(cluster) == []
-    assert "not all held yet" in operation(cluster, plan)["message"]
+    assert "not completely reserved yet" in operation(cluster, plan)["message"]
     place_all(cluster)
     with pytest.raises(KeyboardInterrupt):
         _kill_in_the_middle(name, at=3)
@@ -246,7 +246,7 @@ def test_operations_that_would_move_the_same_pods_hold_one_place_for_each(cluste
     for plan in (first, second):
         carry_out(plan["metadata"]["name"])
     assert len(places(cluster)) == 12
-    assert "held by another plan" in operation(cluster, second)["message"]
+    assert "another plan has reserved room" in operation(cluster, second)["message"]
     place_all(cluster)
     carry_out(second["metadata"]["name"], at=after(3))
     assert leaving(cluster) == []
@@ -285,7 +285,7 @@ def test_where_places_are_held_a_pod_stays_that_has_none(cluster):
     assert (status["stuck"], status["budgets"]) == ([], [])
     why = {one["pod"]: one["message"] for one in status["staying"]}
     assert len(why) == 38
-    assert "no place can be held" in why["other/large"]
+    assert "no room can be reserved" in why["other/large"]
     assert "PodDisruptionBudget ns/all" in why["ns/pod-39"]
 
 

@@ -39,7 +39,7 @@ def test_a_database_that_only_reads_is_not_ready() -> None:
     assert found("database") == Part("database")
     with connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION READ ONLY")
-    assert found("database").problem == "only reads: it is a replica, or was made one"
+    assert found("database").problem == "is read-only: it is a replica, or was made one"
     assert found("database").needed
 
 

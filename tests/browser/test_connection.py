@@ -111,7 +111,7 @@ def test_a_part_that_got_no_answer_is_told_to_be_old_until_it_has_one(
     refuse(console, "*/console/nodes/*")
     assert bind(new_pod("first", cpu="500m"), _NODE)
     console.find("#live[data-state=stale]")
-    console.sees("not all is up to date")
+    console.sees("part of the page is out of date")
     assert "0 / 4" in console.text()
     refuse(console)
     console.sees("0.5 / 4", 20)

@@ -388,7 +388,7 @@ def test_a_pod_is_submitted_held_by_a_gate_and_let_go(console: Browser) -> None:
     console.sees("the scheduler ignores this pod until the gate is removed")
     console.click("#gates button")
     console.sees("gates changed")
-    console.sees("No gate and no permit holds it back")
+    console.sees("No scheduling gate and no Permit plugin holds this pod back")
     assert "schedulingGates" not in manifest("Pod", "default", "fresh")["spec"]
     console.click("[data-export]")
     # The form that was refused is the only thing that the browser may report.

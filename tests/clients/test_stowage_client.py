@@ -38,7 +38,6 @@ def run(live: Service, *command: str, stdin: str = "") -> tuple[int, str, str]:
         "HOME": str(live.state.parent),
         "KUBECONFIG": str(live.state / "kubeconfig"),
         "STOWAGE_STATE": str(live.state),
-        "STOWAGE_HTTP_PORT": str(live.http_port),
         "COLUMNS": "300",
     }
     done = subprocess.run(

@@ -246,6 +246,32 @@ def test_pods_of_then_are_found_by_a_part_of_their_name(revisions: list[int]) ->
     assert names(between) == ["gpu-1"]
 
 
+def test_pods_that_select_other_nodes_are_other_groups_though_their_messages_are_alike(
+    settings: Any,
+) -> None:
+    settings.PAST_HOURS = 168
+    catalogue.reload()
+    words = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."
+    for name, disk in (("a", "ssd"), ("b", "ssd"), ("c", "nvme")):
+        create_pod(pod(name, nodeSelector={"disk": disk}), now=NOW)
+        found = find_pod_id("default", name)
+        assert found is not None
+        refusal = Unschedulable(pod_id=found, message=words, rejected_by=("NodeAffinity",))
+        set_unschedulable([refusal], now=NOW)
+    revision = changes.watermark()
+
+    def groups() -> dict[str, int]:
+        return {one.spec.node_selector["disk"]: one.pods for one in fleet_at(revision).waiting}
+
+    assert groups() == {"ssd": 2, "nvme": 1}, "of the change log"
+    for name in ("a", "b", "c"):
+        objects.delete("Pod", "default", name, now=NOW)
+    while past.pack(now=NOW + timedelta(days=1), patience=timedelta(0)).changes:
+        pass
+    history.trim(now=NOW + timedelta(days=1), keep_seconds=0)
+    assert groups() == {"ssd": 2, "nvme": 1}, "of packed versions"
+
+
 def test_amounts_that_are_too_large_to_be_added_up_are_the_largest_there_is() -> None:
     """Two pods whose sum no bigint holds: the page of all nodes would fail for everybody."""
     objects.create("Node", "", node("n1"), now=NOW)

@@ -328,7 +328,7 @@ def test_what_nothing_counts_has_no_usage() -> None:
     stored = objects.create("ResourceQuota", "team", manifest, now=NOW)
     assert used() == {"pods": "0"}
     assert stored.warnings == [
-        f"spec.hard[{name}]: nothing here counts for this resource, so it is not limited"
+        f"spec.hard[{name}]: this service does not count this resource, so it is not limited"
         for name in ("count/events", "count/widgets.example.com")
     ]
 

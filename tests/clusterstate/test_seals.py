@@ -49,7 +49,7 @@ def test_decisions_are_sealed_once_in_their_order(monkeypatch: pytest.MonkeyPatc
     stretches = sql.fetch("SELECT decisions FROM decision_seal ORDER BY id")
     assert stretches == [(4,), (2,), (3,)]
     text = verified()
-    assert "9 decisions are as they were sealed" in text
+    assert "9 decisions match their seals" in text
     digest = seal_digest(text)
     decide(1)
     seals.seal()
@@ -88,7 +88,7 @@ def test_what_was_decided_after_the_last_seal_breaks_nothing() -> None:
     decide(2)
     seals.seal()
     decide(2)
-    assert "2 decisions are as they were sealed" in verified()
+    assert "2 decisions match their seals" in verified()
 
 
 def test_seals_go_with_their_decisions_and_the_rest_is_still_a_chain() -> None:
@@ -100,13 +100,13 @@ def test_seals_go_with_their_decisions_and_the_rest_is_still_a_chain() -> None:
     seals.seal()
     assert decisions.trim(now=NOW, keep_seconds=3600) >= 2  # others' tests leave empty ones
     text = verified()
-    assert "4 decisions are as they were sealed" in text
+    assert "4 decisions match their seals" in text
     assert "decisions made before 20" in text
     assert "seal 4:" in text
     seals_kept = sql.fetch("SELECT id, dropped IS NULL FROM decision_seal ORDER BY id")
     assert seals_kept == [(3, True), (4, False)]
     sql.run("DELETE FROM decision WHERE draw = 0")
-    with pytest.raises(CommandError, match="4 are 3"):
+    with pytest.raises(CommandError, match="4 sealed, 3 stored"):
         verified()
 
 
@@ -117,7 +117,7 @@ def test_a_seal_over_the_border_of_what_is_kept_is_told_apart() -> None:
     decide(4)
     seals.seal()
     decisions.trim(now=NOW, keep_seconds=3600)
-    assert "4 decisions are as they were sealed (5 more are partly gone)" in verified()
+    assert "4 decisions match their seals (5 more are partly gone)" in verified()
 
 
 def test_a_decision_that_is_being_recorded_is_not_passed_over() -> None:
@@ -140,7 +140,7 @@ def test_a_decision_that_is_being_recorded_is_not_passed_over() -> None:
     go.set()
     thread.join(20)
     assert seals.seal() == 2
-    assert "2 decisions are as they were sealed" in verified()
+    assert "2 decisions match their seals" in verified()
 
 
 TRIMMED = """
@@ -197,7 +197,7 @@ def test_decisions_that_are_dropped_while_the_chain_is_verified_are_no_break(
         return rows(*arguments)
 
     monkeypatch.setattr(queries, "rows", dropped_before)
-    assert "4 decisions are as they were sealed (5 more are partly gone)" in verified()
+    assert "4 decisions match their seals (5 more are partly gone)" in verified()
 
 
 def test_an_audit_log_that_says_too_much_was_dropped_is_found() -> None:

@@ -158,7 +158,7 @@ def test_a_pod_that_nobody_makes_again_stays_unless_forced(operator: Client) -> 
     create_node("n1")
     assert bind(new_pod("alone"), "n1")
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1"))
-    assert "no controller would make it again" in page
+    assert "no controller would recreate it" in page
     assert "Include pods without a controller" in page
     page = text(operator.get(f"{CHANGE}?do=drain&node=n1&force=on"))
     assert "not recreated: no controller owns it" in page
@@ -220,7 +220,7 @@ def test_an_edit_changes_what_was_edited_and_keeps_what_others_changed(operator:
     }  # fmt: skip
     assert [one["key"] for one in stored["spec"]["taints"]] == ["k"]
     unchanged = "do=edit&node=n1&had_label_key=a&had_label_value=9&label_key=a&label_value=9"
-    assert "Nothing is to be changed" in text(operator.get(f"{CHANGE}?{unchanged}"))
+    assert "There is no change to preview" in text(operator.get(f"{CHANGE}?{unchanged}"))
 
 
 def test_who_edits_what_others_changed_meanwhile_is_told_before_it_is_done(
@@ -272,7 +272,7 @@ def test_a_changed_outcome_is_shown_before_anything_is_done(
     answer = confirm(operator, before)
     assert answer.status_code == 409
     assert "Nothing was done" in text(answer)
-    assert "<td>not in the plan</td><td>leaves n1: drain of node n1; lands on n2</td>" in text(
+    assert "<td>not affected</td><td>leaves n1 by drain of node n1; lands on n2</td>" in text(
         answer
     )
     assert "unschedulable" not in manifest("Node", "", "n1")["spec"]
@@ -341,7 +341,7 @@ def test_a_right_that_one_change_lacks_is_named(two_nodes: None) -> None:
         ],
     )
     page = unescape(text(pia.get(f"{CHANGE}?do=drain&node=n1")))
-    assert 'You can preview this but not apply it. Missing right: nodes "n1" is forbidden' in page
+    assert 'allow you to apply this change. Missing right: nodes "n1" is forbidden' in page
     assert pia.post(form_of(page), {"what": "apply"}).status_code == 403
     assert find_plan(form_of(page).split("/")[3]).state == "Planned"
 
@@ -358,7 +358,7 @@ def test_who_works_in_one_namespace_evicts_without_a_plan(two_nodes: None) -> No
     for what, name in (("evict", "web-1"), ("delete-pod", "web-2")):
         address = f"{CHANGE}?do={what}&pod=default/{name}"
         page = text(ned.get(address))
-        assert "Where their replacements land is not shown" in page
+        assert "To see where their replacements land, you need" in page
         uid = manifest("Pod", "default", name)["metadata"]["uid"]
         assert f'value="{uid}"' in page
         assert ned.post(address, {"seen": "another"}).status_code == 409
@@ -510,7 +510,7 @@ def test_a_nodes_form_asks_for_the_amounts_that_differ(operator: Client) -> None
     status = manifest("Node", "", "n1")["status"]
     assert (status["allocatable"]["cpu"], status["allocatable"]["x.io/fpga"]) == ("6", "1")
     same = {"do": "resize", "node": "n1", "resource": "cpu", "amount": "6", "had_amount": "6"}
-    assert "Nothing is to be changed" in text(operator.get(CHANGE, same))
+    assert "There is no change to preview" in text(operator.get(CHANGE, same))
 
 
 def test_a_deployment_is_scaled_by_its_preview(operator: Client, viewer: Client) -> None:

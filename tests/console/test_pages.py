@@ -265,6 +265,6 @@ def test_a_pods_page_shows_decisions_and_events_to_who_may_read_them(cluster: No
     assert "a word about it" not in text(answer)
     assert pia.get(f"{path}why").status_code == 403
     page = text(pia.get("/console/waiting/"))
-    assert "Only the last scheduling messages are shown" in page
+    assert "The scheduler's last messages are shown" in page
     assert "waitinggroups" in page
     assert "a word about it" in text(signed_in("olga", superuser=True).get(path))

@@ -153,7 +153,7 @@ def test_the_timeline_tells_of_everything_that_happened(operator: Client) -> Non
     objects.delete("Pod", "default", "busy", now=NOW)
     page = text(operator.get(path))
     timeline = page[page.index("<h2>Timeline</h2>") : page.index("<h2>Events</h2>")]
-    words = ["told to leave", "bound", "changed", "gates changed", "created"]
+    words = ["termination requested", "bound", "changed", "gates changed", "created"]
     places = [timeline.index(f">{word}<") for word in words]
     assert places[-1] == max(places), "the oldest last"
     assert "metadata.labels" in timeline

@@ -300,7 +300,7 @@ def test_a_quota_and_any_other_object_are_created_from_yaml(operator: Client) ->
     ingress = operator.post(
         NEW, {"text": "kind: IngressClass\nmetadata: {name: x}\nspec: {controller: a/b}"}
     )
-    assert "stored and not acted upon" in text(ingress)
+    assert "stored but has no effect" in text(ingress)
 
 
 def test_nobody_gives_away_from_the_console_what_they_do_not_have(viewer: Client) -> None:

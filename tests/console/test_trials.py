@@ -99,7 +99,7 @@ def test_differences_name_plugin_point_and_weight() -> None:
 
 def test_the_page_of_plugins_compares_revisions(operator: Client, nobody: Client) -> None:
     page = text(operator.get(PLUGINS))
-    assert "0, the default one" in page
+    assert "0, the default configuration" in page
     assert "TaintToleration" in page
     first, second = store(HEAD), store({**HEAD, "profiles": [PROFILE]})
     page = text(operator.get(PLUGINS, {"old": first}))
@@ -197,7 +197,7 @@ def test_a_configuration_of_ones_own_is_compared(operator: Client, past: None) -
     outside = TEXT + "extenders: [{urlPrefix: 'http://127.0.0.1:9', filterVerb: filter}]\n"
     answer = operator.get(COMPARISONS, {"hours": "1", "yours": comparisons.packed(outside)})
     assert answer.status_code == 400, "a link sends the advisor nowhere"
-    assert "from the form alone" in text(answer)
+    assert "use the form" in text(answer)
     assert operator.post(COMPARISONS, {"hours": "1", "text": outside}).status_code != 302
     answer = operator.post(COMPARISONS, {"hours": "1", "text": "- a"})
     assert answer.status_code == 400
@@ -318,7 +318,7 @@ def test_what_is_wrong_with_a_canary_stands_on_the_page(operator: Client) -> Non
         ({"guardSeconds": "5"}, 400, "Canary cannot be handled"),
         ({"text": "kind: Pod"}, 422, "kind"),
         ({"text": "- "}, 400, "not an object"),
-        ({"text": f"{TEXT}\nkind: Pod"}, 400, "once more"),
+        ({"text": f"{TEXT}\nkind: Pod"}, 400, "repeats"),
     ):
         answer = operator.post(CANARIES, {"text": TEXT, **more})
         assert answer.status_code == code, text(answer)[:500]
@@ -334,7 +334,7 @@ def test_who_may_only_look_at_canaries_has_no_button(viewer: Client) -> None:
     page = viewer.get(f"{CANARIES}one/")
     assert page.status_code == 200
     assert 'name="what"' not in text(page)
-    assert "Try it" not in text(viewer.get(CANARIES))
+    assert "Start the canary" not in text(viewer.get(CANARIES))
     assert viewer.post(CANARIES, {"text": TEXT}).status_code == 403
     assert viewer.post(f"{CANARIES}one/act", {"what": "switch"}).status_code == 403
     assert find_canary("one").state == "Observing"

@@ -55,7 +55,7 @@ def test_a_new_pod_that_fits_nowhere_is_named_with_the_reason(operator: Client) 
     large = POD.replace("image: b", 'image: b, resources: {requests: {cpu: "99"}}')
     operator.post(ADD, {"text": large})
     page = text(operator.get(WHAT_IF))
-    assert re.search(r"Finds no place.*default/fresh.*2 Insufficient cpu", page, re.DOTALL)
+    assert re.search(r"Pods that find no place.*default/fresh.*2 Insufficient cpu", page, re.DOTALL)
     assert re.search(r'pods that wait</th><td class="n">0</td><td class="n warn">1</td>', page)
 
 
@@ -134,13 +134,13 @@ def test_what_is_wrong_is_told_with_nothing_lost(operator: Client) -> None:
         ("a: [", 400, "not valid YAML"),
         ("kind: Secret", 400, "Secret"),
         ("[]", 400, "not an object"),
-        ("", 400, "there is no object"),
+        ("", 400, "the text has no object"),
         ("kind: Plan\nspec: {changes: 5}", 400, "spec.changes"),
         ("kind: Plan\nspec: {changes: [{drain: {nodes: 5}}]}", 422, "nodes"),
         ("kind: Plan\nspec: {changes: [{drain: {nodes: [nobody]}}]}", 422, "nobody"),
         (POD.replace("name: a,", ""), 422, "name"),
         ("kind: KubeSchedulerConfiguration\nprofiles: 7", 422, "profiles"),
-        ("kind: Node\n---\nkind: Pod\nkind: Node", 400, "line 4 gives 'kind' once more"),
+        ("kind: Node\n---\nkind: Pod\nkind: Node", 400, "line 4 repeats 'kind'"),
     ):
         answer = operator.post(ADD, {"text": wrong})
         assert answer.status_code == code, wrong

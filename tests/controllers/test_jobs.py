@@ -339,7 +339,7 @@ def test_a_cron_job_s_job_has_its_group_and_one_of_another_controller_has_a_warn
     assert named == {"one"}
     assert of_cron_job.warnings == []
     assert [one.warnings for one in others] == [
-        [f"spec.scheduling: it has no effect: no PodGroup is made for a Job that a {kind} controls"]
+        [f"spec.scheduling has no effect: no PodGroup is made for a Job that a {kind} controls"]
         for kind in ("JobSet", "CronJob")
     ]
 

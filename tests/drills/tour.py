@@ -310,7 +310,7 @@ class _Tour(Walk):
         with self._task("take the remedy that removes the taint, by its preview"):
             # The first one gives the label to some node, which may be one that is nearly full.
             hands.row(f"tr:has(a[href*='wants-{name}']) a[href*='/change?'][href*='had_taint_key']")
-            sees("Finds a place")
+            sees("Pods that find a place")
             hands.confirm()
             sees("All is done")
         with self._task("watch the pods bind"):
@@ -322,7 +322,7 @@ class _Tour(Walk):
         with self._task("ask what if there were one more"):
             hands.follow("h1 a, .bar-of a[href*='/console/pods/']")
             hands.follow("form[action$='/what-if/add'] button")
-            sees("Finds a place")
+            sees("Pods that find a place")
         with self._task("approve the brake"):
             hands.go("e")
             hands.row(f"tr a[href*='namespace.{name}']")

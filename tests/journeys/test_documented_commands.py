@@ -70,7 +70,7 @@ SHOWN = {
     ],
     "docs/packing.md": [r"^\d+ of \d+ pods? fits? ", r'"verdict": "', r"^ +placed: \d"],
     "docs/plans.md": [
-        r'"message": "no controller would make it again: force"',
+        r'"message": "no controller would recreate it: set force to evict it"',
         r"^plan-\w+ ",
         r'"kind":"Plan".*"cordon"',
     ],

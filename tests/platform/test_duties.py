@@ -268,7 +268,7 @@ def test_a_database_that_only_reads_is_told_in_lines_and_work_goes_on_when_it_wr
         connection_created.disconnect(restrict)
     assert not [one for one in told if one["log_level"] == "error"]
     again = [one for one in told if told_of_the_loop(one)]
-    assert again[-1]["error"].startswith("the database only reads")
+    assert again[-1]["error"].startswith("the database is read-only")
     assert len(again) == len({one["error"] for one in again})  # not for each try
     others = [one for one in told if one not in again]
     assert len(others) <= len(manager.CONTROLLERS) + 2  # each was tried once, not each time

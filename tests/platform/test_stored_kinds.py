@@ -30,7 +30,7 @@ def test_a_row_too_many_in_the_readme_is_found():
 def test_whoever_creates_such_an_object_is_warned_and_nobody_else():
     for kind in ALL_KINDS:
         body = body_of(kind, "one")
-        found = [text for text in warnings_for(kind.name, body, None) if "not acted upon" in text]
-        wanted = f"{kind.name} is stored and not acted upon: {kind.not_done}"
+        found = [text for text in warnings_for(kind.name, body, None) if "is stored but" in text]
+        wanted = f"{kind.name} is stored but has no effect: {kind.not_done}"
         assert found == ([wanted] if kind.not_done else []), kind.name
         assert warnings_for(kind.name, body, body) == []

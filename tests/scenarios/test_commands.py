@@ -77,7 +77,8 @@ def test_a_scenario_is_played_in_the_world_of_the_other_files(export: Path, tmp_
     out, err = run("simulate", export, scenario, policy=["least", "packing"], report=str(report))
     assert out.splitlines()[0].split() == ["least", "packing"]
     assert "Wrote" in err
-    assert "<svg" in report.read_text()
+    waits = report.read_text().rsplit("<figure>", 1)[1]
+    assert "H708.0" in waits, "pods that wait equally long are a line across the chart"
     lines, _ = run("simulate", export, scenario, output="jsonl", quiet=True)
     pods = {one["pod"]: one for one in map(json.loads, lines.splitlines()) if one["type"] == "pod"}
     assert pods["default/there"]["left"] == "deleted"
@@ -97,7 +98,7 @@ def test_a_trace_is_replayed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("policy", "problem"),
-    [("nonsense", "neither a file nor one of"), ("fragmentation", "nothing to learn")],
+    [("nonsense", "neither a file nor one of"), ("fragmentation", "no typical pods")],
 )
 def test_a_policy_that_cannot_be_is_an_error(tmp_path: Path, policy: str, problem: str) -> None:
     scenario = tmp_path / "scenario.json"

@@ -251,9 +251,7 @@ def test_a_group_of_a_simulation_is_validated_and_needs_the_order():
     assert error.field == "spec.objects[0].spec.schedulingPolicy.gang.minCount"
     made = document([*three_nodes(), pod_group()], [of("p0")], mode="independent")
     told = simulate(made)["status"]
-    assert told["warnings"] == [
-        "each pod is decided by itself, also those of a PodGroup: spec.mode"
-    ]
+    assert told["warnings"] == ["spec.mode: each pod is placed by itself, also those of a PodGroup"]
 
 
 def test_a_pod_that_has_its_node_takes_no_room_from_a_gang_before_it():

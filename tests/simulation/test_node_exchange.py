@@ -144,7 +144,7 @@ def test_files_are_asked_as_the_live_cluster_is() -> None:
     assert sorted(one["pod"] for one in status["moves"]) == ["default/pa", "default/pb"]
     assert [one["pod"] for one in status["left"]] == ["default/huge"]
     shown = table(answer)
-    assert shown.startswith("Nodes cost 10 today and 2 after; no set costs less than 2.")
+    assert shown.startswith("Nodes cost 10 today and 2 after; no choice costs less than 2.")
     assert "Buy: 2 small. Remove: a, b." in shown
     status = run_node_advice({"spec": {"catalogue": [small]}}, world, Base())["status"]
     assert (status["moves"], status["remove"], status["fitAnyway"]) == ([], [], 1)

@@ -89,9 +89,9 @@ def test_pods_of_workloads_are_placed(tmp_path, nodes, kind, spec, names):
             workload("Job") | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}},
             "Job default/web: has ended",
         ),
-        (workload("CronJob"), "CronJob default/web: one run of it is placed"),
-        (workload("DaemonSet"), "DaemonSet default/web: belongs on 2 of 3 nodes"),
-        (workload("StatefulSet", volumeClaimTemplates=[DATA]), "volumes data count as there"),
+        (workload("CronJob"), "CronJob default/web: the pods of one run are placed"),
+        (workload("DaemonSet"), "DaemonSet default/web: gets pods on 2 of 3 nodes"),
+        (workload("StatefulSet", volumeClaimTemplates=[DATA]), "volumes data are taken to be on"),
     ],
 )
 def test_what_is_left_out_of_a_workload_is_said(tmp_path, nodes, made, said):
@@ -138,7 +138,7 @@ NAMED = {"persistentVolumeClaim": {"claimName": "data"}}
 def test_volumes_that_nobody_here_would_bind_keep_no_pod_out(tmp_path, nodes, classes, made):
     results, told = simulate(nodes, write(tmp_path / "w.yaml", *classes, made))
     assert [one["status"] for one in results] == ["scheduled", "scheduled"]
-    assert told.count("volumes data count as there on every node") == 1
+    assert told.count("volumes data are taken to be on every node") == 1
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_claim_of_a_chart_that_says_nothing_of_storage_keeps_no_pod_out(tmp_pa
     deployment = with_volume(workload("Deployment"), NAMED)
     results, told = simulate(nodes, write(tmp_path / "w.yaml", claim, deployment))
     assert [one["status"] for one in results] == ["scheduled"]
-    assert "volumes data count as there" in told
+    assert "volumes data are taken to be on" in told
     pending = write(tmp_path / "p.yaml", storage_class("Immediate"), claim, deployment)
     (waits,), _ = simulate(nodes, pending)
     assert "unbound immediate PersistentVolumeClaims" in waits["message"]

@@ -145,7 +145,7 @@ def _pair(
     by_name = {one["nodeName"]: one for one in top}
     selected = [request.GET[key] for key in ("a", "b") if request.GET.get(key)]
     if missing := [one for one in selected if one not in by_name]:
-        raise BadRequest(f"{missing[0]} is none of the nodes whose scores are recorded")
+        raise BadRequest(f"no scores of node {missing[0]} are recorded: it is not among the best")
     names = list(dict.fromkeys([*selected, *by_name]))[:2]
     nodes = [by_name[one] for one in names]
     return (nodes[0], nodes[1]) if len(nodes) == 2 else (None, None)

@@ -418,7 +418,7 @@ def difference(
         raise not_found(kind, name)
     found = trail.trail_of(kind, namespace, name, limit=1, before=revision).steps
     if not found or found[0].revision != revision:
-        raise NotFound(f"revision {revision} is not a change of this object, or not retained")
+        raise NotFound(f"revision {revision} did not change this object, or is no longer retained")
     before, after = (
         find_at(kind, namespace, name, one) if has_past(kind) else None
         for one in (revision - 1, revision)
@@ -482,7 +482,9 @@ def _put_together(
         return edited, problems_of(error)
     merged = merging.merge(decode_object(began), mine, stored)
     words = [("", "Somebody else changed this object meanwhile. Nothing is saved yet; save again.")]
-    words += [(path, "was changed by somebody else; the text has it") for path in merged.adopted]
+    words += [
+        (path, "changed by somebody else; the text shows the new value") for path in merged.adopted
+    ]
     for clash in merged.clashes:
         theirs = "removed" if clash.theirs is None else f"set to {clash.theirs}"
         words.append((clash.path, f"somebody else {theirs}; the text keeps your value"))
@@ -533,7 +535,7 @@ def _save(kind: Kind, shown: Manifest, text: str, request: HttpRequest) -> None:
     edited, unknown = wire.manifest(read_yaml(text), kind)
     metadata = bodies.metadata_of(edited)
     if not metadata.get("resourceVersion"):
-        raise Conflict("metadata.resourceVersion must stay: it says which version is replaced")
+        raise Conflict("metadata.resourceVersion is missing: it says which version you edited")
     if metadata.get("name") != name:
         raise BadRequest("metadata.name cannot be changed: this page edits one object")
     bodies.put_namespace(metadata, namespace)

@@ -439,9 +439,9 @@ _TOO_FAR: Final = "Choose a moment closer to now."
 def _hint(error: StatusError) -> str:
     """Return what to do next after a failure."""
     if error.code == 403:
-        return "Ask an administrator for a role that allows it; roles are on the page Policies."
+        return "Ask an administrator for a role with this right; roles are on the page Policies."
     if error.code == 404:
-        return "It may have been deleted, or its name is spelled differently. Search with Ctrl+K."
+        return "The object may have been deleted, or have another name. Search with Ctrl+K."
     if error.code in (409, 410):
         return "The cluster has changed since this page was made. Open the page again."
     if error.code in (429, 503):
@@ -474,7 +474,7 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """Answer 403 as a page if Django refuses (``handler403``)."""
-    sentence = str(exception or "") or "You may not do that."
+    sentence = str(exception or "") or "Your roles do not allow this."
     return guarded(failure(request, Forbidden(sentence)))
 
 
@@ -535,7 +535,7 @@ def database_away(scope: Mapping[str, Any]) -> HttpResponse:
         gone = ServiceUnavailable(errors.UNAVAILABLE, {"retryAfterSeconds": 1})
         return failures.of_scope(scope, gone)
     changes = scope["method"] not in ("GET", "HEAD")
-    sentence = "No page can be shown without it."
+    sentence = "No page can be shown without the database."
     if changes:
         sentence = "Nothing was changed. Go back: what you typed is there again. Send it later."
     title = "The database does not answer"

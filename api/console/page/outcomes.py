@@ -10,10 +10,10 @@ from clusterstate.objects.values.meta import Manifest
 
 _TEXTS: Final = {
     "lands": "find a node",
-    "unknown": "leave after the time that the preview covers",
+    "unknown": "replaced after the time that the preview covers",
     "held": "held back by a disruption budget",
     "nowhere": "find no node",
-    "lost": "not recreated: no controller",
+    "lost": "not recreated: no controller owns them",
 }
 """Possible outcomes for a pod: draw order and label."""
 

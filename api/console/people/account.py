@@ -67,7 +67,7 @@ def _begin(request: HttpRequest, person: User) -> HttpResponse:
 def _confirm(request: HttpRequest, person: User, code: str) -> HttpResponse:
     secret = codes.unsealed(request.session.get(_UNCONFIRMED, ""))
     if not secret:
-        raise BadRequest("no set-up is in progress: start it again")
+        raise BadRequest("no set-up of codes is in progress: start again")
     recovery = codes.begin(person, secret, code[:40], now=clock.now())
     if not recovery:
         return _show(request, person, problem=signing.WRONG)

@@ -259,7 +259,7 @@ def _back(request: HttpRequest) -> HttpResponse:
     try:
         begun = signing.loads(request.COOKIES.get(_COOKIE, ""), salt=_SALT, max_age=_PATIENCE)
     except signing.SignatureExpired:
-        raise SignInRefused("it took too long; begin again") from None
+        raise SignInRefused("the sign-in took too long; begin again") from None
     except signing.BadSignature:
         begun = {"state": ""}
     if not state or not secrets.compare_digest(begun["state"].encode(), state.encode()):

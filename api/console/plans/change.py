@@ -66,7 +66,7 @@ def page(request: HttpRequest) -> HttpResponse:
     if not changes:
         if not request.GET.get("do"):
             return HttpResponseRedirect(reverse("console:what-if"))
-        return layout.page(request, "plan_nothing.html", "Nothing is to be changed", {})
+        return layout.page(request, "plan_nothing.html", "There is no change to preview", {})
     try:
         document = plan_forms.document_of(changes, plan_forms.how_of(request.GET))
         if layout.is_part(request):
@@ -154,7 +154,7 @@ def _plain(request: HttpRequest, changes: Sequence[Manifest]) -> HttpResponse:
     Of a drain only the cordon is done: no new pods come, and a later preview evicts the others.
     """
     if not plan_forms.plain(changes):
-        raise BadRequest("plain: this change needs a preview")
+        raise BadRequest("plain: this change cannot be made without a preview")
     names: dict[str, None] = {}
     for change in changes:
         for what, entry in change.items():

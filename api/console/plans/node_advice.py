@@ -50,7 +50,9 @@ def page(request: HttpRequest) -> HttpResponse:
         )
         if len(address) > _LONGEST_ADDRESS:
             return _page(
-                request, text, wrong=BadRequest("this is too long for the address of a page")
+                request,
+                text,
+                wrong=BadRequest("too long for a page's address: shorten it, or use the API"),
             )
         return HttpResponseRedirect(address)
     moves = request.GET.get("moves", "")
@@ -206,7 +208,7 @@ def _curve(frontier: Sequence[Manifest], least: float | None) -> SafeString:
     if least is not None:
         bound = format_html(
             '<line x1="{}" x2="{}" y1="{}" y2="{}" class="grid" stroke-dasharray="4 3"/>'
-            '<text x="{}" y="{}" text-anchor="end">no set costs less than {}</text>',
+            '<text x="{}" y="{}" text-anchor="end">no choice of nodes costs less than {}</text>',
             across(0), across(right), down(least), down(least), across(right),
             f"{float(down(least)) + 13:.1f}", f"{least:g}",
         )  # fmt: skip

@@ -158,7 +158,7 @@ def _nodes(query: QueryDict) -> list[str]:
             raise BadRequest(str(error)) from None
     found = list(dict.fromkeys(name for name in names if name))
     if not found:
-        raise BadRequest("node: name at least one")
+        raise BadRequest("node: name at least one node")
     if len(found) > MOST_NODES:
         raise BadRequest(f"at most {MOST_NODES} nodes at a time; narrow the query")
     return found
@@ -167,7 +167,7 @@ def _nodes(query: QueryDict) -> list[str]:
 def _taint(query: QueryDict, *, exact: bool) -> Manifest:
     key, effect, value = (query.get(name, "").strip() for name in ("key", "effect", "value"))
     if not key or (effect not in EFFECTS and (exact or effect)):
-        raise BadRequest(f"a taint needs a key and one of {', '.join(EFFECTS)}")
+        raise BadRequest(f"a taint needs a key and an effect: {', '.join(EFFECTS)}")
     return _as_taint(key, value, effect)
 
 
@@ -289,13 +289,13 @@ def read(text: str) -> list[Manifest]:
             spec = one.get("spec")
             changes = spec.get("changes") if isinstance(spec, dict) else None
             if not isinstance(changes, list) or not all(isinstance(c, dict) for c in changes):
-                raise BadRequest(f"object {number}: a Plan has its changes in spec.changes")
+                raise BadRequest(f"object {number}: a Plan must have changes in spec.changes")
             found += changes
         else:
             expected = f"one of {', '.join(_TAKEN)}, KubeSchedulerConfiguration, Plan"
             raise BadRequest(f"object {number}: its kind is {kind!r}; expected {expected}")
     if not found:
-        raise BadRequest("there is no object in the text")
+        raise BadRequest("the text has no object")
     return found
 
 

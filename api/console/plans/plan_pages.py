@@ -109,7 +109,7 @@ def whole_changes_of(request: HttpRequest, plan: StoredPlan) -> list[Manifest]:
     every: list[Manifest] = (plan.posted_document().get("spec") or {}).get("changes") or []
     if changes_of(request, plan) != every:
         what = f'{PLURAL}.{own.GROUP} "{plan.name}"'
-        raise Forbidden(f"{what} is forbidden: it names objects that you may not get")
+        raise Forbidden(f"{what} is forbidden: it names objects that you have no right to read")
     return every
 
 
@@ -275,7 +275,7 @@ def _options(request: HttpRequest, changes: Sequence[Manifest]) -> list[Option]:
     texts = {
         "force": "pods without a controller",
         "local": "pods with local data (emptyDir)",
-        "hold": "a place for each pod before it leaves",
+        "hold": "room reserved for each pod before it leaves",
     }
     found = []
     for name, text in texts.items():

@@ -149,7 +149,7 @@ def why_there(landing: Manifest) -> str:
     if landing.get("ties", 0) > 1:
         return f"{text}, at random among {landing['ties']} equally good"
     if landing.get("margin"):
-        return f"{text}, {landing['margin']} points ahead"
+        return f"{text}, {landing['margin']} points more than the next best"
     return text
 
 
@@ -210,13 +210,13 @@ def differences(found: Iterable[Manifest]) -> list[tuple[str, str, str]]:
 
 def _in_words(what: object) -> str:
     if what is None:
-        return "not in the plan"
+        return "not affected"
     if isinstance(what, list):
         return ", ".join(str(one) for one in what) or "nothing"
     assert isinstance(what, dict)
     if "cause" not in what:
-        return f"comes to {what['nodeName']}" if what.get("nodeName") else "waits"
-    text = f"leaves {what.get('nodeName') or 'the queue'}: {what.get('rule') or what['cause']}"
+        return f"is placed on {what['nodeName']}" if what.get("nodeName") else "waits"
+    text = f"leaves {what.get('nodeName') or 'the queue'} by {what.get('rule') or what['cause']}"
     if what.get("blockedBy"):
         return f"held back by {what['blockedBy']}"
     if what.get("landing"):

@@ -107,7 +107,7 @@ def _compared(status: Manifest) -> list[Comparison]:
     then = summary.get("waiting", 0) + lost
     return [
         Comparison("pods that leave", "-", f"{leaving:,}", worse=False),
-        Comparison("of these find no place", "-", f"{lost:,}", lost > 0),
+        Comparison("pods that leave and find no node", "-", f"{lost:,}", lost > 0),
         Comparison("pods that wait", f"{waiting:,}", f"{then:,}", then > waiting),
         *(
             Comparison(one.name, one.before, one.after, one.less)
@@ -127,7 +127,7 @@ def add(request: HttpRequest) -> HttpResponse:
         if len(changes) > MOST_CHANGES:
             raise BadRequest(f"at most {MOST_CHANGES} changes at a time")
         if len(msgspec.json.encode(changes)) > _MOST_BYTES:
-            raise BadRequest("the changes are too long to be kept together")
+            raise BadRequest("the basket is full: save its changes as a plan, then empty it")
         document = plan_forms.document_of(changes)
         outgoing.require_extenders(layout.user_of(request), document)
         layout.ask("plan", document)  # what is wrong is told before it is kept

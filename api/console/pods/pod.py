@@ -189,7 +189,7 @@ def timeline(
         why = f"taint {timer.taint_key}:{timer.taint_effect}" if timer.taint_key else "node labels"
         if timer.blocked_by:
             why += f", held back: {timer.blocked_by}"
-        found.append(TimelineEntry(timer.due_at, "leaves", why, mood="warn"))
+        found.append(TimelineEntry(timer.due_at, "eviction due", why, mood="warn"))
     # Of the same second, a pod was created before anything was decided about it.
     return sorted(found, key=lambda one: (one.at, one.what != "created"), reverse=True)
 
@@ -199,7 +199,7 @@ def _changed(step: TrailEntry, cause: str) -> TimelineEntry:
     if step.verb == "ADDED":
         return TimelineEntry(step.at, "created", who=who, node=step.node, revision=step.revision)
     if step.verb == "DELETED":
-        return TimelineEntry(step.at, "gone", who=who, revision=step.revision)
+        return TimelineEntry(step.at, "deleted", who=who, revision=step.revision)
     if step.node:
         return TimelineEntry(
             step.at, "bound", node=step.node, who=who, mood="ok", revision=step.revision
@@ -207,7 +207,7 @@ def _changed(step: TrailEntry, cause: str) -> TimelineEntry:
     if step.is_eviction or _LEAVES in step.fields:
         text = cause or ("a taint of its node" if step.is_eviction else "")
         return TimelineEntry(
-            step.at, "told to leave", text, who=who, mood="warn", revision=step.revision
+            step.at, "termination requested", text, who=who, mood="warn", revision=step.revision
         )
     if any(one.startswith(_GATES) for one in step.fields):
         return TimelineEntry(step.at, "gates changed", who=who, revision=step.revision)
@@ -226,9 +226,7 @@ def _decided(one: Manifest, at: datetime) -> TimelineEntry:
     if room["nominatedNode"]:
         text = f"lower-priority pods evicted for it: {room['victims']}"
         return TimelineEntry(at, "nominated", text, node=room["nominatedNode"], decision=one["id"])
-    words = {"unschedulable": "refused", "stale": "tried in vain"}
-    outcome = str(one["outcome"])
-    what = words.get(outcome, outcome)
+    what = "not bound" if one["outcome"] == "stale" else str(one["outcome"])
     return TimelineEntry(at, what, one["message"], decision=one["id"], mood="warn")
 
 
@@ -248,7 +246,7 @@ def remove_gate(request: HttpRequest, namespace: str, name: str) -> HttpResponse
         gates = pod["spec"].get("schedulingGates") or []
         remaining = [one for one in gates if one.get("name") != gate]
         if len(remaining) == len(gates):
-            raise Conflict(f"the pod has no gate {gate} any more")
+            raise Conflict(f"the pod no longer has the scheduling gate {gate}")
         spec = {key: value for key, value in pod["spec"].items() if key != "schedulingGates"}
         return {**pod, "spec": {**spec, "schedulingGates": remaining} if remaining else spec}
 
@@ -279,5 +277,5 @@ def _posted(request: HttpRequest, field: str) -> str:
     """
     value = request.POST.get(field, "")
     if not value:
-        raise BadRequest(f"{field}: this is done by a button of the pod's page")
+        raise BadRequest(f"{field}: send it by the button on the pod's page")
     return value

@@ -75,7 +75,7 @@ def page(request: HttpRequest) -> HttpResponse:
         question = _question(hours, until, chosen, text)
         if _names_extenders(question):
             # A link from a stranger must not make the advisor send requests to the stranger's URLs.
-            raise BadRequest("yours: with extenders, it is compared from the form alone")
+            raise BadRequest("yours: no link may hold a configuration with extenders; use the form")
     except BadRequest as error:
         problems = {"problems": yaml_input.problems_of(error)}
         return _page(request, hours, chosen, text, problems, status=error.code)

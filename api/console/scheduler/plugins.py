@@ -24,11 +24,15 @@ def page(request: HttpRequest) -> HttpResponse:
     old = policies.number(request, "old")
     context: dict[str, Any] = {
         "stored": stored, "new": new, "old": request.GET.get("old", ""), "current": current,
-        "points": effective.POINTS,
     }  # fmt: skip
     try:
         profiles = effective.effective(_document(new))
-        context["profiles"] = profiles
+        columns = enumerate(zip(*(row.uses for one in profiles for row in one.rows), strict=True))
+        used = [at for at, uses in columns if any(uses)]
+        context["points"] = [effective.POINTS[at] for at in used]
+        context["tables"] = [
+            (one, [(row, [row.uses[at] for at in used]) for row in one.rows]) for one in profiles
+        ]
         if request.GET.get("old"):
             context["differs"] = effective.differences(
                 effective.effective(_document(old)), profiles

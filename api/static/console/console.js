@@ -114,7 +114,7 @@ function tell(state, text) {
 
 function told() {
   if (source?.readyState !== EventSource.OPEN || Date.now() - heard > STALE) return;
-  if (document.querySelector("[data-failed], #troubles [data-part=database].bad")) tell("stale", "not all is up to date");
+  if (document.querySelector("[data-failed], #troubles [data-part=database].bad")) tell("stale", "part of the page is out of date");
   else tell("live", "live");
 }
 

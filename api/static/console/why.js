@@ -12,10 +12,10 @@ async function start() {
   const problem = document.getElementById("by-problem");
   const tell = (text) => { problem.textContent = text; problem.hidden = false; };
   const answer = await fetch(table.dataset.columns, { headers: { "HX-Request": "true" } }).catch(() => null);
-  if (!answer?.ok) { tell(`Only the first rows are here; all of them could not be had (${answer?.status ?? "no answer"}).`); return; }
+  if (!answer?.ok) { tell(`Only the first rows are shown; the others could not be read (${answer?.status ?? "no answer"}).`); return; }
   const found = await answer.json();
   if (!found.name) return; // it is judged otherwise by now: the rows stay as the page has them
-  if (found.count > found.name.length) tell(`The first ${found.name.length} of ${found.count} nodes are here, those that are nearest to fit. Choose a filter above to see others.`);
+  if (found.count > found.name.length) tell(`The first ${found.name.length} of ${found.count} nodes are shown, those with the fewest rejections first. Choose a filter above to see others.`);
   const columns = columns_of(found);
   const head = table.tHead, body = table.tBodies[0];
   const search = document.querySelector("#by-name input");
@@ -36,7 +36,7 @@ async function start() {
   function row(node, place) {
     const name = found.name[node];
     const is_pinned = pinned.includes(node);
-    const pin = make("button", { type: "button", className: "pin", title: is_pinned ? "compare it no more" : "compare it with another one" }, [is_pinned ? "×" : "+"], { pin: node });
+    const pin = make("button", { type: "button", className: "pin", title: is_pinned ? "stop comparing it" : "compare it with another one" }, [is_pinned ? "×" : "+"], { pin: node });
     pin.setAttribute("aria-label", `${is_pinned ? "Unpin" : "Pin"} ${name}`);
     pin.setAttribute("aria-pressed", String(is_pinned));
     const cells = columns.map((one, i) => {

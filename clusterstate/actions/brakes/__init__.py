@@ -76,7 +76,7 @@ def settle(found: Sequence[tuple[Share, float]], *, now: datetime) -> int:
     """
     keys = sql.Texts([share.key for share, _ in found])
     gone = sql.fetch(_RELEASE, (keys, now - COUNTED_FOR, now))
-    why = {HELD: "fewer pods would leave", APPROVED: "the hour of its approval is over"}
+    why = {HELD: "fewer pods than its limit would leave", APPROVED: "its approval of an hour ended"}
     news = [_event(f"{row[0]}.{row[1]}", "EvictionsReleased", why[row[2]]) for row in gone]
     record_many(news, now=now)
     _set(found, now)
@@ -126,7 +126,7 @@ def approve(key: str, *, by: str, now: datetime) -> Brake:
     )
     for found in brakes():
         if found.key == key:
-            text = f"{by or 'somebody'} lets the pods of {scope} {name} go, for an hour"
+            text = f"{by or 'somebody'} allowed the evictions in {scope} {name} for an hour"
             record_many([_event(key, "EvictionsApproved", text)], now=now)
             return found
     raise NotFound(

@@ -29,6 +29,7 @@ _NOT_SAVED = {"django_migrations", "metric_total", "process_metric"}
 counted is not the cluster's state, and must not run backwards when a backup is put back."""
 _PARTITIONED = ("decision", "past_block")
 """Tables that Django does not make, each saved as one whatever its partitions are."""
+_OTHER = "The backup has other {} than the database: restore it with Stowage {}."
 _LOCK_TRIES = 30
 _LOCK_SECONDS = 2
 
@@ -171,7 +172,7 @@ def require_fit(head: archive.Head) -> None:
             " version, then start this one, which brings it up to date."
         )
     if shape() != head.tables:
-        raise CannotRestore("The backup has other tables or columns than the database.")
+        raise CannotRestore(_OTHER.format("tables or columns", head.version))
 
 
 def restore(file: IO[bytes], *, progress: Progress) -> int:
@@ -194,7 +195,8 @@ def restore(file: IO[bytes], *, progress: Progress) -> int:
         for name, pieces in reader.tables():
             _load_table(name, reader.head.tables[name], pieces, progress)
         if unknown := reader.sequences.keys() - _sequences(reader.head.tables).keys():
-            raise CannotRestore(f"The backup has other sequences: {', '.join(sorted(unknown))}.")
+            what = f"sequences ({', '.join(sorted(unknown))})"
+            raise CannotRestore(_OTHER.format(what, reader.head.version))
         for name, last in reader.sequences.items():
             sql.fetch(
                 "SELECT setval(quote_ident(%s::text)::regclass, greatest(%s::bigint, coalesce("

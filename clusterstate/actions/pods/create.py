@@ -223,7 +223,7 @@ def _create(
                 continue
         tries += 1
         if tries > _MAX_EPOCH_TRIES:
-            raise TooManyRequests("what admission reads changes too quickly; try again")
+            raise TooManyRequests("objects that admission reads change too quickly; try again")
         context = catalogue.reload()
     return [result for result in results if result is not None]
 

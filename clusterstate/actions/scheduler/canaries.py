@@ -110,7 +110,7 @@ def switch(name: str, *, by: str, now: datetime) -> StoredCanary:
         former = decisions.configuration_revision()
         revision = scheduler_configuration.store(document=canary.document, by=by, now=now)
         if revision == former:
-            raise _conflict(name, "its configuration is the one in force")
+            raise _conflict(name, "its configuration is in force already")
         until = now + timedelta(seconds=canary.guard_seconds)
         return _set(
             canary,
@@ -138,7 +138,7 @@ def give_back(name: str, *, why: str, now: datetime, by: str = RETURNER) -> Stor
         if canary.former:
             former = decisions.configuration(canary.former)
             if former is None:
-                raise _conflict(name, f"configuration {canary.former} is no longer kept")
+                raise _conflict(name, f"the former revision {canary.former} is no longer stored")
             document = former.document
         scheduler_configuration.store(document=document, by=by, now=now)
         return _end(canary, RETURNED, why, now)

@@ -260,7 +260,7 @@ def _require_said(ends: seals.Ends, dropped: list[DroppedDecisions]) -> None:
     if begins == (0, 0, b""):
         return
     if begins not in {(one.seal, one.decision, one.digest) for one in dropped}:
-        raise Broken(f"the chain begins after seal {ends.trimmed}, and no seal says that")
+        raise Broken(f"the seals up to {ends.trimmed} are missing, and no seal records that")
 
 
 def _compare(one: Seal, after: int) -> None:
@@ -269,7 +269,6 @@ def _compare(one: Seal, after: int) -> None:
     now = seals.rows(after, one.last_id)
     if (now.decisions, now.digest) == (one.decisions, one.rows_digest):
         return
-    what = "changed" if now.decisions == one.decisions else f"{one.decisions} are {now.decisions}"
-    raise Broken(
-        f"the decisions after {after} up to {one.last_id} are not those that were sealed: {what}"
-    )
+    counts = f"{one.decisions} sealed, {now.decisions} stored"
+    what = "changed" if now.decisions == one.decisions else counts
+    raise Broken(f"the decisions {after + 1} to {one.last_id} differ from their seal: {what}")

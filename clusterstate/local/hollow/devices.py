@@ -44,11 +44,11 @@ class Driver(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     def contradiction(self) -> str:
         """Return which field would have no effect, and why; empty if every field has one."""
         if self.nodes is not None and self.nodes < 0:
-            return "nodes: must be from 0 on"
+            return "nodes: must be 0 or more"
         if self.all_nodes and self.nodes is not None:
             return "nodes: has no effect beside allNodes, since the pool is published once"
         if self.pool and not self.all_nodes:
-            return "pool: only with allNodes; otherwise a pool is named after its node"
+            return "pool: needs allNodes; without it, each pool has the name of its node"
         return ""
 
     def is_on(self, number: int) -> bool:

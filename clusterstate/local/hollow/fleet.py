@@ -57,7 +57,7 @@ def parse_script(text: str, *, lose: bool) -> Script:
     """
     count, sign, second = text.partition("@")
     if not sign:
-        raise ValueError(f"{text!r} is not COUNT@SECOND")
+        raise ValueError(f"{text!r} is not of the form COUNT@SECOND, such as 20@60")
     return Script(float(second), int(count), lose)
 
 

@@ -12,7 +12,7 @@ from clusterstate.management import copies
 class Command(BaseCommand):
     """Prints one line for each difference and exits with 1 if there are any; writes nothing."""
 
-    help = "Check that everything the database says twice says the same; read only."
+    help = "Check that data which the database stores twice agrees; read only."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:

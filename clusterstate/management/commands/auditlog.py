@@ -58,10 +58,10 @@ class Command(BaseCommand):
         if sealed.kept_from is not None:
             self.stdout.write(f"decisions made before {format_time(sealed.kept_from)} were dropped")
         trimmed = f" ({sealed.trimmed:,} more are partly gone)" if sealed.trimmed else ""
-        self.stdout.write(f"{sealed.decisions:,} decisions are as they were sealed{trimmed}")
+        self.stdout.write(f"{sealed.decisions:,} decisions match their seals{trimmed}")
         if sealed.last:
             self.stdout.write(f"seal {sealed.last}: {sealed.digest.hex()}")
-        self.stdout.write(f"{number - ends.trimmed_id:,} lines follow from each other")
+        self.stdout.write(f"{number - ends.trimmed_id:,} lines match their digests")
         self.stdout.write(f"line {number}: {digest.hex()}")
 
 

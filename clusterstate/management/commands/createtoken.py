@@ -57,7 +57,7 @@ class Command(BaseCommand):
             help="expires after this time, such as 90d, 12h or 30m; `never`: does not expire"
             f" (default: {tokens.LIFETIME.days}d)",
         )
-        lives.add_argument("--days", type=float, help="expires after so many days")
+        lives.add_argument("--days", type=float, help="days until the token expires")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Make the token."""

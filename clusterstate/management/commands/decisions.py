@@ -16,14 +16,14 @@ from clusterstate.queries.scheduler import decision_search
 from clusterstate.queries.scheduler.decision_search import DecisionSummary, Search
 
 _TEXTS = {
-    "namespace": "of pods in this namespace",
-    "name": "of pods of this name",
-    "node": "that chose this node",
-    "reason": "whose message has this text",
-    "outcome": "scheduled, unschedulable, error or stale",
+    "namespace": "only decisions about pods in this namespace",
+    "name": "only decisions about pods of this name",
+    "node": "only decisions that chose this node",
+    "reason": "only decisions whose message has this text",
+    "outcome": "only decisions that ended so: scheduled, unschedulable, error or stale",
     "profile": "by this profile",
-    "owner": "of pods that this controller has: KIND/NAME, with --namespace",
-    "actor": "of pods that this user created",
+    "owner": "only decisions about pods of this controller: KIND/NAME, with --namespace",
+    "actor": "only decisions about pods that this user created",
 }
 
 
@@ -37,10 +37,10 @@ class Command(BaseCommand):
         """Declare the filters, the format and the file."""
         for name, text in _TEXTS.items():
             parser.add_argument(f"--{name}", default="", help=text)
-        parser.add_argument("--since", help="not before this time, such as 2026-01-31T12:00:00Z")
-        parser.add_argument("--until", help="before this time")
+        parser.add_argument("--since", help="only decisions since, such as 2026-01-31T12:00:00Z")
+        parser.add_argument("--until", help="only decisions before this time")
         parser.add_argument("--format", choices=("jsonl", "arrow"), default="jsonl")
-        parser.add_argument("--output", metavar="FILE", help="where to; without it to the terminal")
+        parser.add_argument("--output", metavar="FILE", help="file (default: standard output)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Write the decisions.

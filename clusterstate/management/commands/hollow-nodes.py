@@ -20,27 +20,27 @@ from clusterstate.local.hollow.fleet import Fleet, parse_script
 class Command(BaseCommand):
     """Registers nodes and simulates their agents until Ctrl-C."""
 
-    help = "Play the agents of many nodes over the API; Ctrl-C stops them, and the nodes stay."
+    help = "Simulate the agents of many nodes over the API; Ctrl-C stops them, the nodes stay."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the number, size and zones of the nodes, and when some are lost."""
-        parser.add_argument("--count", type=int, default=100, help="how many nodes (100)")
-        parser.add_argument("--prefix", default="hollow-", help="what their names begin with")
-        parser.add_argument("--cpu", default="32", help="allocatable CPUs of each (32)")
+        parser.add_argument("--count", type=int, default=100, help="number of nodes (100)")
+        parser.add_argument("--prefix", default="hollow-", help="prefix of their names")
+        parser.add_argument("--cpu", default="32", help="allocatable CPUs of each node (32)")
         parser.add_argument("--memory", default="128Gi", help="allocatable memory (128Gi)")
         parser.add_argument(
             "--ephemeral-storage", default="100Gi", help="allocatable ephemeral storage (100Gi)"
         )
         parser.add_argument("--pods", default="110", help="allocatable pods (110)")
-        parser.add_argument("--zones", type=int, default=3, help="spread over this many zones (3)")
+        parser.add_argument("--zones", type=int, default=3, help="number of zones (3)")
         parser.add_argument("--period", type=float, default=10, help="seconds between heartbeats")
-        parser.add_argument("--stop-seconds", type=float, default=0.5, help="how long pods stop")
+        parser.add_argument("--stop-seconds", type=float, default=0.5, help="a pod's stop time")
         parser.add_argument(
             "--job-seconds", type=float,
-            help="pods of Jobs end well after so many seconds, if they would run for ever",
+            help="pods of Jobs succeed after so many seconds, if nothing else ends them",
         )  # fmt: skip
-        parser.add_argument("--connections", type=int, default=8, help="connections kept (8)")
+        parser.add_argument("--connections", type=int, default=8, help="connections kept open (8)")
         parser.add_argument("--duration", type=float, help="stop after so many seconds")
         parser.add_argument("--every", type=float, default=5, help="seconds between reports (5)")
         parser.add_argument(
@@ -48,16 +48,16 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--devices", metavar="FILE",
-            help="the devices of the nodes, as docs/devices.md says; their slices are published",
+            help="devices of the nodes, published as ResourceSlices (format: docs/devices.md)",
         )  # fmt: skip
-        parser.add_argument("--seed", type=int, default=1, help="chooses which nodes are lost")
+        parser.add_argument("--seed", type=int, default=1, help="seed for choosing lost nodes")
         parser.add_argument(
             "--lose", action="append", default=[], metavar="COUNT@SECOND",
-            help="so many agents fall silent so long after the start; may be repeated",
+            help="such as 20@60: 20 agents fall silent 60 s after the start; may be repeated",
         )  # fmt: skip
         parser.add_argument(
             "--regain", action="append", default=[], metavar="COUNT@SECOND",
-            help="so many of the lost ones come back",
+            help="such as 20@90: 20 of the lost agents come back after 90 s",
         )  # fmt: skip
         parser.add_argument(
             "--server", default=f"http://127.0.0.1:{settings.HTTP_PORT}", help="the API's URL"

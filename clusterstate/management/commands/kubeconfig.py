@@ -34,15 +34,17 @@ class Command(BaseCommand):
         parser.add_argument("--token", help="the token; default: the state directory's")
         parser.add_argument(
             "--server",
-            help="where the API is (default: where the kubeconfig of the state directory says)",
+            help="URL of the API (default: the one in the state directory's kubeconfig)",
         )
         parser.add_argument(
             "--team",
-            help="a name: of the namespace (made if it is not there), the group that gets the role"
-            " in it, and the user of the token",
+            help="name of the team: of its namespace (created if missing), of the group that gets"
+            " the role there, and of the token's user",
         )
         parser.add_argument(
-            "--role", default="edit", help="the team's ClusterRole there (default: %(default)s)"
+            "--role",
+            default="edit",
+            help="the ClusterRole that the team gets (default: %(default)s)",
         )
         parser.add_argument(
             "--ttl",
@@ -58,7 +60,7 @@ class Command(BaseCommand):
         token, user, team = options["token"], options["user"], options["team"]
         if team:
             if token:
-                raise CommandError("--team makes a token of its own: leave out --token")
+                raise CommandError("--team makes a new token: leave out --token")
             user, token = team, _prepared(team, options["role"], options["ttl"])
         if not token:
             token = private_files.read(state / "token")

@@ -12,11 +12,11 @@ from clusterstate.actions.people import tokens
 class Command(BaseCommand):
     """Prints one line for each token."""
 
-    help = "List API tokens by id; revoketoken takes them back."
+    help = "List API tokens by id; manage.py revoketoken ID revokes one."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("--user", help="only those that stand for this user or node")
+        parser.add_argument("--user", help="only tokens of this user or node")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the list."""

@@ -11,12 +11,12 @@ from clusterstate.actions.people import tokens
 class Command(BaseCommand):
     """Deletes tokens; their requests are refused within five seconds."""
 
-    help = "Take API tokens back, by the ids that listtokens shows."
+    help = "Revoke API tokens, by the ids that manage.py listtokens shows."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="a token's id")
-        parser.add_argument("--user", help="all tokens that stand for this user or node")
+        parser.add_argument("--user", help="revoke all tokens of this user or node")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Revoke the tokens, all or none."""

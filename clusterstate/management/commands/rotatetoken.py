@@ -13,7 +13,7 @@ from clusterstate.processes import private_files
 class Command(BaseCommand):
     """Makes a new token, writes it and the kubeconfig, and revokes the old one."""
 
-    help = "Replace the first token and its kubeconfig in the state directory."
+    help = "Replace the administrator's token and its kubeconfig in the state directory."
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Replace the token."""

@@ -15,7 +15,7 @@ class Command(BaseCommand):
 
     help = (
         "List the keys that sign tokens of service accounts. `rotate` makes a new one; tokens of"
-        " the others stay good. `withdraw ID` refuses all tokens of a key within ten seconds."
+        " the others stay valid. `withdraw ID` refuses all tokens of a key within ten seconds."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -42,4 +42,4 @@ class Command(BaseCommand):
             use = "signs" if key is keys[-1] else "checks"
             self.stdout.write(f"{key.id}   {key.created_at:%Y-%m-%d %H:%M}   {use}")
         if not keys:
-            self.stdout.write("no key: the next token makes one")
+            self.stdout.write("no key yet: it is made with the first token")

@@ -335,12 +335,12 @@ class _Start:
                 say_at = time.monotonic() + _PATIENCE_SECONDS
                 reported = lacking
                 self._supervisor.say(
-                    f"{lacking}; that takes some seconds of a free machine, and longer on a busy"
-                    f" one: waiting for it, at most {_START_SECONDS:.0f} s"
+                    f"{lacking}; this takes seconds on a free machine, and longer on a busy one:"
+                    f" waiting, at most {_START_SECONDS:.0f} s"
                 )
         self._supervisor.say(
-            f"{lacking}, after {_START_SECONDS:.0f} s; continuing without it: /readyz shows"
-            " what works"
+            f"{lacking}, after {_START_SECONDS:.0f} s; not waiting any longer: /readyz shows what"
+            " works"
         )
 
     def _summary(self) -> None:
@@ -413,6 +413,6 @@ def _ask_ready(port: int, path: str) -> tuple[int, str]:
     except OSError as error:
         return 0, f"the web server does not answer ({error.strerror or error})"
     except http.client.HTTPException as error:
-        return 0, f"the web server answers nonsense ({error})"
+        return 0, f"the web server's answer is not HTTP ({error})"
     finally:
         http_connection.close()

@@ -34,20 +34,20 @@ class Silent(msgspec.Struct, frozen=True):
 
 
 _TOKENS: Final = (
-    "no token is mounted by itself, unless the switch serviceAccountTokens of STOWAGE_ADMISSION is"
-    " on; a projected volume asks for one"
+    "pods get no token automatically unless serviceAccountTokens of STOWAGE_ADMISSION is on; add a"
+    " projected volume to get one"
 )
 
 _OFF: Final = "ignored: this feature of Kubernetes is off, as by default"
 
 _CLAIMS_OF_GROUPS: Final = Silent(
-    "ResourceClaims of a group are neither created nor reserved; those of its pods are"
+    "no ResourceClaims are created or reserved for the group itself, only for its pods"
 )
 
 SILENT: Final[dict[tuple[str, str], Silent]] = {
     ("PodGroupSpec", "resourceClaims"): _CLAIMS_OF_GROUPS,
     ("JobSchedulingConfiguration", "resourceClaims"): _CLAIMS_OF_GROUPS,
-    ("PodSpec", "evictionResponders"): Silent("nobody is asked before the pod is evicted"),
+    ("PodSpec", "evictionResponders"): Silent("ignored: evictions do not ask responders"),
     ("PodSpec", "automountServiceAccountToken"): Silent(_TOKENS, unless=(False,)),
     ("Device", "nodeAllocatableResources"): Silent(_OFF),
     ("DeviceCounterConsumption", "compatibilityGroups"): Silent(_OFF),
@@ -61,15 +61,15 @@ SILENT: Final[dict[tuple[str, str], Silent]] = {
     ),
     ("NodeSpec", "externalID"): Silent("this field is deprecated, and is unused by Kubernetes"),
     ("ServiceSpec", "type"): Silent(
-        "no load balancer is made here, so the Service gets no address from outside",
+        "no load balancer is created, so the Service gets no external address",
         only=("LoadBalancer",),
     ),
     ("Secret", "type"): Silent(
-        "no token is filled in; `kubectl create token` issues one",
+        "the Secret gets no token; `kubectl create token` issues one",
         only=("kubernetes.io/service-account-token",),
     ),
     ("ServiceAccount", "automountServiceAccountToken"): Silent(_TOKENS, unless=(False,)),
-    ("ServiceAccount", "imagePullSecrets"): Silent("they are not added to the account's pods"),
+    ("ServiceAccount", "imagePullSecrets"): Silent("not added to the pods of the account"),
     ("LeaseSpec", "strategy"): Silent("no controller here chooses who holds a lease"),
     ("LeaseSpec", "preferredHolder"): Silent("no controller here chooses who holds a lease"),
     **{
@@ -83,7 +83,7 @@ SILENT: Final[dict[tuple[str, str], Silent]] = {
 SILENT_LABELS: Final[dict[str, dict[str, Silent]]] = {
     "Namespace": {
         f"pod-security.kubernetes.io/{mode}": Silent(
-            "no standard for the security of pods is enforced here", unless=("privileged",)
+            "ignored: Pod Security Standards are not enforced", unless=("privileged",)
         )
         for mode in ("enforce", "audit", "warn")
     },

@@ -20,7 +20,7 @@ from clusterstate.objects.registry.strategies import (
 )
 from clusterstate.objects.values.addresses import NETWORK
 
-_TURNS: Final = "requests take turns by user, without configuration"
+_TURNS: Final = "requests are queued fairly by user, which cannot be configured"
 
 STORED_KINDS: Final = (
     # Configuration that agents and programs read.
@@ -65,8 +65,8 @@ STORED_KINDS: Final = (
         categories=("all",),
         subresources=("status",),
         counts_generation=True,
-        not_done="nothing here measures the use of pods: the target is kept between minReplicas and"
-        " maxReplicas, and no more",
+        not_done="nothing measures the CPU and memory that pods use: the replica count is only kept"
+        " between minReplicas and maxReplicas",
     ),
     # The network.
     Kind(
@@ -109,7 +109,7 @@ STORED_KINDS: Final = (
         group="networking.k8s.io",
         short_names=("netpol",),
         counts_generation=True,
-        not_done="nothing here lets through or stops traffic between pods",
+        not_done="not enforced: traffic between pods is neither allowed nor blocked here",
     ),
     Kind(
         name="ServiceCIDR",
@@ -128,7 +128,7 @@ STORED_KINDS: Final = (
         namespaced=False,
         short_names=("ip",),
         returns_deleted=True,
-        not_done="the addresses of Services are given out without it",
+        not_done="Services get their addresses without IPAddress objects",
     ),
     # Turns of requests.
     Kind(
@@ -174,7 +174,7 @@ STORED_KINDS: Final = (
         namespaced=False,
         short_names=("sc",),
         returns_deleted=True,
-        not_done="volumes of other provisioners than stowage.dev/hollow are left to these",
+        not_done="only the provisioner stowage.dev/hollow is built in; others must run themselves",
     ),
     Kind(
         name="CSIDriver",
@@ -210,7 +210,7 @@ STORED_KINDS: Final = (
         new_status={"attached": False},
         subresources=("status",),
         returns_deleted=True,
-        not_done="only the hollow driver attaches volumes here; others wait for their own",
+        not_done="only the hollow driver attaches volumes here; other drivers must run themselves",
     ),
     Kind(
         name="VolumeAttributesClass",
@@ -219,7 +219,7 @@ STORED_KINDS: Final = (
         namespaced=False,
         short_names=("vac",),
         returns_deleted=True,
-        not_done="no driver here changes volumes that are made",
+        not_done="no driver here modifies existing volumes",
     ),
     # Devices.
     Kind(
@@ -279,7 +279,7 @@ STORED_KINDS: Final = (
         version="v1beta1",
         versions=older_pod_groups.VERSIONS,
         counts_generation=True,
-        not_done="no controller here makes PodGroups of its templates but a Job's; its maker does",
+        not_done="PodGroups are made from it for Jobs; other controllers must make their own",
     ),
     # Certificates.
     Kind(

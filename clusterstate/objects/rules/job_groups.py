@@ -10,9 +10,9 @@ from clusterstate.objects.values.meta import Manifest
 def why_no_group(job: Manifest, compatibility: Compatibility) -> str:
     """Return why a Job's ``spec.scheduling`` has no effect; empty if its group is made."""
     if compatibility < Compatibility.V1_37:
-        return f'Jobs have no groups with compatibility "{compatibility.text}"'
+        return f'with compatibility "{compatibility.text}", no PodGroup is made for Jobs'
     if (job["spec"]["template"].get("spec") or {}).get("schedulingGroup") is not None:
-        return "the pods of the template have a group already"
+        return "the template's pods name a PodGroup already (schedulingGroup)"
     for one in (job.get("metadata") or {}).get("ownerReferences") or ():
         of_batch = (one.get("apiVersion") or "").startswith("batch/")
         if one.get("controller") and not (of_batch and one.get("kind") == "CronJob"):

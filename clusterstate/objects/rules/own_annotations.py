@@ -60,6 +60,6 @@ def warnings(kind: str, annotations: Mapping[str, str], path: str) -> Iterator[s
             continue
         reads = _READ.get(kind, {}).get(name) or _ANYWHERE.get(name)
         if reads is None:
-            yield f"{path}[{name}]: nothing reads this annotation of a {kind}"
+            yield f"{path}[{name}]: this annotation has no effect on a {kind}"
         elif reads(text) is None:
-            yield f'{path}[{name}]: "{text}" is no number from 0 on, and counts as absent'
+            yield f'{path}[{name}]: "{text}" is not a number of 0 or more, so it is ignored'

@@ -279,11 +279,11 @@ def _decode(data: bytes, budget: _Budget) -> Manifest:
         raise Malformed("the body is not in Kubernetes' protobuf form")
     budget.depth += 1
     if budget.depth > _DEEPEST:
-        raise Malformed(f"objects lie more than {_DEEPEST} deep in each other")
+        raise Malformed(f"objects are nested deeper than {_DEEPEST} levels")
     unknown = dict(pairs(data, len(MAGIC), len(data)))
     header, raw = unknown.get(1, b""), unknown.get(2, b"")
     if not isinstance(header, bytes) or not isinstance(raw, bytes):
-        raise Malformed("the envelope holds a number")
+        raise Malformed("its typeMeta or raw field is a number")
     if unknown.get(3):
         raise Malformed("the body is encoded (contentEncoding)")
     types = _read("runtime.TypeMeta", header, 0, len(header), budget)

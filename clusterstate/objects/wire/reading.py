@@ -245,7 +245,7 @@ def refuse_repeated_keys(raw: bytes) -> None:
         BadRequest: it names the first few of these keys with their lines.
     """
     if found := repeated_keys(raw):
-        text = "; ".join(f"line {line} gives {key!r} once more" for line, key in found[:_MOST_TOLD])
+        text = "; ".join(f"line {line} repeats {key!r}" for line, key in found[:_MOST_TOLD])
         raise BadRequest(f"duplicate key in a map: {text}")
 
 

@@ -14,7 +14,7 @@ from clusterstate.objects.rules import glances
 from clusterstate.objects.rules.glances import Glances
 from clusterstate.objects.values import document
 from clusterstate.objects.values.node import Node
-from clusterstate.objects.values.pod import PodCondition
+from clusterstate.objects.values.pod import PodCondition, PodSpec
 from clusterstate.objects.values.quantity import milli_value, value
 from clusterstate.queries import past
 from clusterstate.queries.nodes.fleet import FleetNode, total, worries
@@ -28,7 +28,13 @@ _PODS: Final = KINDS["Pod"]
 _decode_node = msgspec.json.Decoder(Node).decode
 _decode_amounts = msgspec.json.Decoder(dict[str, int]).decode
 _decode_condition = msgspec.json.Decoder(PodCondition).decode
+_decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_spec = msgspec.json.Decoder(PodSpec).decode
 _WORDS: Final = '"message":'
+_OF_NODES: Final = "node(s)"
+"""In messages with reasons other than amounts, which depend on what the pod asks of nodes."""
+_MOST_READ: Final = 2_000
+"""How many packed versions of waiting pods are read for that; others count by the message alone."""
 _SINCE: Final = '"lastTransitionTime":"'
 _SUMS: Final = f"""
 WITH alive AS NOT MATERIALIZED (
@@ -58,17 +64,20 @@ SELECT a.node_name, count(*), count(*) FILTER (WHERE a.leaving), {total("k.cpu_m
        {total("k.memory_bytes")}, {total("k.ephemeral_bytes")}, k.extended::text,
        substr(a.unschedulable, strpos(a.unschedulable, '{_WORDS}')), min(a.title),
        min(coalesce(nullif(split_part(split_part(a.unschedulable, '{_SINCE}', 2), '"', 1), ''),
-                    a.created))
+                    a.created)),
+       any_value(k.spec) FILTER (WHERE strpos(a.unschedulable, '{_OF_NODES}') > 0)
 FROM alive a JOIN scheduling_class k ON k.id = a.class_id
-GROUP BY a.node_name, k.extended, substr(a.unschedulable, strpos(a.unschedulable, '{_WORDS}'))
+GROUP BY a.node_name, k.extended, substr(a.unschedulable, strpos(a.unschedulable, '{_WORDS}')),
+         CASE WHEN strpos(a.unschedulable, '{_OF_NODES}') > 0 THEN k.id END
 UNION ALL
-SELECT NULL, trimmed_revision, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT NULL, trimmed_revision, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM history WHERE id = 1
 """
 """Sums of what unfinished pods requested, by node and extended resources; and where the log begins.
 
 Pods that waited have an empty node name. They are grouped by the end of their PodScheduled
-condition, from its message on: the condition is JSON with sorted members.
+condition, from its message on (the condition is JSON with sorted members), and by their class if
+the message is about more than amounts.
 
 A pod has one version at a revision: its row, or the version before a later change. A change that
 deleted a pod has the pod's deletion time, if there was one. The database searches texts instead of
@@ -99,13 +108,14 @@ def fleet_at(revision: int) -> PastFleet:
     """
     sums = _Sums()
     log = 0
-    for name, pods, ending, *amounts, words, title, since in sql.fetch(_SUMS, (revision,) * 3):
+    rows = sql.fetch(_SUMS, (revision,) * 3)
+    for name, pods, ending, *amounts, words, title, since, spec in rows:
         if name is None:
             log = pods
         elif name:
             sums.add(name, pods, ending, *amounts)
         else:
-            sums.wait(_group(title, pods, words, since))
+            sums.wait(_group(title, pods, words, since), (spec or "").encode())
     if revision < log:
         past.require(revision)
         for namespace, title, text in past.bodies_at(_PODS, revision, log, sums.take):
@@ -132,7 +142,8 @@ class _Sums:
         self.plain: dict[str, list[int]] = {}
         self.others: dict[str, dict[str, int]] = {}
         self.leaving: dict[str, int] = {}
-        self.waited: dict[str, WaitingGroup] = {}
+        self.waited: dict[tuple[str, bytes], WaitingGroup] = {}
+        self._read = 0
         self._glances = Glances()
         self._uses: dict[str, tuple[int, tuple[int, ...], dict[str, int]]] = {}
 
@@ -153,7 +164,7 @@ class _Sums:
     def count(self, namespace: str, title: str, text: bytes) -> None:
         """Add a pod version of that moment to its node's requests, or to the waiting pods."""
         glance = self._glances.at(text)
-        self._see(glance.node_name, glance.text, (namespace, title))
+        self._see(glance.node_name, glance.text, (namespace, title), text)
 
     def take(self, index: Index, places: list[int]) -> list[int]:
         """Add up pod versions by a block's index; return the places of those to read in full.
@@ -165,7 +176,8 @@ class _Sums:
         amounts: dict[int, tuple[int, ...]] = {}
         rows, words = self.plain, index.words
         for place, (name, text) in zip(places, index.glances(places), strict=True):
-            if text < 0:
+            if text < 0 or (not name and self._read < _MOST_READ and _OF_NODES in words[text]):
+                self._read += text >= 0
                 lacking.append(place)
                 continue
             plain = amounts.get(text)
@@ -184,13 +196,14 @@ class _Sums:
             row[3] += plain[3]
         return lacking
 
-    def _see(self, name: str, text: str, key: tuple[str, str]) -> None:
+    def _see(self, name: str, text: str, key: tuple[str, str], version: bytes = b"") -> None:
         """Add a pod by its glance; ``key``: its namespace and name, which a waiting pod needs."""
         if not text:
             return
         if not name:
             found = glances.wait_of(text)
-            self.wait(WaitingGroup(1, *key, found.moment, found.words))
+            spec = version if _OF_NODES in found.words else b""
+            self.wait(WaitingGroup(1, *key, found.moment, found.words), spec)
             return
         leaving, plain, more = self._use(text)
         self._add(name, plain, more, leaving)
@@ -211,16 +224,22 @@ class _Sums:
         leaving, plain, more = self._use(text)
         return _NOTHING if leaving or more else plain
 
-    def wait(self, group: WaitingGroup) -> None:
-        """Merge a group of waiting pods with those of the same message."""
-        same_message = self.waited.get(group.message)
-        if same_message is None:
-            self.waited[group.message] = group
+    def wait(self, group: WaitingGroup, whole: bytes) -> None:
+        """Merge a group of waiting pods with those of the same message and spec.
+
+        ``whole``: JSON with the spec, empty if the message is about amounts alone.
+        """
+        spec = bytes(_decode_parts(whole)["spec"]) if whole else b""
+        key = group.message, spec
+        alike = self.waited.get(key)
+        if alike is None:
+            of_pod = _decode_spec(spec) if spec else group.spec
+            self.waited[key] = msgspec.structs.replace(group, spec=of_pod)
             return
-        first = min(same_message, group, key=lambda one: (one.namespace, one.name))
-        earlier = [at for at in (same_message.since, group.since) if at is not None]
-        self.waited[group.message] = msgspec.structs.replace(
-            first, pods=same_message.pods + group.pods, since=min(earlier, default=None)
+        first = min(alike, group, key=lambda one: (one.namespace, one.name))
+        earlier = [at for at in (alike.since, group.since) if at is not None]
+        self.waited[key] = msgspec.structs.replace(
+            first, pods=alike.pods + group.pods, since=min(earlier, default=None), spec=alike.spec
         )
 
     def _add(self, name: str, plain: tuple[int, ...], more: dict[str, int], ending: int) -> None:

@@ -34,7 +34,7 @@ sizes = families.histogram(
 )  # fmt: skip
 in_flight = families.peak(
     "apiserver_current_inflight_requests",
-    "The most requests that were being answered at a time, since this was read last.",
+    "The most requests answered at the same time since the last scrape.",
     "request_kind",
     source=KUBERNETES,
 )

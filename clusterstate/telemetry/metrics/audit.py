@@ -7,7 +7,6 @@ written = families.counter(
 )
 dropped = families.counter(
     "stowage_audit_lines_dropped_total",
-    "Lines of the audit log that were not written: no room to wait, a file that could not be"
-    " written, or an error.",
+    "Lines of the audit log that were lost: the buffer was full, or the database or file failed.",
     "of",
 )

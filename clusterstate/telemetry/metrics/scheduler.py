@@ -17,7 +17,7 @@ PREEMPTING: Final = "preempting"
 
 attempts = families.counter(
     "scheduler_schedule_attempts_total",
-    "Attempts to place a pod, by the result. An error is also a node that changed meanwhile.",
+    "Attempts to place a pod, by result; error counts nodes that changed meanwhile, too.",
     "result", "profile",
     source=KUBERNETES,
 )  # fmt: skip
@@ -65,7 +65,7 @@ groups = families.counter(
 )
 searches = families.counter(
     "stowage_podgroup_searches_total",
-    "Searches for the placement of a PodGroup that no order of its pods gave, by the outcome.",
+    "Exact searches for the placement of a PodGroup after placing pod by pod failed, by outcome.",
     "outcome",
 )
 incoming = families.counter(
@@ -76,7 +76,7 @@ incoming = families.counter(
 )  # fmt: skip
 extension_points = families.histogram(
     "scheduler_framework_extension_point_duration_seconds",
-    "Time of an extension point for a pod. Pods that are decided many at a time have Bind alone.",
+    "Time of an extension point for a pod; for pods decided in batches, Bind only.",
     "extension_point", "status", "profile",
     bounds=families.exponential(0.0001, 2, 12),
     source=KUBERNETES,
@@ -104,7 +104,7 @@ overtaken = families.counter(
 )
 cached = families.gauge(
     "scheduler_cache_size",
-    "What the scheduler that works holds in memory: nodes, pods, and pods assumed on a node.",
+    "Objects in the active scheduler's cache: nodes, pods, and pods assumed on a node.",
     "type",
     source=KUBERNETES,
 )

@@ -212,7 +212,7 @@ def _percentage(field: Field, default: int | None, warnings: list[str]) -> int |
         return 100
     if 0 < value < 10:
         warnings.append(
-            f"{path}: {value} leaves most nodes unexamined; below 10 placements get worse"
+            f"{path}: with {value}, most nodes are not scored; below 10, placements get worse"
         )
     return value
 

@@ -95,7 +95,7 @@ def _read(field: Field, all_managed: set[str], warnings: list[str]) -> Extender:
         errors.append(FieldError(REQUIRED, field.child("filterVerb"), None, detail))
     for name in ("filterVerb", "prioritizeVerb"):
         if verbs["batchVerb"] and verbs[name]:
-            detail = "batchVerb stands for it: give one or the other"
+            detail = f"batchVerb replaces {name}: give one of the two"
             errors.append(FieldError(FORBIDDEN, field.child(name), None, detail))
     for name, verb in verbs.items():
         if not verb.isascii() or not verb.isprintable() or any(sign in verb for sign in " ?#"):

@@ -27,36 +27,38 @@ _BY = "manage.py canary"
 class Command(BaseCommand):
     """Manages canaries: configurations on trial."""
 
-    help = "Try another scheduler configuration beside the one in force, then switch."
+    help = "Try another scheduler configuration on incoming pods without placing them; then switch."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         commands = parser.add_subparsers(dest="what", required=True)
-        create = commands.add_parser("create", help="keep a configuration on trial")
+        create = commands.add_parser("create", help="put a configuration on trial")
         create.add_argument("file", help="a KubeSchedulerConfiguration")
-        create.add_argument("--name", default="", help="what to call it")
-        create.add_argument("--guard", type=int, default=600, help="seconds; default %(default)s")
+        create.add_argument("--name", default="", help="name of the canary")
+        create.add_argument(
+            "--guard", type=int, default=600, help="seconds to watch it once switched; %(default)s"
+        )
         create.add_argument(
             "--most-failures",
             type=int,
             default=3,
-            help="the most failures that are tolerated; default %(default)s",
+            help="roll back after more failures; %(default)s",
         )
         create.add_argument(
-            "--slow", type=float, default=1.0, help="seconds of a slow call; default %(default)s"
+            "--slow", type=float, default=1.0, help="most seconds of a plugin's call; %(default)s"
         )
         for what, text in (
-            ("switch", "put it in force, and guard it"),
-            ("return", "put the former configuration in force again"),
+            ("switch", "put a canary in force; it is rolled back if plugins fail or get slow"),
+            ("return", "roll back to the former configuration"),
             ("cancel", "end the trial"),
         ):
             commands.add_parser(what, help=text).add_argument("name")
-        report = commands.add_parser("report", help="what it would have made of the past")
+        report = commands.add_parser("report", help="compare its decisions with what happened")
         report.add_argument("name")
-        report.add_argument("--report", metavar="FILE.html", help="write it as a page as well")
-        report.add_argument("--quiet", action="store_true", help="tell no progress")
-        commands.add_parser("list", help="show all")
+        report.add_argument("--report", metavar="FILE.html", help="write an HTML page, too")
+        report.add_argument("--quiet", action="store_true", help="print no progress")
+        commands.add_parser("list", help="list all canaries")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the given subcommand."""

@@ -28,7 +28,7 @@ class Command(BaseCommand):
         """Declare the options."""
         parser.add_argument("files", nargs="*", metavar="FILE", help="YAML or JSON with Pods")
         parser.add_argument(
-            "-o", "--output", choices=("table", "json"), default="table", help="how to answer"
+            "-o", "--output", choices=("table", "json"), default="table", help="output format"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

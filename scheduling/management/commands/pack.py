@@ -31,7 +31,7 @@ _CONFIGURATIONS = frozenset({"KubeSchedulerConfiguration", "Policy"})
 class Command(BaseCommand):
     """Packs the pods in files."""
 
-    help = "Say what fits into a cluster, where each pod goes, and how good that is at most."
+    help = "Place all pods together as well as possible; print each place and a bound."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -41,13 +41,13 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "-o", "--output", choices=("table", "json", "yaml"), default="table",
-            help="how to answer",
+            help="output format",
         )  # fmt: skip
         parser.add_argument(
             "--move",
             choices=(packing.NEVER, packing.TO_FIT, packing.TO_EMPTY),
             default=packing.NEVER,
-            help="whether pods that run may move: so that more pods fit, or also to empty nodes",
+            help="whether running pods may move: so that more pods fit, or also to empty nodes",
         )
         parser.add_argument(
             "--seconds", type=float, default=packing.DEFAULT_SECONDS,
@@ -55,9 +55,9 @@ class Command(BaseCommand):
         )  # fmt: skip
         parser.add_argument(
             "--catalogue", metavar="FILE",
-            help="a NodeAdvice document: which nodes to buy, and with prices which to remove",
+            help="a NodeAdvice document: say which nodes to buy and, with prices, to remove",
         )  # fmt: skip
-        parser.add_argument("--seed", type=int, default=0, help="of the search")
+        parser.add_argument("--seed", type=int, default=0, help="seed of the search")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Pack the pods of the files and print the result."""
@@ -183,7 +183,7 @@ def advice_table(status: Manifest) -> str:
     cost, bound = status["cost"], status["bound"]
     bought = ", ".join(f"{one['count']} {one['name']}" for one in status["nodes"])
     costs = (
-        f"Nodes cost {cost['today']:g} today and {cost['after']:g} after; no set costs less than"
+        f"Nodes cost {cost['today']:g} today and {cost['after']:g} after; no choice costs less than"
         f" {bound['atLeast']:g}."
     )
     lines = [

@@ -22,7 +22,7 @@ from scheduling.scenarios import trace_files, traces
 class Command(BaseCommand):
     """Replays a trace or the service's history under other configurations."""
 
-    help = "Play a trace or the recent past under other configurations, and compare."
+    help = "Replay a trace or the recent past under several configurations, and compare them."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -35,35 +35,35 @@ class Command(BaseCommand):
             help=f"a public trace; formats: {', '.join(traces.FORMATS)}",
         )
         source.add_argument(
-            "--hours", type=float, help="so many hours of the live service's history, up to now"
+            "--hours", type=float, help="replay the last hours of the live service's history"
         )
         parser.add_argument(
             "--stretch",
             type=float,
             default=1.0,
-            help="of a trace: every pod runs so many times as long (default: %(default)s)",
+            help="trace: multiply how long pods run by this (default: %(default)s)",
         )
         parser.add_argument(
             "--share-of-nodes",
             type=float,
             default=1.0,
             metavar="SHARE",
-            help="of a trace: so large a part of its nodes is there (default: all)",
+            help="trace: use this part of its nodes, such as 0.5 (default: all)",
         )
         parser.add_argument(
             "--option",
             action="append",
             default=[],
             metavar="NAME=VALUE",
-            help="of the trace's format, such as nodes=200 of azure (docs/traces.md)",
+            help="option of the trace's format, such as nodes=200 of azure (docs/traces.md)",
         )
-        parser.add_argument("--seed", type=int, default=0, help="for random ties")
+        parser.add_argument("--seed", type=int, default=0, help="seed of random choices")
         parser.add_argument(
             "-o",
             "--output",
             choices=("table", "jsonl"),
             default="table",
-            help="how to answer",
+            help="output format",
         )
         runs.add_arguments(parser)
 

@@ -31,7 +31,7 @@ _CONFIGURATIONS = frozenset({"KubeSchedulerConfiguration", "Policy"})
 class Command(BaseCommand):
     """Simulates documents from files, or from standard input line by line."""
 
-    help = "Say where pods would go, and why, without storing anything."
+    help = "Say on which nodes pods would be placed, and why, without storing anything."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -44,7 +44,7 @@ class Command(BaseCommand):
             "--output",
             choices=("table", "json", "jsonl"),
             default="table",
-            help="how to answer",
+            help="output format",
         )
         parser.add_argument(
             "--jsonl",
@@ -55,19 +55,19 @@ class Command(BaseCommand):
             "--tie-break",
             choices=("random", "first"),
             default="random",
-            help="which of equally good nodes plain pods get (default: %(default)s)",
+            help="choose a random one of equally good nodes, or the first (default: %(default)s)",
         )
-        parser.add_argument("--seed", type=int, default=0, help="for random ties")
+        parser.add_argument("--seed", type=int, default=0, help="seed of random choices")
         parser.add_argument(
             "--explain",
             choices=("none", "summary", "full"),
-            help="how much -o json prints about plain pods (default: summary)",
+            help="how much -o json explains each decision (default: summary)",
         )
         parser.add_argument(
             "--preemption",
             choices=("describe", "perform"),
             default="perform",
-            help="whether victims of plain pods leave, or are only named (default: %(default)s)",
+            help="whether preempted pods leave, or are only named (default: %(default)s)",
         )
         runs.add_arguments(parser)
 
@@ -201,7 +201,7 @@ def _answer_line(line: bytes) -> Manifest:
     try:
         found = simulation.read(_decoded(line), default_base="empty")
         if found.live:
-            raise BadRequest('spec.base: "live" needs the server; here worlds are "empty"')
+            raise BadRequest('spec.base: "live" needs the server; with --jsonl use "empty"')
         return simulation.run(found, simulation.Base())
     except StatusError as error:
         return simulation.refused(error)

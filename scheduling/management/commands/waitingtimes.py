@@ -16,19 +16,19 @@ from clusterstate.queries.pods import waiting_times
 class Command(BaseCommand):
     """Prints the report of waiting times."""
 
-    help = "Say how long pods wait and waited for a node, and which of them starve."
+    help = "Say how long pods wait and have waited for a node, and which of them starve."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument(
-            "--by", choices=waiting_times.DIMENSIONS, default="reason", help="what tells them apart"
+            "--by", choices=waiting_times.DIMENSIONS, default="reason", help="group pods by this"
         )
-        parser.add_argument("--namespace", default="", help="only its pods")
+        parser.add_argument("--namespace", default="", help="only pods of this namespace")
         parser.add_argument("--goal", type=int, default=waiting_times.GOAL_SECONDS, help="seconds")
-        parser.add_argument("--past", type=int, default=3600, help="seconds that placed pods count")
+        parser.add_argument("--past", type=int, default=3600, help="seconds to look back")
         parser.add_argument(
-            "-o", "--output", choices=("table", "json"), default="table", help="how to answer"
+            "-o", "--output", choices=("table", "json"), default="table", help="output format"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

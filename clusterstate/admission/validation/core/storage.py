@@ -262,21 +262,21 @@ def _hollow_parameters(parameters: Manifest) -> Errors:
     for name, text in parameters.items():
         path = f"parameters[{name}]"
         if name not in _HOLLOW and not name.startswith(_OF_SEGMENT):
-            detail = f"the hollow driver reads {', '.join(_HOLLOW)} and capacity.SEGMENT alone"
+            detail = f"the hollow driver knows only {', '.join(_HOLLOW)} and capacity.SEGMENT"
             errors.append(forbidden(path, detail))
         elif name == "topologyKey":
             errors += require_form(text, path, formats.qualified_name)
         elif name == "delay" and (durations.parse(text) is None or text.startswith("-")):
             errors.append(invalid(path, text, "must be a duration such as 500ms or 1m30s"))
         elif name == "failures" and text != "always" and natural(text) is None:
-            errors.append(invalid(path, text, 'must be a number from 0 on, or "always"'))
+            errors.append(invalid(path, text, 'must be a number of 0 or more, or "always"'))
         elif name not in ("delay", "failures"):
             amount = parse(text)
             if amount is None or amount.sign < 0:
-                detail = "must be a quantity from 0 on, such as 10Ti"
+                detail = "must be a quantity of 0 or more, such as 10Ti"
                 errors.append(invalid(path, text, detail))
             if name.startswith(_OF_SEGMENT) and not parameters.get("topologyKey"):
-                detail = "without topologyKey there are no segments"
+                detail = "needs topologyKey, which divides nodes into segments"
                 errors.append(forbidden(path, detail))
     return errors
 
