@@ -228,3 +228,37 @@ def test_leftovers_of_nodes_and_configurations_go() -> None:
     assert sql.fetch("SELECT min(revision), max(revision) FROM scheduler_configuration") == [
         (31, 130)
     ]
+
+
+SELDOM_EMPTIED = {
+    table
+    for table, bound in TABLES.items()
+    if bound in (ONE, PEOPLE)
+    or table.startswith(("auth_", "axes_", "django_", "audit_", "decision", "metric_", "past_"))
+} | {
+    "actor", "api_token", "atomic_span", "brake_approval", "canary", "controller_cursor",
+    "loop_patience", "moved_slot", "one_time_codes", "plan", "plan_undo", "process_metric",
+    "scheduler_configuration", "signing_key", "webhook_delivery", "zone_pace",
+}  # fmt: skip
+"""Tables with few rows, or whose rows go by age: a burst of pods or nodes fills none of them."""
+
+
+def test_tables_that_a_burst_fills_keep_their_pages_when_they_are_empty() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+            " AND 'vacuum_truncate=off' = ANY (reloptions)"
+        )
+        keeping = {row[0] for row in cursor.fetchall()}
+    assert sorted(TABLES.keys() - SELDOM_EMPTIED - keeping) == []
+
+
+def test_a_plan_made_while_the_cluster_was_empty_finds_a_pod_by_its_index() -> None:
+    for number in range(200):
+        create_pod(pod(f"web-{number}"), now=NOW)
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM pod")
+        cursor.execute("VACUUM pod")
+        cursor.execute("EXPLAIN SELECT document_id FROM pod WHERE id = 1")
+        plan = [row[0] for row in cursor.fetchall()]
+    assert "Index Scan" in plan[0]
