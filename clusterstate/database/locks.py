@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections, transaction
 from django.db import Error as DatabaseError
 from django.db.backends.signals import connection_created
+from psycopg import errors
 
 from clusterstate.database import sql
 
@@ -57,6 +58,8 @@ ENDPOINTS: Final = (_TAG << 48) + 11
 OPERATIONS: Final = (_TAG << 48) + 12
 POD_GC: Final = (_TAG << 48) + 23
 VOLUMES: Final = (_TAG << 48) + 25
+TURN: Final = (_TAG << 48) + 28
+"""A scheduler's batch, until it is bound, while several schedulers want the same nodes."""
 JUDGES: Final = ((_TAG << 48) + 26, (_TAG << 48) + 27)
 """The keys of the two keepers that judge the sessions of all processes (``sessions``)."""
 PREPARATION: Final = (_TAG << 48) + 18
@@ -111,6 +114,21 @@ def take(lock: int) -> bool:
     row = sql.fetch_one("SELECT pg_try_advisory_lock(%s)", (lock,))
     if row is None or not row[0]:
         return False
+    _held.locks.append(lock)
+    return True
+
+
+def take_within(lock: int, seconds: float) -> bool:
+    """Take a session's advisory lock as ``take`` does, but wait for it so long at most."""
+    try:
+        with transaction.atomic():
+            limit = f"{round(seconds * 1000)}ms"
+            sql.fetch("SELECT set_config('lock_timeout', %s, true)", (limit,))
+            sql.fetch("SELECT pg_advisory_lock(%s)", (lock,))
+    except OperationalError as error:
+        if isinstance(error.__cause__, errors.LockNotAvailable):
+            return False
+        raise
     _held.locks.append(lock)
     return True
 

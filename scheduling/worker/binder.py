@@ -73,6 +73,8 @@ _MOST_BESIDE, _FEWEST_BESIDE = 500, 8
 ones would often be decided in vain."""
 _MOST_OVERTAKEN = 0.05
 """If other schedulers refuse a larger share of binds, fewer pods are decided at once."""
+_CONTENDED = 5.0
+"""Seconds for which a scheduler then takes turns with others (``Scheduler.cycle``)."""
 _BY_OTHERS = (BindRefusal.OVERTAKEN, BindRefusal.NEW_RULES)
 _MOVES_AT_ONCE = 2000
 _TRACED_AT_ONCE = 10_000
@@ -107,6 +109,8 @@ class Binder:
         """Whether a bind was refused because of another scheduler's writes."""
         self.at_once = _MOST_BESIDE
         """How many pods to decide at once if several schedulers work: fewer if many binds fail."""
+        self.contended_until = -math.inf
+        """Until when schedulers take turns, because one took room that this one wanted."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="binder")
         self._closed = False
         self._underway: Future[BindResult] | None = None
@@ -323,6 +327,7 @@ class Binder:
                 self.was_overtaken = True
                 measuring.overtaken(self.shard, overtaken)
         if overtaken > _MOST_OVERTAKEN * len(batch):
+            self.contended_until = now + _CONTENDED
             self.at_once = max(_FEWEST_BESIDE, min(self.at_once, len(batch)) // 2)
         elif len(batch) >= self.at_once:
             self.at_once = min(2 * self.at_once, _MOST_BESIDE)

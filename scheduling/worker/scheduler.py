@@ -15,6 +15,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby, islice
 from typing import cast
 
@@ -24,7 +25,7 @@ import structlog
 from clusterstate.actions.loops import progress
 from clusterstate.actions.pods.bind import Binding, OtherSchedulers
 from clusterstate.actions.scheduler import leases, scheduler_configuration
-from clusterstate.database import sql
+from clusterstate.database import locks, sql
 from clusterstate.health import heartbeats
 from clusterstate.objects.rules.footprint import Footprint
 from clusterstate.objects.values.errors import StatusError
@@ -100,6 +101,10 @@ _IDLE = 1.0
 """Seconds without a pod after which a scheduler takes slots, and that others' pods wait first."""
 _LOOKED_AT = 5000
 """The most pods of other schedulers that it looks at for that."""
+_LONGEST_TURN = 0.2
+"""The most seconds that a scheduler waits for its turn."""
+_IN_TURN = 32
+"""The most pods that a scheduler decides in its turn."""
 _SHARE_EVERY = 5.0
 """Seconds between two counts of the pods of the largest component."""
 _batch_size = BatchSize(BATCH)
@@ -494,13 +499,48 @@ class Scheduler:
         self._shed(now)
         self._follow_division(now)
         self.mirror.refresh(now)
+        with self._turn(now) as most:
+            return self._decide_and_write(now, most)
+
+    @contextmanager
+    def _turn(self, now: float) -> Iterator[int]:
+        """Work alone for a block if schedulers want the same nodes; yield the most pods to decide.
+
+        If several schedulers decide at a time for the last free places, each chooses the best ones,
+        and all but one in vain. So while binds fail for that, they read, decide and bind in turn.
+        Nobody waits long for another one, and who calls slow plugins takes no turns.
+        """
+        binder, queue = self.binder, self.mirror.queue
+        takes_turns = (
+            self.division is not None
+            and now < binder.contended_until
+            and queue.has_ready
+            and not (self.is_first and any(
+                one.chooses_by_itself for one in self._profiles.frameworks.values()
+            ))
+        )  # fmt: skip
+        if not takes_turns:
+            yield BATCH if self.division is None else binder.at_once
+            return
+        binder.finish_batch(now)
+        if not locks.take_within(locks.TURN, _LONGEST_TURN):
+            binder.contended_until = -math.inf
+            yield binder.at_once
+            return
+        try:
+            self.mirror.refresh(now)
+            yield _IN_TURN
+            binder.finish_batch(now)
+        finally:
+            locks.give_back(locks.TURN)
+
+    def _decide_and_write(self, now: float, most: int) -> int:
         self._judge_arrivals(now)
         if self.mirror.failed_objects:
             self._set_aside(now)
         ready = self.reservations.follow(now)
-        most = BATCH if deciding.is_quick() else BATCH_WITHOUT_LOOPS
-        if self.division is not None:
-            most = min(most, self.binder.at_once)
+        if not deciding.is_quick():
+            most = min(most, BATCH_WITHOUT_LOOPS)
         self.groups.hear(self.mirror.queue, now)
         batch = self.mirror.queue.pop_batch(now, min(_batch_size.limit, most))
         if self.division is not None:

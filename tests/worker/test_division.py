@@ -370,6 +370,85 @@ def test_a_member_that_waited_for_its_gang_is_asked_for_room_again() -> None:
     assert (node_of("p0"), node_of("p1")) == ("node-a", "node-b")
 
 
+def bound_by_another(name: str, node_name: str) -> bool:
+    """Bind a pod as another scheduler that knows all binds."""
+    return bool(
+        bind_pods(
+            [Binding(find_pod_id("default", name) or 0, node_name)],
+            snapshot_revision=changes.watermark(),
+            now=NOW,
+            binder="another",
+            beside=OtherSchedulers(reach(), 5, begin_epoch(5)),
+        ).bound
+    )
+
+
+def two_for_one_place() -> Cluster:
+    """Return a scheduler whose pod ``mine`` fits on the only node unless ``other`` is there."""
+    cluster(1, cpu="1")
+    made = Cluster(several=True)
+    create_pods([manifest("other", "", "1", schedulerName="another")], now=NOW)
+    create_pods([manifest("mine", "", "1")], now=NOW)
+    return made
+
+
+def test_a_scheduler_that_lost_a_place_to_another_takes_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = two_for_one_place()
+    at = made.now.timestamp()
+    made.scheduler.mirror.refresh(at)
+    assert bound_by_another("other", "n0")
+    with monkeypatch.context() as patch:  # its bind comes after it has read the log
+        patch.setattr(made.scheduler.mirror, "refresh", lambda now: 0)
+        made.scheduler.cycle(at)
+    assert made.scheduler.binder.was_overtaken
+    assert made.scheduler.binder.contended_until > at
+
+
+def test_in_its_turn_a_scheduler_decides_on_what_the_one_before_bound() -> None:
+    made = two_for_one_place()
+    made.scheduler.binder.contended_until = made.now.timestamp() + 5
+    taken = threading.Event()
+
+    def have_turn() -> None:
+        assert locks.take(locks.TURN)
+        taken.set()
+        time.sleep(0.1)
+        assert bound_by_another("other", "n0")
+        locks.give_back(locks.TURN)
+
+    another = Worker(have_turn)
+    assert taken.wait(10)
+    made.turn(1)
+    another.result()
+    assert node_of("mine") == ""
+    assert not made.scheduler.binder.was_overtaken
+
+
+def test_nobody_waits_long_for_a_turn() -> None:
+    made = two_for_one_place()
+    made.scheduler.binder.contended_until = made.now.timestamp() + 5
+    taken, ended = threading.Event(), threading.Event()
+
+    def stop() -> None:
+        assert locks.take(locks.TURN)
+        taken.set()
+        assert ended.wait(20)
+        locks.give_back(locks.TURN)
+
+    stopped = Worker(stop)
+    try:
+        assert taken.wait(10)
+        began = time.monotonic()
+        made.turn(1)
+        assert node_of("mine") == "n0"
+        assert time.monotonic() - began < 2
+    finally:
+        ended.set()
+        stopped.result()
+
+
 def counter_of(app: str) -> int:
     """Return the counter of the rule of ``spread(app)``."""
     info = from_pod(msgspec.convert(manifest("p", app, **spread(app)), Pod))
