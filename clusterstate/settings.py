@@ -6,6 +6,7 @@ variables for people; a test compares the two.
 
 import secrets
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import structlog
@@ -391,20 +392,38 @@ _LIMITS = {
 # statements are short, and all pods wait for them; loading has its own limit.
 _IS_WAITED_FOR = _ANSWERS_REQUESTS or PROCESS == "scheduler"
 DATABASE_ANSWER_SECONDS = (20.0 if _IS_WAITED_FOR else 70.0) if SERVES else 7300.0
-# The client's side of the same; what the URL says counts before both.
-_postgres = {
-    "connect_timeout": "8",
-    # Of several hosts, the one that writes.
-    **({"target_session_attrs": "read-write"} if "," in _postgres.get("host", "") else {}),
-    "keepalives_idle": "5",
-    "keepalives_interval": "2",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "10000",
-    **_postgres,
-    "options": " ".join(
-        [*(f"-c {name}={value}" for name, value in _LIMITS.items()), _postgres.get("options", "")]
-    ).strip(),
-}
+
+
+def _database(url: dict[str, str], **defaults: str) -> dict[str, Any]:
+    """Return Django's settings of a database; what its URL says counts before ``defaults``."""
+    options = {
+        "connect_timeout": "8",
+        "keepalives_idle": "5",
+        "keepalives_interval": "2",
+        "keepalives_count": "3",
+        "tcp_user_timeout": "10000",
+        **defaults,
+        **url,
+    }
+    limits = [f"-c {name}={value}" for name, value in _LIMITS.items()]
+    options["options"] = " ".join([*limits, url.get("options", "")]).strip()
+    return {
+        "ENGINE": "clusterstate.database.postgres",
+        "NAME": options.pop("dbname"),
+        "USER": options.pop("user", ""),
+        "PASSWORD": options.pop("password", ""),
+        "HOST": options.pop("host", ""),
+        "PORT": options.pop("port", ""),
+        "CONN_MAX_AGE": None,  # each thread keeps its own connection
+        "OPTIONS": {
+            "application_name": SESSION_NAME,
+            # Parameters travel apart from the statement, so the server can keep its plan.
+            "server_side_binding": True,
+            "prepare_threshold": 2,
+            **options,
+        },
+    }
+
 
 # Where the embedded server's data lies, None with another server; room there is looked after.
 DATABASE_FOLDER = (
@@ -413,25 +432,24 @@ DATABASE_FOLDER = (
 DISK_RESERVE_BYTES = (
     environment.integer("STOWAGE_DISK_RESERVE", 64, at_least=0, at_most=1 << 20) << 20
 )
+# Of several hosts, the one that writes.
+_several = {"target_session_attrs": "read-write"} if "," in _postgres.get("host", "") else {}
 DATABASES = {
     "default": {
-        "ENGINE": "clusterstate.database.postgres",
-        "NAME": _postgres.pop("dbname"),
-        "USER": _postgres.pop("user", ""),
-        "PASSWORD": _postgres.pop("password", ""),
-        "HOST": _postgres.pop("host", ""),
-        "PORT": _postgres.pop("port", ""),
+        **_database(_postgres, **_several),
         "CONN_HEALTH_CHECKS": True,  # a restarted server costs no failed request
-        "CONN_MAX_AGE": None,  # each thread keeps its own connection
-        "OPTIONS": {
-            "application_name": SESSION_NAME,
-            # Parameters travel apart from the statement, so the server can keep its plan.
-            "server_side_binding": True,
-            "prepare_threshold": 2,
-            **_postgres,
-        },
     }
 }
+# Reads that may be a little behind go to a replica of the same database, if there is one
+# (`clusterstate.change_log.replica`).
+READS_FROM_REPLICA = bool(environment.text("REPLICA_DATABASE_URL", ""))
+REPLICA_LAG_SECONDS = environment.integer("STOWAGE_REPLICA_LAG", 5, at_least=1, at_most=3600)
+if READS_FROM_REPLICA:
+    DATABASES["replica"] = _database(
+        environment.postgres("REPLICA_DATABASE_URL", ""),
+        connect_timeout="3",
+        target_session_attrs="standby",
+    )
 
 # --- Redis and Celery -----------------------------------------------------------------------------
 

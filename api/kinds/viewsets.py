@@ -35,7 +35,7 @@ from clusterstate.actions.cluster.collection import delete_collection
 from clusterstate.actions.writing.deletion import DeleteOptions
 from clusterstate.actions.writing.object_meta import conflict
 from clusterstate.actions.writing.stored import DeletedObject, StoredObject
-from clusterstate.change_log import changes, lineage
+from clusterstate.change_log import changes, lineage, replica
 from clusterstate.objects.values.errors import AlreadyExists, BadRequest, NotFound, TooLarge
 from clusterstate.objects.values.meta import Manifest, strip_nulls
 from clusterstate.objects.wire import managed_fields, patching
@@ -134,6 +134,9 @@ class ObjectViewSet(ActionsMixin, StatusView):
         at = None
         token = query.get("continue", "")
         (wants,) = self.wants(request)
+        least = version.least
+        # What a client may get from any server, as in Kubernetes: it named a revision, or 0.
+        anywhere = moment is None and bool(query.get("resourceVersion"))
         if moment is not None and not token:
             at = past.revision_at(moment, now=clock.now())
             reach.require(self.user, wants, at)
@@ -141,6 +144,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
             reach.require(self.user, wants, version.exact)
         elif token and (revision := revision_of(token)) is not None:
             reach.require_from(self.user, wants, revision)
+            least, anywhere = revision, True
         chosen = auth.narrowed(self.user, wants, query.get("fieldSelector", ""))
 
         def read(limit: int | None, token: str) -> Page[bytes]:
@@ -159,7 +163,11 @@ class ObjectViewSet(ActionsMixin, StatusView):
             return Page(page.items, page.revision, page.continue_token, page.remaining)
 
         paginator = self.pagination_class()
-        items = paginator.paginate_queryset(read, request, self)
+
+        def paginated() -> list[bytes]:
+            return paginator.paginate_queryset(read, request, self)
+
+        items = replica.read(paginated, least=least) if anywhere else paginated()
         return replies.reply(StoredList(target.kind, items, paginator.metadata, moment))
 
     def retrieve(self, request: Request) -> HttpResponseBase:
@@ -171,7 +179,10 @@ class ObjectViewSet(ActionsMixin, StatusView):
             return replies.reply(self._former(request))
         if kind.name == "Pod":
             auth.require_own_pod(self.user, target.namespace, target.name)
-        return replies.reply(StoredAnswer(kind, get_object(kind, target.namespace, target.name)))
+        read = partial(get_object, kind, target.namespace, target.name)
+        least = wire.revision(query.get("resourceVersion"))
+        found = read() if least is None else replica.read(read, least=least)
+        return replies.reply(StoredAnswer(kind, found))
 
     def _former(self, request: Request) -> StoredAnswer:
         """Return an object as of the moment or the revision in the parameters.

@@ -37,6 +37,7 @@ from api.forms import errors, failures
 from api.server import health_texts, room
 from api.server.health_texts import Part
 from clusterstate.access.rules import Attributes
+from clusterstate.change_log import replica
 from clusterstate.database import schema, sql
 from clusterstate.database.postgres.base import last_answer
 from clusterstate.health import aside, progress
@@ -211,6 +212,12 @@ def _or_none(ask: Callable[..., _T]) -> _T | None:
         return None
 
 
+def _replica() -> Iterator[Part]:
+    """Return whether the replica answers reads, if there is one. Queries nothing."""
+    if settings.READS_FROM_REPLICA and replica.standing.looked(_STATEMENT_SECONDS):
+        yield Part("replica", replica.standing.problem, needed=False)
+
+
 def _configuration() -> Iterator[Part]:
     """Return whether the scheduler can use the configuration; needed by at least some profile.
 
@@ -279,9 +286,10 @@ CHECKS: Final[list[Callable[[], Iterator[Part]]]] = [
     _decisions,
     _disk,
     _redis,
+    _replica,
     _advisor,
 ]
-_WITHOUT_DATABASE: Final = (_disk, _redis)
+_WITHOUT_DATABASE: Final = (_disk, _redis, _replica)
 
 
 def run_check(check: Callable[[], Iterator[Part]]) -> list[Part]:

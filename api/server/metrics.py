@@ -19,6 +19,7 @@ from api.routes import Route, split, verb
 from api.server import room
 from clusterstate.access.rules import Attributes
 from clusterstate.actions.loops import metrics as actions
+from clusterstate.change_log import replica
 from clusterstate.health import aside, progress
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.queries.evictions.eviction_timers import LATENESS_BOUNDS, timer_totals
@@ -290,6 +291,18 @@ def _followers() -> Iterator[str]:
     )
 
 
+def _replica() -> Iterator[str]:
+    if not settings.READS_FROM_REPLICA or not replica.standing.looked(_ADVISOR_SECONDS):
+        return
+    lag = replica.standing.lag_seconds
+    if lag is not None:  # else it does not answer
+        yield exposition.gauge(
+            "stowage_replica_lag_seconds",
+            "For how long the replica has lacked a change that the primary has; 0: it has all.",
+            lag,
+        )
+
+
 def _disk() -> Iterator[str]:
     free = room.free()
     if free is not None:  # the disk of another server is not visible
@@ -340,6 +353,7 @@ def text() -> str:
         _configuration,
         _decision_checks,
         _headroom,
+        _replica,
         _disk,
     ):
         parts += ask()

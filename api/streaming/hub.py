@@ -25,6 +25,7 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,7 +36,7 @@ from django.db import DatabaseError, connection
 from api import clock
 from api.server import connections
 from clusterstate.actions.loops import aside
-from clusterstate.change_log import changes, wake
+from clusterstate.change_log import changes, replica, wake
 from clusterstate.change_log.changes import Change
 from clusterstate.objects.values.document import Overlay, compose
 from clusterstate.objects.values.errors import Expired
@@ -412,7 +413,8 @@ class Hub:
 
     def _wait(self) -> None:
         """Wait for a request to read, an announced revision, or the next poll."""
-        end = time.monotonic() + (POLL_SECONDS if self._listening else POLL_WITHOUT_REDIS_SECONDS)
+        is_told = self._listening and not (self._is_behind() and settings.READS_FROM_REPLICA)
+        end = time.monotonic() + (POLL_SECONDS if is_told else POLL_WITHOUT_REDIS_SECONDS)
         while self._wake.wait(max(0.0, end - time.monotonic())):
             self._wake.clear()
             if self._looks or self._is_behind():
@@ -431,7 +433,7 @@ class Hub:
                 continue
             try:
                 connections.check()
-                more = self._read(*subscribed)
+                more = replica.read(partial(self._read, *subscribed))
             except Expired:
                 self._position = None
                 continue

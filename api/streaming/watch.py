@@ -37,14 +37,14 @@ from api.streaming import rights
 from api.streaming.hub import Event, digested, hub
 from clusterstate.access.rules import Attributes
 from clusterstate.admission.request import User
-from clusterstate.change_log import changes, lineage
+from clusterstate.change_log import changes, lineage, replica
 from clusterstate.change_log.changes import ADDED, DELETED, Change
 from clusterstate.objects.registry import fields
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values import labels
 from clusterstate.objects.values.errors import BadRequest, Expired, NotFound, StatusError
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.queries.objects.lists import list_page
+from clusterstate.queries.objects.lists import Page, list_page
 
 T = TypeVar("T")
 
@@ -87,6 +87,8 @@ class Request(msgspec.Struct, frozen=True):
     cursor: int | None
     least: int
     """The initial state must be at this revision or later; 0: any."""
+    anywhere: bool
+    """The client named a revision, or 0: the initial state need not be the newest."""
     seconds: float
     bookmarks: bool
     initial_bookmark: bool
@@ -157,6 +159,7 @@ def read(scope: Scope, target: Target, query: dict[str, str]) -> Request:
         field_text=field_text,
         cursor=None if initial else cursor or None,
         least=cursor or 0 if initial else 0,
+        anywhere=bool(query.get("resourceVersion")),
         seconds=float(max(seconds, 0)) if seconds else _jitter.uniform(*DEFAULT_SECONDS),
         bookmarks=bookmarks,
         initial_bookmark=initial and bookmarks,
@@ -416,15 +419,19 @@ def _present(request: Request, writer: LineWriter) -> tuple[list[bytes], int]:
     Raises:
         Timeout: the client's revision is above the last one.
     """
-    if request.least:
-        lineage.require_reached(request.least)
-    page = list_page(
-        request.kind,
-        request.target.namespace,
-        label_selector=request.label_text,
-        field_selector=request.field_text,
-        acknowledged=True,
-    )
+
+    def read() -> Page:
+        if request.least:
+            lineage.require_reached(request.least)
+        return list_page(
+            request.kind,
+            request.target.namespace,
+            label_selector=request.label_text,
+            field_selector=request.field_text,
+            acknowledged=True,
+        )
+
+    page = replica.read(read, least=request.least) if request.anywhere else read()
     return writer.present(list(page.items)), page.revision
 
 
@@ -456,14 +463,18 @@ def _catch_up(request: Request, cursor: int) -> tuple[list[Event], int]:
         Expired: the log begins after ``cursor``.
     """
     name = request.kind.name
-    found = changes.read_since(
-        cursor,
-        kinds={name},
-        documents={name},
-        previous={name} if request.selects else (),
-        limit=CATCH_UP_LIMIT,
-    )
-    return digested(found.items), found.cursor
+
+    def read() -> tuple[list[Event], int]:
+        found = changes.read_since(
+            cursor,
+            kinds={name},
+            documents={name},
+            previous={name} if request.selects else (),
+            limit=CATCH_UP_LIMIT,
+        )
+        return digested(found.items), found.cursor
+
+    return replica.read(read)
 
 
 class Watch:

@@ -355,9 +355,9 @@ def settled(
     For clients that expect to see their own writes in the answer. While a committed change (of
     these ``kinds``; ``None``: of any) lies above the watermark, this waits for the open transaction
     that keeps the watermark low, at most ``patience`` seconds; after that the watermark is a lower
-    one. Inside a transaction it does not wait: that transaction may be waiting for this one.
-    Queries once when there is no such change. Pass the mark to `read_since`, since a later
-    watermark may be lower.
+    one. Inside a transaction it does not wait: that transaction may be waiting for this one. On a
+    replica it returns the replica's mark at once. Queries once when there is no such change. Pass
+    the mark to `read_since`, since a later watermark may be lower.
     """
     question = (_SETTLED, (kinds is None, sql.Int4s(_codes(kinds))))
     row = as_follower(lambda: sql.fetch_one(*question))
@@ -365,8 +365,8 @@ def settled(
     mark, last, ceiling, goal = row
     deadline = time.monotonic() + (0 if connection.in_atomic_block else patience)
     pause, longest = _POLL_SECONDS
-    while goal is not None and mark < goal:
-        if last is not None and last > ceiling:
+    while goal is not None and last is not None and mark < goal:
+        if last > ceiling:
             lineage.reserve(last, ceiling)
         elif time.monotonic() >= deadline:
             return LogWatermark(mark, lacking=True)

@@ -29,14 +29,18 @@ _LANES_OF_ONE_THREAD: Final = 3
 _OTHER_LANES: Final = 9
 """Threads for creations, deletions, reads, renewals and logins."""
 _PAGES, _PAGES_OF_CONSOLE = 2, 4
-_BESIDE_LANES: Final = 6
-"""Health, the audit log, numbers, the reader of the change log, rights, the console's stream."""
+_BESIDE_LANES: Final = 7
+"""Health, the audit log, numbers, the reader of the change log, rights, the console's stream, and
+the thread that compares a replica."""
 _BESIDE_LOOPS: Final = 3
 """A worker process's keeper, its numbers, and Celery's thread for tasks."""
 _TASKS_OF_WORKER: Final = 15
 """Additional threads for tasks in the worker process."""
 _LOOPS_OF_WORKER: Final = 3
-_LOOPS_OF_ADVISOR: Final = 2
+_LOOPS_OF_ADVISOR: Final = 3
+"""Two loops, and the thread that compares a replica."""
+_MARK: Final = 1
+"""A loop writes the watermark for replicas."""
 _CONTROLLERS: Final = 17
 _DUTIES: Final = 2 + 4 + 12
 """Threads for landings and trimming, webhooks, and binding cycles."""
@@ -55,7 +59,7 @@ def of(process: str) -> int:
         return lanes + _BESIDE_LANES
     loops = {
         "scheduler": 1 + _BINDER + _LEASE,
-        "timers": settings.TIMER_CONNECTIONS,
+        "timers": settings.TIMER_CONNECTIONS + _MARK,
         "worker": _LOOPS_OF_WORKER + _CONTROLLERS + _DUTIES + _TASKS_OF_WORKER,
         "advisor": _LOOPS_OF_ADVISOR + _ADVISOR,
     }

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, cast
 
 from clusterstate import catalogue
 from clusterstate.admission.request import AdmissionSettings
-from clusterstate.change_log import changes
+from clusterstate.change_log import changes, replica
 from clusterstate.objects.values.errors import TooLarge, TooManyRequests
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.processes import collector, memory
@@ -35,6 +35,8 @@ _TAKES_TOO_LONG: Final = (
 ANSWER_SECONDS = 60.0
 """Seconds that a question may take (kube-apiserver's ``--request-timeout``)."""
 _MOST_KEPT = 256
+_REPLICA_SECONDS = 0.5
+"""How long a question waits until a replica has what the primary has written."""
 _UNSETTLED = "a write is under way that the answer would have to include; try again"
 
 Known = TypeVar("Known")
@@ -60,8 +62,14 @@ class Live:
         """Bring the mirror up to date, to ``mark`` at least if given; return its revision.
 
         It is loaded again if other profiles are in force. Queries four times, a dozen times if it
-        loads.
+        loads. Reads a replica, if there is one, as soon as that has come up to ``mark``.
         """
+        with self._lock:
+            return replica.read(
+                lambda: self._follow(mark), least=mark or 0, patience=_REPLICA_SECONDS
+            )
+
+    def _follow(self, mark: int | None) -> int:
         with self._lock:
             now = time.time()
             mirror, self._mirror = self._mirror, None

@@ -4,6 +4,7 @@
 
     scheduler worker    ``loop.run``           decide and bind
     timers worker       ``timekeeper.run``     evict what is due
+                        ``timekeeper.keep_mark``  tell replicas how far the log is complete
     worker              ``duties.run_duties``  controllers, nodes, binding plugins, webhooks
                         ``duties.carry_out_plans``
                         ``duties.pack_and_seal``
@@ -55,6 +56,12 @@ def _evicting() -> Work:
     return lambda loop: timekeeper.run(stopping=loop.stopping)
 
 
+def _keeping_mark() -> Work:
+    from scheduling.controllers.evictions import timekeeper
+
+    return lambda loop: timekeeper.keep_mark(stopping=loop.stopping, pause=loop.pause)
+
+
 def _advising() -> Work:
     from scheduling.answers import advising  # with NumPy and the engine
 
@@ -97,6 +104,7 @@ LOOPS: Final[Mapping[str, tuple[str, Callable[[], Work]]]] = {
 the loop's work."""
 
 BESIDE: Final[Mapping[str, Sequence[tuple[str, Callable[[], Work]]]]] = {
+    "timers": (("mark", _keeping_mark),),
     "worker": (("operations", _carrying_out), ("past", _packing_and_sealing)),
     "advisor": (("decision-checks", _checking),),
 }

@@ -37,6 +37,7 @@ STARTED = {
     "clusterstate/actions/loops/metrics.py": 1,
     "clusterstate/database/postgres/base.py": 0,  # asks a silent host by a connection for a moment
     "clusterstate/database/sessions.py": 1,
+    "clusterstate/change_log/replica.py": 1,
     "clusterstate/change_log/wake.py": 0,
     "scheduling/answers/advising.py": "advisor",
     "scheduling/controllers/evictions/timekeeper.py": "timers",
@@ -53,7 +54,7 @@ STARTED = {
     "scheduling/worker/loop.py": 1,
     "scheduling/worker/warming.py": 0,
 }
-_WEB = ("health", "audit", "rights", "hub", "stream", "metrics")
+_WEB = ("health", "audit", "rights", "hub", "stream", "metrics", "replica")
 
 
 def _starters() -> Iterator[str]:
@@ -106,7 +107,8 @@ def test_a_worker_process_has_a_session_for_each_thread(settings: Any) -> None:
     )
     settings.TIMER_CONNECTIONS = 5
     assert capacity.of("timers") == loops_of("timers") + len(Workers()._helpers) + BESIDE
-    assert capacity.of("advisor") == loops_of("advisor") + advising.THREADS + BESIDE
+    compares = STARTED["clusterstate/change_log/replica.py"]
+    assert capacity.of("advisor") == loops_of("advisor") + advising.THREADS + compares + BESIDE
     beside = STARTED["scheduling/worker/binder.py"], STARTED["scheduling/worker/loop.py"]
     assert capacity.of("scheduler") == loops_of("scheduler") + sum(map(int, beside)) + BESIDE
     assert capacity.of("beat") == 0

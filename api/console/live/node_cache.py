@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.change_log import changes
+from clusterstate.change_log import changes, replica
 from clusterstate.change_log.changes import Change
 from clusterstate.objects.values.errors import Expired
 from clusterstate.processes import memory
@@ -23,6 +23,8 @@ from clusterstate.queries.nodes.fleet import FleetNode, fleet
 KINDS: Final = ("Node", "Pod")
 IsEnough = Callable[[int, float], bool]
 _AT_ONCE: Final = 5000
+_REPLICA_SECONDS: Final = 0.2
+"""How long a page waits until a replica has what the primary has written."""
 _FEW: Final = 1000
 """If more nodes than this changed, all are read again."""
 _GONE_KEPT: Final = 5000
@@ -82,8 +84,12 @@ class _Keeper:
                 return found
             began = time.monotonic()
             mark = changes.settled(KINDS).mark
-            if self._cursor < 0 or not self._follow(mark):
-                self._load(mark)
+
+            def read() -> None:
+                if self._cursor < 0 or not self._follow(mark):
+                    self._load(mark)
+
+            replica.read(read, least=mark, patience=_REPLICA_SECONDS)
             self._read_at = began
             found = self._current
             assert found is not None

@@ -32,6 +32,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -51,7 +52,7 @@ from clusterstate import browser_sessions, middleware
 from clusterstate.access import authorizer, people
 from clusterstate.access.rules import Attributes
 from clusterstate.browser_sessions import SessionStore
-from clusterstate.change_log import changes, wake
+from clusterstate.change_log import changes, replica, wake
 from clusterstate.change_log.changes import Change
 from clusterstate.objects.registry.kinds import ALL_KINDS
 from clusterstate.objects.values.errors import Expired
@@ -282,10 +283,10 @@ class _Follower:
                     connections.check()
                     if position is None or self._anew.is_set():
                         self._anew.clear()
-                        position = changes.watermark()
+                        position = replica.read(changes.watermark)
                         loop.call_soon_threadsafe(self._began, tape, position)
                     began = time.monotonic()
-                    read = changes.read_since(position, limit=_READ)
+                    read = replica.read(partial(changes.read_since, position, limit=_READ))
                     is_news = read.cursor != position
                     if is_news:
                         digests = [digest_of(one) for one in read.items]

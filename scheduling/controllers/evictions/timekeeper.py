@@ -7,14 +7,13 @@ its session, and another process takes over. The process keeps no state: rows ha
 
 Due times are compared with a clock that nobody can set (``clusterstate.processes.steady_clock``).
 
-The loop also writes the log's watermark into a row, for replicas (``changes.keep_mark``).
+``keep_mark`` is a loop beside it: it writes the log's watermark into a row, for replicas.
 
 It sleeps on the client side of a Redis subscription until the next timer is due or a commit may
 have added an earlier one; without Redis it polls four times a second.
 """
 
 import math
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -42,8 +41,10 @@ _LONGEST_WAIT = 1.0
 """Seconds until the next look, which finds pods edited in SQL: these cause no wake-up."""
 _BUSY_WAIT = 0.01
 _EVENTS_AT_ONCE = 1000
-_MARK_SECONDS = 0.1
-"""How often the watermark is written down for replicas of the database, at most."""
+MARK = "mark"
+"""The name of the loop beside it in heartbeats."""
+_MARK_SECONDS = 0.05
+"""The shortest time between two writes of the watermark for replicas of the database."""
 
 
 @acts_as(TAINT_EVICTION)
@@ -63,7 +64,6 @@ def run(
     if not locks.take(locks.TIMERS):
         return 0
     evicted = 0
-    marked_at = -math.inf
     news: list[Occurrence] = []
     late: list[float] = []
     reporter = progress.Reporter(NAME)
@@ -83,9 +83,6 @@ def run(
                 _report(done)
                 if done.again:
                     continue
-                if time.monotonic() - marked_at >= _MARK_SECONDS:
-                    changes.keep_mark()
-                    marked_at = time.monotonic()
                 changed = timers.follow(now) > 0
                 brake.judge(now, changed=changed)  # before any of them is fired
                 deletion.finish(now)
@@ -104,6 +101,25 @@ def run(
     finally:
         locks.give_back(locks.TIMERS)
     return evicted
+
+
+def keep_mark(*, stopping: Callable[[], bool], pause: Callable[[float], None]) -> None:
+    """Write the log's watermark for replicas after each commit, until ``stopping`` returns True.
+
+    Returns at once while another process does it. At most once in ``_MARK_SECONDS``.
+
+    Raises:
+        django.db.Error: the database failed.
+    """
+    with locks.alone(locks.MARK) as is_alone:
+        if not is_alone:
+            return
+        with wake.Subscription(wake.CHANGES) as commits:
+            while not stopping():
+                heartbeats.beat(MARK, _ROUND_SECONDS)
+                changes.keep_mark()
+                pause(_MARK_SECONDS)
+                commits.wait(_LONGEST_WAIT)
 
 
 def _report(done: workers.Round) -> None:
