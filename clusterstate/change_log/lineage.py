@@ -25,6 +25,13 @@ line, database). If the place differs (a replica was promoted, a backup was load
 another server may have given out numbers that are not in this database. Then the history gets a new
 ``uid`` and continues a long way above (`GAP`). Revisions below ``first_revision`` belong to the
 earlier history; requests for them, or for revisions above the last one, are answered with Expired.
+
+A promotion need not lose anything: if a commit is only acknowledged, and only visible to others,
+when every server that may be promoted has it. Whoever runs the servers says so by the parameter
+``stowage.synchronous_failover = on`` (`KEEPS_HISTORY`). Then a promotion is treated as a crash: the
+history goes on above the ceiling, with the same ``uid``, and watches continue. A recovery to an
+earlier point in time makes a new time line, too; it is told apart by the age of the last thing that
+was written, which the loops do every two seconds.
 """
 
 from typing import Any
@@ -46,11 +53,22 @@ OPEN = "revisions_are_open()"
 
 # A crash keeps the identifier and the time line; a promotion begins a new time line; initdb and
 # pg_upgrade make a new identifier; CREATE DATABASE ... TEMPLATE copies all but the database's oid.
+# Its three parts are separated by slashes.
 _PLACE = """
 SELECT (SELECT system_identifier FROM pg_control_system())
     || '/' || ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
     || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())
 """
+
+
+_FAILOVER_SECONDS = 300
+"""A promotion takes less time; data whose last report is older were put back."""
+KEEPS_HISTORY = f"""
+SELECT coalesce(current_setting('stowage.synchronous_failover', true), '') IN ('on', 'true', '1')
+   AND coalesce((SELECT max(at) > clock_timestamp() - interval '{_FAILOVER_SECONDS} seconds'
+                 FROM loop_progress), true)
+"""
+"""SQL: whether a promotion loses nothing that was acknowledged or seen."""
 
 
 def establish(*, renew: bool = False) -> None:
@@ -104,23 +122,45 @@ def _place() -> str:
     return place
 
 
+def _has_moved(known: str, here: str) -> bool:
+    """Return whether another server may have written what this database lacks. May query."""
+    if known in ("", here):
+        return False
+    system, _, database = known.split("/")
+    if [system, database] != here.split("/")[::2]:
+        return True
+    return sql.fetch_one(KEEPS_HISTORY) != (True,)
+
+
 def _reserve_anew(*, renew: bool) -> bool:
     """Move ceiling and sequence if the place changed or the marker is gone; return True if so."""
     _lock()
     sql.run("INSERT INTO history (id, trimmed_revision) VALUES (1, 0) ON CONFLICT DO NOTHING")
     row = _row()
     ceiling, known_place, last, is_open = row
-    moved = known_place not in ("", _place())
+    here = _place()
+    moved = _has_moved(known_place, here)
     if is_open and known_place and ceiling > last and not moved and not renew:
         return False
     _commit_durably()
     if moved or renew:
         _renew(row)
         return True
+    if known_place != here:
+        _leave_epochs()
     base = last if is_open or not known_place else max(ceiling, last)
-    sql.run("UPDATE history SET ceiling = %s, place = %s WHERE id = 1", (base + BLOCK, _place()))
+    sql.run("UPDATE history SET ceiling = %s, place = %s WHERE id = 1", (base + BLOCK, here))
     _advance(base)
     return True
+
+
+def _leave_epochs() -> None:
+    """Make what processes remember under an epoch of another server invalid.
+
+    An epoch is told before its transaction commits, so this server may never have got the last ones
+    and would give them out again, for other rules.
+    """
+    sql.fetch("SELECT setval('admission_epoch', last_value + %s) FROM admission_epoch", (GAP,))
 
 
 def _renew(row: sql.Row) -> int:
@@ -132,9 +172,7 @@ def _renew(row: sql.Row) -> int:
         " first_revision = %s, trimmed_revision = %s WHERE id = 1",
         (base + BLOCK, _place(), base, base),
     )
-    # Caches of an epoch of the old history must not be valid in this one, in which the standby
-    # may lack the last epochs.
-    sql.fetch("SELECT setval('admission_epoch', last_value + %s) FROM admission_epoch", (GAP,))
+    _leave_epochs()
     # Decisions on a snapshot of the old history must come back.
     sql.run("UPDATE binder SET holder = '', revision = %s WHERE id = 1", (base,))
     _advance(base)

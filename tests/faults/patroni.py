@@ -121,7 +121,11 @@ class Patroni:
                     "postgresql": {
                         "use_pg_rewind": True,
                         "use_slots": True,
-                        "parameters": {"max_connections": 300, "wal_keep_size": "256MB"},
+                        "parameters": {
+                            "max_connections": 300,
+                            "wal_keep_size": "256MB",
+                            "stowage.synchronous_failover": "on",
+                        },
                     },
                 },
                 "initdb": [{"encoding": "UTF8"}, {"locale": "C"}, "data-checksums"],

@@ -236,6 +236,50 @@ def test_a_replica_that_takes_over_begins_another_history(cluster: Cluster) -> N
         assert reader("since", mark) == ["new"]
 
 
+@pytest.mark.parametrize("age", ["1 second", "1 hour"])
+def test_a_replica_that_has_all_that_was_acknowledged_goes_on_with_the_history(
+    prepared: Path, age: str
+) -> None:
+    """Unless the last report of a loop is old: then it was put back to an earlier moment."""
+    with contextlib.ExitStack() as until_end:
+        state = until_end.enter_context(state_folder())
+        subprocess.run(["cp", "--archive", prepared, state], check=True)
+        cluster = Cluster(state, **{"stowage.synchronous_failover": "on"})
+        until_end.callback(cluster.close)
+        cluster.start()
+        part = cluster.part()
+        until(lambda: isinstance(part("mark"), int), what="the database to be found")
+        with replica_of(cluster) as replica:
+            part("sql", "ALTER SYSTEM SET synchronous_standby_names = '*'")
+            part("sql", "SELECT pg_reload_conf()")
+            part("sql", "ALTER SYSTEM SET synchronous_standby_names = '*'")
+            report = f"('timers', clock_timestamp() - interval '{age}', 0, '')"
+            columns = "(name, at, revision, holder)"
+            part("sql", f"INSERT INTO loop_progress {columns} VALUES {report} RETURNING 1")
+            part("undo", 70)
+            told = [part("create", f"kept-{number}") for number in range(5)][-1]
+            token = part("listed", "", 1)[2]
+            uid = part("sql", "SELECT uid::text FROM history")
+            epoch = part("sql", "SELECT last_value FROM admission_epoch")
+            cluster.kill()
+            reader = replica.part()
+            reader("sql", "SELECT pg_promote()")
+            until(
+                lambda: isinstance(mark := reader("mark"), int) and mark >= told,
+                what="the new primary to take over",
+            )
+            keeps = age == "1 second"
+            assert (reader("sql", "SELECT uid::text FROM history") == uid) == keeps
+            if not keeps:
+                assert reader("since", told)["error"] == "Expired"
+                return
+            assert reader("since", told) == []
+            assert reader("listed", token, 1)[0] == 1
+            assert reader("create", "new") > told
+            assert reader("since", told) == ["new"]
+            assert reader("sql", "SELECT last_value FROM admission_epoch")[0] > epoch[0]
+
+
 EMPTIED_BY_A_CRASH = """
 SELECT relname, relkind::text, relhasindex FROM pg_class WHERE relpersistence <> 'p'
 """
