@@ -62,7 +62,7 @@ TURN: Final = (_TAG << 48) + 28
 """A scheduler's batch, until it is bound, while several schedulers want the same nodes."""
 JUDGES: Final = ((_TAG << 48) + 26, (_TAG << 48) + 27)
 """The keys of the two keepers that judge the sessions of all processes (``sessions``)."""
-MARK: Final = (_TAG << 48) + 28
+MARK: Final = (_TAG << 48) + 29
 """Writing the watermark for replicas."""
 PREPARATION: Final = (_TAG << 48) + 18
 """Migrations, first objects, backups and restores."""
