@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterstate.objects.rules.node_taints import NOT_READY, UNREACHABLE
+from clusterstate.objects.rules.node_taints import NOT_READY, UNREACHABLE, governed
 from clusterstate.objects.values.node import Node
 from scheduling.controllers.nodes.lifecycle_rules import (
     Settings,
@@ -118,6 +118,18 @@ def test_a_condition_that_is_over_takes_its_taint_with_it_and_leaves_others():
         ("dedicated", "NoSchedule"),
         ("node.kubernetes.io/disk-pressure", "NoExecute"),
     ]
+
+
+@pytest.mark.parametrize("after", [[], [{"type": "DiskPressure", "status": "False"}]])
+def test_a_write_that_ends_a_pressure_leaves_a_taint_that_somebody_set_to_evict(after):
+    """``doNoScheduleTaintingPass``, node_lifecycle_controller.go, v1.36: of its own effect alone."""
+    key = "node.kubernetes.io/disk-pressure"
+    taints = [{"key": key, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+    found = governed(
+        taints, unschedulable=False, after=after,
+        before=[{"type": "DiskPressure", "status": "True"}],
+    )  # fmt: skip
+    assert found == [{"key": key, "effect": "NoExecute"}]
 
 
 def test_a_node_that_is_not_ready_gets_a_no_execute_taint_with_its_time():

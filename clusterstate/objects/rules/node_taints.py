@@ -76,7 +76,7 @@ def governed(
         for key in BY_CONDITION.get(type_, {}).values()
     }
     decided |= dict.fromkeys(gone, False)
-    ended |= gone
+    ended |= gone & EVICTING
     evicted = {taint.get("key") for taint in taints if taint.get("effect") == NO_EXECUTE}
     remaining = [
         taint
