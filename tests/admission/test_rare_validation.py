@@ -14,6 +14,7 @@ from clusterstate.admission.validation.core import (
     storage,
 )
 from clusterstate.admission.validation.core.quotas import validate_resource_quota
+from clusterstate.admission.validation.kinds import validate
 from clusterstate.admission.validation.pods.spec_diff import fields, spec_diff
 from clusterstate.objects.registry import wire_types
 from clusterstate.objects.values.errors import INTERNAL, INVALID
@@ -197,6 +198,38 @@ def test_a_pod_with_users_of_its_own_has_no_block_devices():
     assert not options.tolerating(
         pod({"hostUsers": False})
     ).allow_user_namespaces_with_volume_devices
+
+
+@pytest.mark.parametrize(
+    "kind", ["Deployment", "Job", "CronJob", "PodTemplate", "ReplicationController"]
+)
+def test_an_image_volume_of_a_template_names_its_image(kind):
+    """kubernetes#135989, v1.37 (validateImageVolumeSource); what is stored already may stay."""
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {
+            **pod({"volumes": [{"name": "v", "image": {"pullPolicy": "Always"}}]})["spec"],
+            "restartPolicy": "Never" if "Job" in kind else "Always",
+        },
+    }  # fmt: skip
+    spec = {"template": template, "selector": {"matchLabels": {"a": "b"}}}
+    if kind == "ReplicationController":
+        spec["selector"] = {"a": "b"}
+    if kind == "Job":
+        del spec["selector"]
+    whole = {"metadata": {"name": "a", "namespace": "ns"}, "spec": spec}
+    if kind == "CronJob":
+        job = {"spec": {"template": template}}
+        whole["spec"] = {"schedule": "* * * * *", "jobTemplate": job, "concurrencyPolicy": "Allow"}
+    if kind == "PodTemplate":
+        whole = {"metadata": whole["metadata"], "template": template}
+    found = [e.field for e in validate(kind, whole, None, "") if "volumes" in e.field]
+    assert [one.removesuffix("volumes[0].image.reference") for one in found] == [
+        {"CronJob": "spec.jobTemplate.spec.", "PodTemplate": ""}.get(kind, "spec.")
+        + "template.spec."
+    ]
+    relabelled = {**whole, "metadata": {**whole["metadata"], "labels": {"c": "d"}}}
+    assert not [e for e in validate(kind, relabelled, whole, "") if "volumes" in e.field]
 
 
 @pytest.mark.parametrize("field", ["hostNetwork", "hostPID", "hostIPC"])

@@ -39,7 +39,12 @@ def _options(case: dict[str, Any]) -> PodOptions:
         for name in case.get("options") or {}
         if name in _SPELLINGS or name in _OPTION_NAMES
     }
-    return msgspec.structs.replace(PodOptions(**options), strict_ip_cidr=_strict(case))
+    # Until v1.37 templates may hold image volumes without a reference.
+    in_template = "resource_is_pod" not in options
+    return msgspec.structs.replace(
+        PodOptions(**options),
+        strict_ip_cidr=_strict(case), allow_empty_image_reference=in_template,
+    )  # fmt: skip
 
 
 def _spec(case: dict[str, Any]) -> dict[str, Any]:

@@ -107,7 +107,16 @@ def validate(kind: str, new: Manifest, old: Manifest | None, subresource: str) -
         name: NameCheck = _NAMES.get(kind, formats.dns_subdomain)
         errors = validate_object_meta(meta, namespaced=KINDS[kind].namespaced, name=name)
     rule = _RULES.get(kind)
-    return errors + (rule(new, old) if rule else [])
+    found = rule(new, old) if rule else []
+    if rule and old is not None and any(map(_is_of_image_volume, found)):
+        before = {error.field for error in rule(old, None)}
+        found = [e for e in found if not (_is_of_image_volume(e) and e.field in before)]
+    return errors + found
+
+
+def _is_of_image_volume(error: FieldError) -> bool:
+    """Return whether an image volume of a template lacks its reference, allowed until v1.37."""
+    return error.field.endswith(".image.reference")
 
 
 _NAMES: Final[dict[str, NameCheck]] = {

@@ -38,6 +38,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_restart_all_containers: bool = False
     allow_user_namespaces_with_volume_devices: bool = False
     allow_taint_toleration_comparison_operators: bool = False
+    allow_empty_image_reference: bool = False
     strict_ip_cidr: bool = False
 
 

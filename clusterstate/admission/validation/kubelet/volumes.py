@@ -326,7 +326,7 @@ def _csi(source: Manifest, path: str) -> Errors:
 
 def _image(source: Manifest, path: str, options: PodOptions) -> Errors:
     errors: Errors = []
-    if options.resource_is_pod and not source.get("reference"):
+    if not options.allow_empty_image_reference and not source.get("reference"):
         errors.append(required(f"{path}.reference"))
     policy = source.get("pullPolicy") or ""
     errors += required_one_of(policy, f"{path}.pullPolicy", PULL_POLICIES)
