@@ -125,7 +125,7 @@ def failure(
         "metadata": {},
         "status": "Failure",
         "message": message,
-        "reason": reason,
+        **({"reason": reason} if reason else {}),
         "details": details or {},
         "code": code,
     }
@@ -252,4 +252,7 @@ def unknown_path(path: str) -> errors.NotFound:
 def handle(error: Exception, context: dict[str, Any]) -> Response:
     """Return a view's answer to any exception (DRF's ``EXCEPTION_HANDLER``)."""
     status = translate(error)
-    return Response(as_status(status), status.code, headers=headers(status), exception=True)
+    answer = Response(as_status(status), status.code, headers=headers(status), exception=True)
+    # For Django a 500 is an error of the server, and logged as one.
+    answer._has_been_logged = isinstance(error, errors.Untyped)
+    return answer

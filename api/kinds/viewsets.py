@@ -374,6 +374,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         """Server-side apply: create the object, or merge the manager's fields into it."""
         target = self.target
         force = options.is_forced(request)
+        managed_fields.require_typed(target.kind, value)
         manifest, warnings = self._manifest(request, value)
         metadata = metadata_of(manifest)
         if metadata.get("managedFields"):

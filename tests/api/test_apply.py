@@ -41,7 +41,8 @@ def test_replicas_are_applied_through_a_scale(api):
 
     failed = applied(api, {**scale, "spec": {"replicas": 5}}, "other", path=path)
     assert failed.fails(409, "Conflict")["message"] == (
-        'Apply failed with 1 conflict: conflict with "scaler": .spec.replicas'
+        'Apply failed with 1 conflict: conflict with "scaler" with subresource "scale": '
+        ".spec.replicas"
     )
     forced = {**scale, "spec": {"replicas": 5}}
     applied(api, forced, "other", "&force=true", path=path).ok()
@@ -55,6 +56,38 @@ def test_replicas_are_applied_through_a_scale(api):
     applied(api, {**forced, "metadata": {}}, "other", path=absent).fails(404, "NotFound")
 
 
+def test_a_conflict_names_each_owner_once_with_its_fields(api):
+    """apimachinery managedfields/internal/conflict.go, v1.36."""
+    applied(api, deployment(replicas=3), "zoe").ok(201)
+    scaled = {"spec": {"replicas": 4}}
+    api.patch(f"{WEB}/scale?fieldManager=scaler", scaled, STRATEGIC).ok()
+    template = {"metadata": {"annotations": {"a": "1"}}, "spec": {"nodeName": "n"}}
+    api.patch(f"{WEB}?fieldManager=hand", {"spec": {"template": template}}, STRATEGIC).ok()
+    said = deployment(replicas=5)
+    said["spec"]["selector"]["matchLabels"] = {"app": "other"}
+    said["spec"]["template"]["metadata"]["annotations"] = {"a": "2"}
+    said["spec"]["template"]["spec"]["nodeName"] = "m"
+    failed = applied(api, said, "other").fails(409, "Conflict")
+    assert failed["message"] == (
+        "Apply failed with 4 conflicts: "
+        'conflicts with "hand" using apps/v1:\n'
+        "- .spec.template.metadata.annotations.a\n"
+        "- .spec.template.spec.nodeName\n"
+        'conflicts with "scaler" with subresource "scale" using apps/v1:\n'
+        "- .spec.replicas\n"
+        'conflicts with "zoe":\n'
+        "- .spec.selector"
+    )
+    assert failed["details"]["causes"][2] == {
+        "reason": "FieldManagerConflict", "field": ".spec.replicas",
+        "message": 'conflict with "scaler" with subresource "scale" using apps/v1',
+    }  # fmt: skip
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"}, **scaled}
+    scale["spec"] = {"replicas": 5}
+    failed = applied(api, scale, "other", path=f"{WEB}/scale").fails(409, "Conflict")
+    assert 'subresource "scale" using autoscaling/v1: .spec.replicas' in failed["message"]
+
+
 def test_what_is_no_longer_applied_goes_back_to_its_default(api):
     applied(api, deployment(replicas=3)).ok(201)
     assert applied(api, deployment()).ok()["spec"]["replicas"] == 1
@@ -66,7 +99,7 @@ def test_a_patch_makes_a_conflict_with_the_next_apply(api):
         api.patch(f"{WEB}?fieldManager=hand", {"spec": {"replicas": 5}}, content_type).ok()
         failed = applied(api, deployment(replicas=3)).fails(409, "Conflict")
         assert failed["message"] == (
-            'Apply failed with 1 conflict: conflict with "hand": .spec.replicas'
+            'Apply failed with 1 conflict: conflict with "hand" using apps/v1: .spec.replicas'
         )
         applied(api, deployment(replicas=3), query="&force=true").ok()
     live = api.get(WEB).ok()
@@ -95,14 +128,14 @@ def test_a_pod_that_nobody_applied_has_no_entries(api):
     assert managers(patched) == []
     path = f"{PODS}/p"
     failed = applied(api, pod(labels={"a": "1"}), path=path).fails(409, "Conflict")
-    assert 'conflict with "before-first-apply": .metadata.labels.a' in failed["message"]
+    assert 'conflict with "before-first-apply" using v1: .metadata.labels.a' in failed["message"]
     after = applied(api, pod(labels={"a": "2"}), path=path).ok()
     assert managers(after) == [
         ("kubectl", "Apply", ""), ("before-first-apply", "Update", ""),
     ]  # fmt: skip
     api.patch(f"{path}?fieldManager=hand", {"metadata": {"labels": {"a": "3"}}}).ok()
     failed = applied(api, pod(labels={"a": "2"}), path=path).fails(409, "Conflict")
-    assert 'conflict with "hand": .metadata.labels.a' in failed["message"]
+    assert 'conflict with "hand" using v1: .metadata.labels.a' in failed["message"]
 
 
 def test_a_container_that_is_no_longer_applied_is_removed(api):

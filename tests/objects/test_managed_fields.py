@@ -83,7 +83,7 @@ def test_an_update_makes_a_conflict_until_it_is_forced():
     with pytest.raises(Conflict) as failed:
         applied(live, web(replicas=3))
     assert failed.value.message == (
-        'Apply failed with 1 conflict: conflict with "you": .spec.replicas'
+        'Apply failed with 1 conflict: conflict with "you" using apps/v1: .spec.replicas'
     )
     assert failed.value.details["causes"][0]["reason"] == "FieldManagerConflict"
     forced = applied(live, web(replicas=3), force=True)
@@ -111,7 +111,7 @@ def test_pods_do_not_tell_who_created_them():
 
 def test_all_that_was_there_before_the_first_apply_has_an_owner():
     live = web(replicas=2, labels={"a": "1"})
-    with pytest.raises(Conflict, match=r'conflict with "before-first-apply": \.spec\.replicas'):
+    with pytest.raises(Conflict, match=r'"before-first-apply" using apps/v1: \.spec\.replicas'):
         applied(live, web(replicas=3))
     after = applied(live, web(labels={"b": "2"}))
     assert after["metadata"]["labels"] == {"a": "1", "b": "2"}

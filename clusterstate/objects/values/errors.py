@@ -163,6 +163,12 @@ class Invalid(StatusError):
         self.errors = errors
 
 
+class Untyped(StatusError):
+    """What a client applies does not fit the schema of its kind; Kubernetes answers with 500."""
+
+    code, reason = 500, ""
+
+
 class Timeout(StatusError):
     """The work takes longer than a request may; part of it is done."""
 

@@ -135,10 +135,57 @@ def _is_item(element: str) -> bool:
     return element[:2] in ("k:", "v:")
 
 
-def duplicates(manifest: Manifest, kind: Kind) -> list[Path]:
-    """Return the paths of items that occur several times in a list that merges."""
-    found = leaves(manifest, kind, "status")
-    return [path for path, value in found.items() if _is_item(path[-1]) and type(value) is list]
+def faults(manifest: Manifest, kind: Kind) -> list[str]:
+    """Return what an apply may not state: unknown fields, and items without or with equal keys.
+
+    Rule: structured-merge-diff ``typed/validate.go``, v6.
+    """
+    found = _faults(manifest, inspected.of_struct(kind.wire_type), (), None)
+    return [f"{shown(path)}: {fault}" for path, fault in found]
+
+
+def _faults(
+    value: Any, declared: msgspec.inspect.Type, path: Path, keys: tuple[str, ...] | None
+) -> Iterator[tuple[Path, str]]:
+    """Yield the faults in a value; ``keys``: of a list that merges, ``None`` for a whole."""
+    if isinstance(declared, msgspec.inspect.UnionType):
+        for member in declared.types:
+            yield from _faults(value, member, path, keys)
+    elif isinstance(declared, msgspec.inspect.StructType) and isinstance(value, dict):
+        fields = _declared(declared.cls)
+        lists = wire_types.LISTS.get(declared.cls.__name__, {})
+        for name, child in value.items():
+            here = (*path, f"f:{name}")
+            if name in fields:
+                yield from _faults(child, fields[name], here, lists.get(name))
+            else:
+                yield here, "field not declared in schema"
+    elif isinstance(declared, msgspec.inspect.DictType) and isinstance(value, dict):
+        for name, child in value.items():
+            yield from _faults(child, declared.value_type, (*path, f"f:{name}"), None)
+    elif isinstance(declared, msgspec.inspect.ListType) and isinstance(value, list):
+        seen: set[str] = set()
+        for index, child in enumerate(value):
+            element = f"i:{index}"
+            if keys is not None and (key := _element(child, _List(keys, None))) is not None:
+                if key == "k:{}":
+                    yield path, _NO_KEY.format(index, encode(keys).decode().replace(",", " "))
+                    break
+                if key in seen:
+                    yield path, f"duplicate entries for key {shown((key,))}"
+                seen.add(element := key)
+            yield from _faults(child, declared.item_type, (*path, element), None)
+
+
+@cache
+def _declared(struct: type) -> Mapping[str, msgspec.inspect.Type]:
+    return {field.encode_name: field.type for field in inspected.of_struct(struct).fields}
+
+
+_NO_KEY: Final = (
+    "element {}: associative list with keys has an element that omits all key fields {} (and"
+    " doesn't have default values for any key fields)"
+)
 
 
 def leaves(manifest: Manifest, kind: Kind, subresource: str = "") -> dict[Path, Any]:
@@ -435,4 +482,6 @@ def shown(path: Path) -> str:
             text += f"[{joined}]"
         elif kind == "v":
             text += f"[={rest}]"
+        elif kind == "i":
+            text += f"[{rest}]"
     return text

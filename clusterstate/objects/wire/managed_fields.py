@@ -14,6 +14,7 @@ Rules: apimachinery ``pkg/util/managedfields``, v1.36.
 """
 
 import copy
+import itertools
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -22,7 +23,7 @@ import msgspec
 
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values.document import format_time
-from clusterstate.objects.values.errors import DUPLICATE, Conflict, FieldError, Invalid
+from clusterstate.objects.values.errors import Conflict, Untyped
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.wire.field_sets import (
     ITEM,
@@ -30,7 +31,7 @@ from clusterstate.objects.wire.field_sets import (
     FieldSet,
     Path,
     changed_fields,
-    duplicates,
+    faults,
     fields_of,
     fitted,
     from_fields_v1,
@@ -49,6 +50,8 @@ BEFORE_FIRST_APPLY: Final = "before-first-apply"
 MAX_UPDATERS: Final = 10
 """Entries of updates that are kept apart; older ones become one, called ``ANCIENT``."""
 ANCIENT: Final = "ancient-changes"
+SCALED: Final = "autoscaling/v1"
+"""The version in which all owners of replicas are seen through a ``Scale``."""
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 Entry = dict[str, Any]
@@ -239,6 +242,29 @@ def _of_resize(applied: Manifest) -> Manifest:
     return found | ({"spec": new_spec} if new_spec else {})
 
 
+def require_typed(kind: Kind, applied: Any) -> None:
+    """Refuse an apply that does not fit the kind's schema; an update may hold the same.
+
+    What is of another kind, or names ``managedFields``, is refused elsewhere. Rule:
+    ``structuredMergeManager.Apply``, apimachinery ``managedfields/internal``, v1.36.
+
+    Raises:
+        Untyped: a field is unknown, or items of a list with keys have none or the same ones.
+    """
+    if not isinstance(applied, dict) or not isinstance(metadata := applied.get("metadata"), dict):
+        return
+    said = applied.get("apiVersion", kind.api_version), applied.get("kind", kind.name)
+    if said != (kind.api_version, kind.name) or metadata.get("managedFields"):
+        return
+    if found := faults(applied, kind):
+        group, _, version = kind.api_version.rpartition("/")
+        raise Untyped(
+            f"failed to create typed patch object ({metadata.get('namespace') or ''}/"
+            f"{metadata.get('name') or ''}; {group}/{version}, Kind={kind.name}): "
+            + (found[0] if len(found) == 1 else "\n  ".join(["errors:", *found]))
+        )
+
+
 def apply(
     kind: Kind,
     live: Manifest | None,
@@ -252,12 +278,7 @@ def apply(
 
     Raises:
         Conflict: another manager owns a field with another value, and ``force`` is not set.
-        Invalid: a key occurs twice in a list whose items have keys.
     """
-    if twice := duplicates(applied, kind):
-        name = applied["metadata"].get("name") or ""
-        causes = [FieldError(DUPLICATE, shown(path).removeprefix("."), None) for path in twice]
-        raise Invalid(kind.name, name, causes, kind.group)
     subresource = manager.subresource
     applied = _of_subresource(kind, applied, subresource)
     fields = fields_of(applied, kind, subresource)
@@ -279,7 +300,7 @@ def apply(
     }
     merged = applied if live is None else merge(live, changeable, kind)
     own: Entry | None = None
-    conflicts: list[tuple[str, Path]] = []
+    conflicts: list[tuple[Entry, Path]] = []
     elsewhere: set[Path] = set()
     others: list[Entry] = []
     for entry in entries:
@@ -294,13 +315,13 @@ def apply(
         )
         if live is not None:
             clashing |= several(live, theirs, fields)
-        conflicts += [(str(entry.get("manager", "")), path) for path in sorted(clashing)]
+        conflicts += [(entry, path) for path in sorted(clashing)]
         reduced = _without(entry, clashing, kind) if clashing else entry
         if reduced is not None:
             elsewhere |= theirs - clashing
             others.append(reduced)
     if conflicts and not force and not _were_applied_by_kubectl(kind, live, manager, conflicts):
-        raise _conflict(conflicts)
+        raise _conflict(conflicts, SCALED if subresource == "scale" else "")
 
     base: Manifest = {"apiVersion": kind.api_version, "kind": kind.name}
     if live is not None:
@@ -318,7 +339,7 @@ def _differs(live: Manifest, merged: Manifest, path: Path) -> bool:
 
 
 def _were_applied_by_kubectl(
-    kind: Kind, live: Manifest | None, manager: Manager, conflicts: list[tuple[str, Path]]
+    kind: Kind, live: Manifest | None, manager: Manager, conflicts: list[tuple[Entry, Path]]
 ) -> bool:
     """Return whether kubectl wrote these fields before, by client-side apply.
 
@@ -342,21 +363,38 @@ def _readable(applied: dict[str, Any]) -> Manifest:
     return {**applied, "metadata": metadata if isinstance(metadata, dict) else {}}
 
 
-def _conflict(conflicts: list[tuple[str, Path]]) -> Conflict:
-    """Return the error that makes kubectl print its advice."""
-    texts = [f'conflict with "{manager}": {shown(path)}' for manager, path in conflicts]
-    noun = "conflict" if len(texts) == 1 else "conflicts"
-    joined = texts[0] if len(texts) == 1 else ", ".join(texts)
+def _conflict(conflicts: list[tuple[Entry, Path]], version: str) -> Conflict:
+    """Return the error that makes kubectl print its advice; ``version``: that of all owners.
+
+    Rule: apimachinery ``managedfields/internal/conflict.go``, v1.36.
+    """
+    named = sorted((_named(entry, version), shown(path)) for entry, path in conflicts)
+    if len(named) == 1:
+        texts = [f"conflict with {named[0][0]}: {named[0][1]}"]
+    else:
+        texts = []
+        for owner, paths in itertools.groupby(named, key=lambda one: one[0]):
+            texts += [f"conflicts with {owner}:", *(f"- {path}" for _, path in paths)]
+    noun = "conflict" if len(named) == 1 else "conflicts"
     return Conflict(
-        f"Apply failed with {len(texts)} {noun}: {joined}",
+        f"Apply failed with {len(named)} {noun}: " + "\n".join(texts),
         {
             "causes": [
                 {
                     "reason": "FieldManagerConflict",
-                    "message": f'conflict with "{manager}"',
-                    "field": shown(path),
+                    "message": f"conflict with {owner}",
+                    "field": path,
                 }
-                for manager, path in conflicts
+                for owner, path in named
             ]
         },
     )
+
+
+def _named(entry: Entry, version: str) -> str:
+    """Return how a conflict names the manager of an entry, with its version where it updated."""
+    version = version or str(entry.get("apiVersion"))
+    text = msgspec.json.encode(entry.get("manager") or "").decode()
+    if subresource := entry.get("subresource"):
+        text += f' with subresource "{subresource}"'
+    return text if entry.get("operation") == APPLY else f"{text} using {version}"
