@@ -56,6 +56,26 @@ def test_replicas_are_applied_through_a_scale(api):
     applied(api, {**forced, "metadata": {}}, "other", path=absent).fails(404, "NotFound")
 
 
+def test_who_applies_no_field_any_more_is_no_manager(api):
+    """``stripMetaManager``, apimachinery managedfields/internal/stripmeta.go, v1.36."""
+    applied(api, deployment(), "one").ok(201)
+    applied(api, deployment(), "two").ok()
+    bare = {key: value for key, value in deployment().items() if key != "spec"}
+    assert managers(applied(api, bare, "one").ok()) == [("two", "Apply", "")]
+
+
+def test_an_apply_names_the_version_of_its_path(api):
+    """``structuredMergeManager.Apply``, apimachinery managedfields, v1.36."""
+    for version in ("apps/v1beta1", None):
+        said = {**deployment(), "apiVersion": version}
+        if version is None:
+            del said["apiVersion"]
+        assert applied(api, said).fails(400, "BadRequest")["message"] == (
+            "Incorrect version specified in apply patch. "
+            f"Specified patch version: {version or ''}, expected: apps/v1"
+        )
+
+
 def test_a_conflict_names_each_owner_once_with_its_fields(api):
     """apimachinery managedfields/internal/conflict.go, v1.36."""
     applied(api, deployment(replicas=3), "zoe").ok(201)

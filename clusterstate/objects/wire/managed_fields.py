@@ -23,7 +23,7 @@ import msgspec
 
 from clusterstate.objects.registry.kind import Kind
 from clusterstate.objects.values.document import format_time
-from clusterstate.objects.values.errors import Conflict, Untyped
+from clusterstate.objects.values.errors import BadRequest, Conflict, Untyped
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.wire.field_sets import (
     ITEM,
@@ -249,12 +249,17 @@ def require_typed(kind: Kind, applied: Any) -> None:
     ``structuredMergeManager.Apply``, apimachinery ``managedfields/internal``, v1.36.
 
     Raises:
+        BadRequest: it names no version, or another one than the path.
         Untyped: a field is unknown, or items of a list with keys have none or the same ones.
     """
     if not isinstance(applied, dict) or not isinstance(metadata := applied.get("metadata"), dict):
         return
-    said = applied.get("apiVersion", kind.api_version), applied.get("kind", kind.name)
-    if said != (kind.api_version, kind.name) or metadata.get("managedFields"):
+    if (version := applied.get("apiVersion") or "") != kind.api_version:
+        raise BadRequest(
+            "Incorrect version specified in apply patch. "
+            f"Specified patch version: {version}, expected: {kind.api_version}"
+        )
+    if applied.get("kind", kind.name) != kind.name or metadata.get("managedFields"):
         return
     if found := faults(applied, kind):
         group, _, version = kind.api_version.rpartition("/")
@@ -285,8 +290,7 @@ def apply(
     entries: list[Entry] = []
     if live is not None:
         entries = live["metadata"].get("managedFields") or []
-        if not entries:
-            all_there = fields_of(live, kind)
+        if not entries and (all_there := fields_of(live, kind)):
             entries = [_entry(Manager(BEFORE_FIRST_APPLY), UPDATE, kind, all_there, now)]
     changeable = {
         name: value
@@ -331,7 +335,7 @@ def apply(
     result = merge(base, changeable, kind)
     if own is None or before != fields:
         own = _entry(manager, APPLY, kind, fields, now)
-    return _with(result, _in_order([own, *others]))
+    return _with(result, _in_order([own, *others] if fields else others))
 
 
 def _differs(live: Manifest, merged: Manifest, path: Path) -> bool:
