@@ -41,7 +41,8 @@ FEATURES = {
 
 
 OTHERS = {
-    "DRAExtendedResource", "DRANodeAllocatableResources", "DRAResourceClaimDeviceStatus",
+    "DRADeviceTaintRules", "DRAExtendedResource", "DRANodeAllocatableResources",
+    "DRAResourceClaimDeviceStatus",
     "DRASchedulerFilterTimeout", "DRAWorkloadResourceClaims", "DynamicResourceAllocation",
 }  # fmt: skip
 UNREAD = {"pods"}

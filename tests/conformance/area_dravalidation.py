@@ -31,7 +31,8 @@ def rules(kind, new, old, gates):
 
 UNREAD = {
     "gates.DRAAdminAccess", "gates.DRADeviceBindingConditions", "gates.DRADeviceTaints",
-    "gates.DRAExtendedResource", "gates.DRANodeAllocatableResources",
+    "gates.DRADeviceTaintRules", "gates.DRAExtendedResource", "gates.DRAListTypeAttributes",
+    "gates.DRANodeAllocatableResources",
     "gates.DRAPartitionableDevices", "gates.DRAPrioritizedList",
     "gates.DRAResourceClaimDeviceStatus",
 }  # fmt: skip

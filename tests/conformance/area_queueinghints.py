@@ -67,7 +67,14 @@ def _claims(world: Case, new: Any) -> list[Any]:
     return claims
 
 
-UNREAD = {"gates.NodeInclusionPolicyInPodTopologySpread", "world.PersistentVolumeClaim"}
+UNREAD = {
+    "gates.DRAExtendedResource", "gates.DynamicResourceAllocation", "gates.GangScheduling",
+    "gates.GenericWorkload", "gates.MatchLabelKeysInPodTopologySpread",
+    "gates.NodeDeclaredFeatures", "gates.NodeInclusionPolicyInPodTopologySpread",
+    "gates.VolumeAttributesClass", "gates.VolumeLimitScaling",
+    "world.CSINode", "world.Node", "world.PersistentVolume", "world.PersistentVolumeClaim",
+    "world.Pod", "world.PodGroup", "world.ResourceSlice", "world.StorageClass",
+}  # fmt: skip
 """No hint depends on these."""
 
 
