@@ -254,5 +254,5 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
     status = translate(error)
     answer = Response(as_status(status), status.code, headers=headers(status), exception=True)
     # For Django a 500 is an error of the server, and logged as one.
-    answer._has_been_logged = isinstance(error, errors.Untyped)
+    answer._has_been_logged = isinstance(error, errors.Untyped)  # type: ignore[attr-defined]
     return answer

@@ -65,7 +65,7 @@ def calls_of(kind: Any) -> list[Call]:
             "PATCH", one,
             [{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}], JSON_PATCH,
         ),
-        ("PATCH", f"{one}?fieldManager=me", {**body_of(kind, "old"), }, APPLY),
+        ("PATCH", f"{one}?fieldManager=me", replaced, APPLY),
         ("PATCH", f"{many}/{named(kind, 'new')}?fieldManager=me", body_of(kind, "new"), APPLY),
         ("DELETE", one, None, json_),
         ("DELETE", one, {"kind": "DeleteOptions", "apiVersion": "v1"}, json_),

@@ -122,7 +122,7 @@ def test_a_condition_that_is_over_takes_its_taint_with_it_and_leaves_others():
 
 @pytest.mark.parametrize("after", [[], [{"type": "DiskPressure", "status": "False"}]])
 def test_a_write_that_ends_a_pressure_leaves_a_taint_that_somebody_set_to_evict(after):
-    """``doNoScheduleTaintingPass``, node_lifecycle_controller.go, v1.36: of its own effect alone."""
+    """``doNoScheduleTaintingPass``, v1.36: of its own effect alone."""
     key = "node.kubernetes.io/disk-pressure"
     taints = [{"key": key, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
     found = governed(

@@ -252,16 +252,17 @@ def require_typed(kind: Kind, applied: Any) -> None:
         BadRequest: it names no version, or another one than the path.
         Untyped: a field is unknown, or items of a list with keys have none or the same ones.
     """
-    if not isinstance(applied, dict) or not isinstance(metadata := applied.get("metadata"), dict):
+    if not isinstance(applied, dict):
         return
     if (version := applied.get("apiVersion") or "") != kind.api_version:
         raise BadRequest(
             "Incorrect version specified in apply patch. "
             f"Specified patch version: {version}, expected: {kind.api_version}"
         )
-    if applied.get("kind", kind.name) != kind.name or metadata.get("managedFields"):
+    metadata = applied.get("metadata", {})
+    if applied.get("kind", kind.name) != kind.name or not isinstance(metadata, dict):
         return
-    if found := faults(applied, kind):
+    if not metadata.get("managedFields") and (found := faults(applied, kind)):
         group, _, version = kind.api_version.rpartition("/")
         raise Untyped(
             f"failed to create typed patch object ({metadata.get('namespace') or ''}/"
