@@ -14,8 +14,10 @@ from clusterstate.actions.kinds import events
 from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.pods.bind import Binding, bind_pods
 from clusterstate.actions.pods.create import create_pods
+from clusterstate.actions.pods.delete import delete_pods_each
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
 from clusterstate.actions.scheduler import decisions
+from clusterstate.actions.writing.deletion import Deletion
 from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.queries.objects.lists import list_page
@@ -51,6 +53,20 @@ def gambles(plan: Plan) -> list[Plan]:
         and node["Relation Name"] in ("pod", "pending_pod")
         and node["Plan Rows"] <= 1
         and "= ANY" not in node.get("Filter", "")
+    ]
+
+
+def squares(plan: Plan) -> list[Plan]:
+    """Return the nodes that compare each row of a batch with all others of the batch.
+
+    A nested loop with a join filter does, and so does an index look-up for each row that also takes
+    the whole batch as an array, since PostgreSQL sorts the array for each.
+    """
+    return [
+        node
+        for node in nodes_of(plan)
+        if (node["Node Type"] == "Nested Loop" and "Join Filter" in node)
+        or node.get("Index Cond", "").count("id = ") > 1
     ]
 
 
@@ -90,10 +106,13 @@ def created(prefix: str, count: int) -> list[int]:
     return [row.id for row in load_pending()]
 
 
-def bind(ids: Sequence[int]) -> None:
+def bind(ids: Sequence[int], gang: int = 0) -> None:
     for first in range(0, len(ids), BATCH):
         part = ids[first : first + BATCH]
-        bindings = [Binding(pod_id, f"n{pod_id % NODES}") for pod_id in part]
+        bindings = [
+            Binding(pod_id, f"n{pod_id % NODES}", group=gang, leans=gang > 0, gang=gang)
+            for pod_id in part
+        ]
         done = bind_pods(bindings, snapshot_revision=changes.watermark(), now=NOW)
         assert len(done.bound) == len(part)
 
@@ -138,3 +157,20 @@ def test_a_backlog_after_a_quiet_hour_is_marked_bound_and_told_row_by_row(
     on_one = list_page("Pod", field_selector="spec.nodeName=n3").items
     assert len(on_one) == (QUIET + BACKLOG) // NODES
     assert overcommitted_nodes() == []
+
+
+def test_the_pods_of_a_gang_are_bound_and_deleted_row_by_row(plans: list[Plan]) -> None:
+    create_node("n", allocatable={"cpu": "100", "memory": "1Ti", "pods": "100"})
+    rehearsal.copy_node("n", "n", NODES)
+    ids = created("gang", BATCH)
+    plans.clear()
+
+    bind(ids, gang=1)
+    leaving = [
+        Deletion(namespace="default", name=f"gang{i:05}", grace_seconds=0) for i in range(BATCH)
+    ]
+    gone = delete_pods_each(leaving, now=NOW)
+
+    assert not any(isinstance(one, Exception) for one in gone)
+    assert len(plans) >= 2
+    assert [node for plan in plans for node in squares(plan)] == []

@@ -317,23 +317,23 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
         JOIN pod p ON p.id = i.pod_id
         WHERE gate.opened = 1 AND {_BINDABLE} AND p.deletion_at IS NULL AND {_AS_DECIDED}{known}
         ORDER BY p.id FOR UPDATE OF p),
+    sized AS MATERIALIZED (SELECT *, count(*) OVER (PARTITION BY team) AS size FROM able),
     numbered AS MATERIALIZED (
         SELECT id, node_name, {changes.NEXT} AS revision
-        FROM (SELECT *, count(*) OVER (PARTITION BY team) AS size FROM able) sized
-        WHERE together <= size
+        FROM sized WHERE together <= size
         ORDER BY position),
     bound AS (
         UPDATE pod p
         SET node_name = i.node_name, scheduled_at = gate.at, bound_at = gate.at,
             unschedulable = NULL, revision = i.revision, {_DOCUMENT}
         FROM gate, numbered i
-        WHERE p.id = i.id AND p.id = ANY (ARRAY(SELECT id FROM numbered))
+        WHERE p.id = i.id
         {returning_versions()}, old.nominated_node_name AS was_nominated)"""
         atomic = f"""
     atomic AS ({changes.ATOMIC.format(source="bound", condition="%s::boolean")}),"""
         answer = (
-            "SELECT able.id, bound.revision FROM able LEFT JOIN bound ON bound.id = able.id"
-            " ORDER BY bound.revision NULLS FIRST"
+            "SELECT id, NULL AS revision FROM sized WHERE together > size"
+            " UNION ALL SELECT id, revision FROM bound ORDER BY revision NULLS FIRST"
         )
     else:
         bound = f"""

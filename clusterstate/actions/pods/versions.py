@@ -194,7 +194,7 @@ def _gone(*more: str) -> str:
     return f"""
     deleted AS (
         DELETE FROM pod p USING numbered n
-        WHERE p.id = n.pod_id AND p.id = ANY (ARRAY(SELECT pod_id FROM numbered))
+        WHERE p.id = n.pod_id
         {returning_versions("old", "n.revision")}, {columns}),
     unqueued AS (DELETE FROM pending_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM deleted))),
     gone AS (DELETE FROM terminating_pod WHERE pod_id = ANY (ARRAY(SELECT id FROM deleted))),
