@@ -14,8 +14,9 @@ Rules: pkg/scheduler/schedule_one_podgroup.go and framework/preemption/podgroupp
 Permit; of several domains that take the whole group the smallest is chosen, not any one.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import permutations
 from types import MappingProxyType
 from typing import cast
@@ -31,7 +32,7 @@ from scheduling.engine.queue.scheduling_queue import PriorityQueue
 from scheduling.engine.reference.cycle import Options, PodToPlace, Shortcut, schedule_batch
 from scheduling.engine.reference.decision import ERROR, UNSCHEDULABLE, Decision
 from scheduling.engine.snapshot import Snapshot, reliance
-from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.engine.snapshot.requirements import digest_of_pod, from_pod
 from scheduling.framework import pod_groups as rules
 from scheduling.framework.arrays import Float64, Mask
 from scheduling.framework.node_table import Rows
@@ -507,6 +508,17 @@ def _refused(
 # Topology --------------------------------------------------------------------------------------
 
 
+class _Domain(msgspec.Struct, frozen=True):
+    """One domain of a level: the room on its nodes, and its labels.
+
+    ``nodes`` returns the mask (rows,) of its nodes.
+    """
+
+    room: float
+    labels: Domain
+    nodes: Callable[[], Mask]
+
+
 class _Levels:
     """The domains of a group's topology levels, widest first, with the room on their nodes.
 
@@ -522,8 +534,8 @@ class _Levels:
         self._columns = [snapshot.label_column(key) for key in keys]
         self._ids = [column.ids[rows] for column in self._columns]
 
-    def domains(self, depth: int, inside: Mask | None = None) -> list[tuple[float, Domain, Mask]]:
-        """Return room, labels and node mask of each domain of level ``depth``, sorted by name.
+    def domains(self, depth: int, inside: Mask | None = None) -> list[_Domain]:
+        """Return the domains of level ``depth``, sorted by name.
 
         ``inside``: a mask (rows,) of the nodes to consider; ``None``: all.
         """
@@ -533,34 +545,38 @@ class _Levels:
             known &= ids >= 0
             code = code * len(column.values) + ids
         places = np.flatnonzero(known)
-        found, first, of = np.unique(code[places], return_index=True, return_inverse=True)
+        found, of = np.unique(code[places], return_inverse=True)
         sums = np.bincount(of, weights=self.room[places], minlength=len(found)).tolist()
         result = []
-        for number, place in enumerate(places[first].tolist()):
-            values = [
-                column.values[ids[place]]
-                for column, ids in zip(self._columns[:depth], self._ids[:depth], strict=True)
-            ]
-            domain = tuple(zip(self.keys[:depth], values, strict=True))
-            result.append((sums[number], domain, known & (code == found[number])))
-        return sorted(result, key=lambda one: one[1])
+        for number, room in zip(found.tolist(), sums, strict=True):
+            values, rest = [], number
+            for column in reversed(self._columns[:depth]):
+                rest, at = divmod(rest, len(column.values))
+                values.append(column.values[at])
+            labels = tuple(zip(self.keys[:depth], reversed(values), strict=True))
+            result.append(_Domain(room, labels, partial(_of_code, known, code, number)))
+        return sorted(result, key=lambda one: one.labels)
 
     def spread(self, depth: int, domain: Domain, inside: Mask, count: int) -> list[Part]:
         """Return narrow domains within ``domain``, as few as possible, for ``count`` pods."""
         if depth == len(self.keys) or count <= 0:
             return [(domain, count)] if count > 0 else []
-        within = [one for one in self.domains(depth + 1, inside) if one[0] >= 1]
-        within.sort(key=lambda one: (-one[0], one[1]))
+        within = [one for one in self.domains(depth + 1, inside) if one.room >= 1]
+        within.sort(key=lambda one: (-one.room, one.labels))
         parts: list[Part] = []
         for place, largest in enumerate(within):
-            holding = [one for one in within[place:] if one[0] >= count]
-            room, inner, nodes = holding[-1] if holding else largest
-            here = min(int(room), count)
-            parts += self.spread(depth + 1, inner, nodes, here)
+            holding = [one for one in within[place:] if one.room >= count]
+            best = holding[-1] if holding else largest
+            here = min(int(best.room), count)
+            parts += self.spread(depth + 1, best.labels, best.nodes(), here)
             count -= here
             if not count:
                 break
         return parts if not count else [*parts, (domain, count)]
+
+
+def _of_code(known: Mask, code: npt.NDArray[np.int64], number: int) -> Mask:
+    return known & (code == number)
 
 
 def _placements(
@@ -596,26 +612,30 @@ def _placements(
     found: list[Placement] = []
     everywhere = np.ones(len(rows), np.bool_)
     for depth in range(len(keys), len(required), -1):
-        holding = [one for one in levels.domains(depth) if one[0] >= count]
-        holding.sort(key=lambda one: (one[0], one[1]))
-        for _, domain, inside in holding[:_MOST_PREFERRED]:
-            found.append(Placement(tuple(levels.spread(depth, domain, inside, count))))
+        holding = [one for one in levels.domains(depth) if one.room >= count]
+        holding.sort(key=lambda one: (one.room, one.labels))
+        found += [
+            Placement(tuple(levels.spread(depth, one.labels, one.nodes(), count)))
+            for one in holding[:_MOST_PREFERRED]
+        ]
     if not required:
         parts = tuple(levels.spread(0, (), everywhere, count))
         return [*found, *([Placement(parts)] if len(parts) > 1 else []), EVERYWHERE], SUCCESS
     domains = levels.domains(len(required))
     if is_old:
-        first = {one[1]: int(np.argmax(one[2])) for one in domains}
-        domains.sort(key=lambda one: first[one[1]])
-        return [Placement(((domain, count),)) for _, domain, _ in domains], SUCCESS
-    domains.sort(key=lambda one: ((0, one[0]) if one[0] >= count else (1, -one[0]), one[1]))
+        domains.sort(key=lambda one: int(np.argmax(one.nodes())))
+        return [Placement(((one.labels, count),)) for one in domains], SUCCESS
+    domains.sort(
+        key=lambda one: ((0, one.room) if one.room >= count else (1, -one.room), one.labels)
+    )
     # The other domains lack room. If all do, one of them is tried, for its reasons.
-    enough = sum(one[0] >= group.min_count for one in domains)
-    for _, domain, inside in domains if every else domains[: max(enough, 1)]:
-        parts = tuple(levels.spread(len(required), domain, inside, count)) if preferred else ()
-        if len(parts) > 1:
-            found.append(Placement(parts))
-        found.append(Placement(((domain, count),)))
+    enough = sum(one.room >= group.min_count for one in domains)
+    for one in domains if every else domains[: max(enough, 1)]:
+        if preferred:
+            parts = tuple(levels.spread(len(required), one.labels, one.nodes(), count))
+            if len(parts) > 1:
+                found.append(Placement(parts))
+        found.append(Placement(((one.labels, count),)))
     return found, SUCCESS
 
 
@@ -723,7 +743,10 @@ def _of_domain(snapshot: Snapshot, info: PodInfo, domain: Domain) -> PodInfo:
         selector = {**info.pod.spec.node_selector, **dict(domain)}
         spec = msgspec.structs.replace(info.pod.spec, node_selector=selector, scheduling_group=None)
         pod = msgspec.structs.replace(info.pod, spec=spec)
-        found = snapshot.intern(from_pod(pod, compatibility=snapshot.compatibility))
+        digest = digest_of_pod(pod)  # other groups' pods may be the same without their group
+        found = snapshot.known_class(digest) or snapshot.intern(
+            from_pod(pod, digest, snapshot.compatibility)
+        )
         known[domain] = found
     return found
 

@@ -1,8 +1,8 @@
 """Pod groups that are decided and not bound yet, and the conditions of their PodGroups.
 
 ``Groups`` remembers which pods were placed together until their bindings are submitted, and writes
-the condition ``PodGroupInitiallyScheduled``: True once the group's pods are bound; False when the
-queue is empty, as ``unwritten_refusals`` does for pods.
+the condition ``PodGroupInitiallyScheduled``: True once the group's pods are bound, False if they
+are refused; when no pod is ready to be tried, or after a second.
 """
 
 from collections import OrderedDict

@@ -556,7 +556,7 @@ class Scheduler:
             _batch_size.failed(batch, error, now)
             raise
         _batch_size.succeeded(len(batch))
-        if self.groups and (not self.mirror.queue.has_ready or self.groups.is_due(now)):
+        if self.groups and (not batch or self.groups.is_due(now)):
             done += self.groups.write()
         if self.mirror.queue.incoming:
             measuring.came(self.mirror.queue.incoming)
@@ -566,8 +566,8 @@ class Scheduler:
     def needs_no_news(self) -> bool:
         """Whether the last cycle's own bindings need not be read from the log at once.
 
-        False while pods wait, since a binding or the end of a victim may wake them, and while a
-        batch is being bound or pods are reserved.
+        False while pods wait, since a binding or the end of a victim may wake them, while a batch is
+        being bound or pods are reserved, and while conditions of groups are not written.
         """
         queue, binder = self.mirror.queue, self.binder
         return not (
@@ -577,6 +577,7 @@ class Scheduler:
             or binder.has_leaning
             or binder.refused
             or self.reservations.count
+            or self.groups
             or self.groups.is_searching
         )
 

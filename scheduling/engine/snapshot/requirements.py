@@ -157,7 +157,7 @@ def from_pod(
         _encode((spec.node_selector, node_affinity)) if spec.node_selector or node_affinity else b""
     )
     info.placement_key = _encode((spec.node_selector, required_affinity, spec.tolerations))
-    info.digest = digest if digest is not None else _digest(pod)
+    info.digest = digest if digest is not None else digest_of_pod(pod)
     info.amounts = []
     info.index = -1
     info.peer = -1
@@ -177,7 +177,7 @@ def _matters(volume: Volume) -> bool:
     )
 
 
-def _digest(pod: Pod) -> bytes:
+def digest_of_pod(pod: Pod) -> bytes:
     """Return the content that matters for scheduling; unlike a stored digest, not hashed."""
     own = any(volume.ephemeral is not None for volume in pod.spec.volumes) or any(
         claim.resource_claim_template_name is not None for claim in pod.spec.resource_claims
