@@ -9,6 +9,7 @@ from clusterstate.objects.values.document import format_time
 from clusterstate.objects.values.errors import NotFound
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod_group import GroupKey
+from clusterstate.processes import steady_clock
 from clusterstate.queries.pods.waiting import WaitingPod, waiting
 from scheduling.answers.live import LiveWorld
 from scheduling.answers.present import IN_FLIGHT, Present, priorities
@@ -89,13 +90,14 @@ def _lacking(present: Present, pods: Sequence[PodToPlace]) -> dict[int, str]:
         if (key := group_key(pod.info.pod)) is not None:
             members.setdefault(key, []).append(pod)
     found: dict[int, str] = {}
+    now = steady_clock.now().timestamp()
     largest = sorted(members.items(), key=lambda one: (-len(one[1]), one[0]))
     for key, mine in largest[:_MOST_PODGROUPS]:
         present.world.go_on()
         framework = present.framework(mine[0].info.scheduler_name)
         if framework is None or not framework.schedules_groups:
             continue
-        lacks = shortfall(present.snapshot, framework, key, mine)
+        lacks = shortfall(present.snapshot, framework, key, mine, now)
         if lacks is not None:
             found |= dict.fromkeys((pod.info.index for pod in mine), f"{key[1]}: {lacks.message}")
     return found

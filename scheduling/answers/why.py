@@ -22,7 +22,7 @@ from clusterstate.admission.plugins.service_account import without_token
 from clusterstate.objects.values.document import format_time
 from clusterstate.objects.values.errors import BadRequest, Expired, NotFound, StatusError
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.processes import memory
+from clusterstate.processes import memory, steady_clock
 from clusterstate.queries.objects import decode_object, find_object, not_found
 from clusterstate.queries.pods import waiting_members
 from clusterstate.queries.pods.waiting import Subject, subject
@@ -205,7 +205,8 @@ def _group(
         for pod_id, class_id in waiting_members(*key)
         if not present.snapshot.knows(pod_id)
     ]
-    lacks = shortfall(present.snapshot, framework, key, pods)
+    now = steady_clock.now().timestamp()
+    lacks = shortfall(present.snapshot, framework, key, pods, now)
     if lacks is None or not helped:
         return lacks, []
     go_on = present.world.go_on

@@ -16,6 +16,7 @@ Permit; of several domains that take the whole group the smallest is chosen, not
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from itertools import permutations
 from types import MappingProxyType
@@ -26,6 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from clusterstate.objects.values.compatibility import Compatibility
+from clusterstate.objects.values.document import format_time, parse_time
+from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod_group import GroupKey, PodGroup, PodGroupSpec
 from scheduling.engine.queue.pending import PendingPod
 from scheduling.engine.queue.scheduling_queue import PriorityQueue
@@ -55,6 +58,7 @@ _MOST_PREFERRED = 4
 _MOST_MOVED = 32
 _MOST_ORDERS = 24
 _MOST_MOVES = 256
+_MOST_NAMED = 3
 
 
 def _keys(batch: Sequence[PendingPod], groups: dict[str, Framework]) -> dict[int, GroupKey]:
@@ -139,7 +143,8 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
     ``decisions``: one for each pod, in order; where the group was placed, those of pods beyond its
     ``minCount`` may be refusals. ``status``: the group's, for its condition. ``fitting``: how many
     pods would have a place, including those already placed. ``placement``: the domains to which the
-    placed pods were confined.
+    placed pods were confined. ``again_at``: when to try a refused group again even if nothing has
+    changed, seconds since the epoch.
     """
 
     key: GroupKey
@@ -148,6 +153,7 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
     fitting: int = 0
     needed: int = 0
     placement: Placement = EVERYWHERE
+    again_at: float | None = None
 
     @property
     def placed(self) -> bool:
@@ -815,6 +821,8 @@ class _Preemption:
                 snapshot.attach(record)
         if not chosen.status.ok:
             return self.refusal
+        if (waits := _waits_for_nodes(cycle)) is not None:
+            return self._without_victims(waits)
         return self._with_victims([pod for one in chosen.victims for pod in one.pods])
 
     def _is_waiting(self, priority: int) -> bool:
@@ -827,6 +835,18 @@ class _Preemption:
             ):
                 return True
         return False
+
+    def _without_victims(self, waits: "Waits") -> GroupDecision:
+        """Return the refusal, which says for which nodes the group waits."""
+        refusal, text = self.refusal, f"preemption: {waits.message}"
+        decisions = [
+            msgspec.structs.replace(one, message=f"{one.message} {text}")
+            for one in refusal.decisions
+        ]
+        told = Status(refusal.status.code, (f"{refusal.status.message} {text}",))
+        return msgspec.structs.replace(
+            refusal, decisions=decisions, status=told, again_at=waits.until
+        )
 
     def _victims(self, priority: int) -> list[Victim[PodRecord]]:
         groups, classes = self.snapshot.groups, self.snapshot.classes
@@ -997,6 +1017,76 @@ class _Preemption:
             found.append(Nomination(node_name=there.node_name, victims=victims))
             victims = ()
         return _nominated(self.snapshot, self.cycle.pods, self.refusal, found)
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """Nodes that are starting and would take a group, which preempts no pods until then.
+
+    ``until``: seconds since the epoch.
+    """
+
+    nodes: tuple[str, ...]
+    until: float
+
+    @property
+    def message(self) -> str:
+        """Both as a sentence."""
+        more = len(self.nodes) - _MOST_NAMED
+        names = ", ".join(self.nodes[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return (
+            f"not before {format_time(datetime.fromtimestamp(self.until, UTC))}, since the group"
+            f" fits once starting nodes are ready: {names}"
+        )
+
+
+def waits_for_nodes(
+    snapshot: Snapshot,
+    framework: Framework,
+    key: GroupKey,
+    pods: Sequence[PodToPlace],
+    now: float,
+) -> Waits | None:
+    """Return the starting nodes for which a group that does not fit waits; nothing is assumed."""
+    group, there = snapshot.groups.find(key), snapshot.members_of(key)
+    assert group is not None
+    return _waits_for_nodes(
+        _Cycle(snapshot, framework, key, group, pods, Options(), 0, 0, None, len(there), now)
+    )
+
+
+def _waits_for_nodes(cycle: _Cycle) -> Waits | None:
+    """Return the starting nodes with which the group fits, ``None`` if it does not.
+
+    See ``GangSchedulingArgs``. The nodes lose their startup taints in the snapshot meanwhile.
+    """
+    snapshot, args = cycle.snapshot, cycle.framework.gang_args
+    if not args.starting_node_seconds or cycle.now is None or cycle.group.topology_keys:
+        return None
+    starting: dict[int, tuple[Node, float]] = {}
+    for row in snapshot.rows().tolist():
+        node = snapshot.node(row)
+        created = node.metadata.creation_timestamp
+        if created and any(taint.key in args.startup_taints for taint in node.spec.taints):
+            until = parse_time(created).timestamp() + args.starting_node_seconds
+            if until > cycle.now:
+                starting[row] = node, until
+    if not starting:
+        return None
+    try:
+        for node, _ in starting.values():
+            rest = tuple(one for one in node.spec.taints if one.key not in args.startup_taints)
+            spec = msgspec.structs.replace(node.spec, taints=rest)
+            snapshot.set_node(msgspec.structs.replace(node, spec=spec))
+        made, status, _ = cycle.attempt(cycle.pods)
+        cycle.forget(made)
+    finally:
+        for node, _ in starting.values():
+            snapshot.set_node(node)
+    used = sorted({one.row for one in made if one.row in starting})
+    if not status.ok or not used:
+        return None
+    names = tuple(snapshot.node_name(row) for row in used)
+    return Waits(names, min(starting[row][1] for row in used))
 
 
 def _nominated(

@@ -23,6 +23,7 @@ from scheduling.framework.answers import (
 from scheduling.framework.arrays import Int64
 from scheduling.framework.binding_points import Meter, metered
 from scheduling.framework.configuration import BUILT_IN, Profile
+from scheduling.framework.configuration.plugin_args import GangSchedulingArgs
 from scheduling.framework.events import EventsToRegister, Registration
 from scheduling.framework.filter_point import FilterPoint
 from scheduling.framework.group_points import GroupPoints
@@ -317,6 +318,12 @@ class Framework(FilterPoint, GroupPoints):
     def schedules_groups(self) -> bool:
         """Whether pods with a ``schedulingGroup`` are decided as a group."""
         return GANG_SCHEDULING in self.profile.names("preEnqueue")
+
+    @cached_property
+    def gang_args(self) -> GangSchedulingArgs:
+        """The arguments of GangScheduling."""
+        found = self.profile.args.get(GANG_SCHEDULING)
+        return found if isinstance(found, GangSchedulingArgs) else GangSchedulingArgs()
 
     @property
     def chooses_by_itself(self) -> bool:

@@ -17,7 +17,7 @@ from clusterstate.objects.values.pod_group import (
     TopologyConstraint,
 )
 from scheduling.engine.deciding import Decider
-from scheduling.engine.groups import fitting_by_domain, schedule_group
+from scheduling.engine.groups import fitting_by_domain, schedule_group, waits_for_nodes
 from scheduling.engine.reference.cycle import Options, PodToPlace
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework import pod_groups as rules
@@ -49,12 +49,16 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def shortfall(
-    snapshot: Snapshot, framework: Framework, key: GroupKey, pods: Sequence[PodToPlace]
+    snapshot: Snapshot,
+    framework: Framework,
+    key: GroupKey,
+    pods: Sequence[PodToPlace],
+    now: float | None = None,
 ) -> Shortfall | None:
     """Return what the group of waiting ``pods`` lacks; ``None`` if it can be placed.
 
     The pods are decided in order; a search might place more of them if they differ. ``snapshot`` is
-    restored.
+    restored. ``now``: seconds since the epoch, to know which nodes are starting.
     """
     group = snapshot.groups.find(key)
     if group is None:
@@ -82,6 +86,8 @@ def shortfall(
     message += f": room for {lacking} more is lacking"
     if nodes:
         message += f", as on {nodes} free {'node' if nodes == 1 else 'nodes'}"
+    if now is not None and (waits := waits_for_nodes(snapshot, framework, key, pods, now)):
+        message += f"; preemption: {waits.message}"
     return Shortfall(
         name=key[1], min_count=needed, placed=placed, waiting=len(pods), domains=dict(domains),
         nodes=nodes, message=message,

@@ -70,6 +70,7 @@ class Groups:
         # Groups refused again, on a newer state of the cluster, before their search ended.
         self._outdated: set[GroupKey] = set()
         self._assigned: dict[GroupKey, Mapping[Hashable, str]] = {}
+        self._again_at: dict[GroupKey, float] = {}
 
     def __bool__(self) -> bool:
         """Whether there are conditions to write."""
@@ -78,6 +79,9 @@ class Groups:
     def note(self, decision: GroupDecision, now: float) -> None:
         """Remember the decision about a group until its pods and its condition are written."""
         measuring.decided_group(decision)
+        self._again_at.pop(decision.key, None)
+        if decision.again_at is not None:
+            self._again_at[decision.key] = decision.again_at
         if not decision.placed:
             self._tell(decision.key, decision.status, now)
             return
@@ -137,17 +141,31 @@ class Groups:
         """Forget the pods that were placed and not bound, after the mirror was loaded again."""
         self._gang_of = {}
 
+    # --- groups that wait for starting nodes ------------------------------------------------------
+
+    def next_due(self) -> float | None:
+        """Return when the first group that waits for starting nodes is to be tried again."""
+        return min(self._again_at.values(), default=None)
+
+    def try_again(self, queue: PriorityQueue, now: float) -> None:
+        """Activate the groups that have waited long enough for starting nodes."""
+        for key in [key for key, at in self._again_at.items() if at <= now]:
+            del self._again_at[key]
+            queue.activate(queue.member_ids(key), now)
+
     # --- the search for a placement ---------------------------------------------------------------
 
-    def begin(self, queue: PriorityQueue, info_of: Callable[[int], PodInfo], now: float) -> None:
+    def begin(
+        self, queue: PriorityQueue, info_of: Callable[[int], PodInfo], now: float, *, every: bool
+    ) -> None:
         """Activate waiting groups for which a former process may have searched a placement.
 
         The search ended with that process, and nothing else would wake them. ``info_of`` returns a
-        class by its id.
+        class by its id. ``every``: all groups, since some may wait for starting nodes.
         """
-        for key in queue.group_keys() if self._search is not None else ():
+        for key in queue.group_keys() if every or self._search is not None else ():
             pods = queue.member_ids(key)
-            if is_worth_it(info_of(queue.pod(pod_id).class_id) for pod_id in pods):
+            if every or is_worth_it(info_of(queue.pod(pod_id).class_id) for pod_id in pods):
                 queue.activate(pods, now)
 
     @property

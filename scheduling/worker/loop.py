@@ -298,9 +298,11 @@ def _write_remaining_records(scheduler: Scheduler, clock: Callable[[], float]) -
 
 
 def _wait_for(scheduler: Scheduler, now: float, remaining: float) -> float:
-    """Return the seconds until a backoff or a Permit deadline ends, at most ``_LONGEST_WAIT``."""
+    """Return the seconds until something is due, such as a backoff, at most ``_LONGEST_WAIT``."""
     wait = min(_LONGEST_WAIT if scheduler.division is None else DIVIDE_EVERY, remaining)
-    for due in (scheduler.mirror.queue.next_due(now), scheduler.reservations.next_due()):
+    queue = scheduler.mirror.queue
+    dues = queue.next_due(now), scheduler.reservations.next_due(), scheduler.groups.next_due()
+    for due in dues:
         if due is not None:
             wait = min(wait, due - now)
     return max(0.0, wait)

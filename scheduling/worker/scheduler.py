@@ -258,7 +258,10 @@ class Scheduler:
             self._divide(now)
         # The scheduler before may have ended between a nomination and the victims' deletion.
         self.mirror.queue.activate(self.mirror.nominated(), now)
-        self.groups.begin(self.mirror.queue, self.mirror.info, now)
+        every = any(
+            one.gang_args.starting_node_seconds for one in self._profiles.of_groups.values()
+        )
+        self.groups.begin(self.mirror.queue, self.mirror.info, now, every=every)
         if self.is_first:
             self._tell_use()
             self._guard.begin(self._revision)
@@ -542,6 +545,7 @@ class Scheduler:
         if not deciding.is_quick():
             most = min(most, BATCH_WITHOUT_LOOPS)
         self.groups.hear(self.mirror.queue, now)
+        self.groups.try_again(self.mirror.queue, now)
         batch = self.mirror.queue.pop_batch(now, min(_batch_size.limit, most))
         if self.division is not None:
             batch = self.mirror.hand_over(batch)
@@ -566,8 +570,8 @@ class Scheduler:
     def needs_no_news(self) -> bool:
         """Whether the last cycle's own bindings need not be read from the log at once.
 
-        False while pods wait, since a binding or the end of a victim may wake them, while a batch is
-        being bound or pods are reserved, and while conditions of groups are not written.
+        False while pods wait, since a binding or the end of a victim may wake them, while a batch
+        is being bound or pods are reserved, and while conditions of groups are not written.
         """
         queue, binder = self.mirror.queue, self.binder
         return not (

@@ -15,6 +15,7 @@ from scheduling.engine.deciding import Decider
 from scheduling.engine.groups import GroupDecision, schedule_group
 from scheduling.engine.reference.cycle import Options
 from scheduling.engine.snapshot import Snapshot
+from scheduling.framework.configuration.plugin_args import GangSchedulingArgs
 from scheduling.framework.pod_groups import (
     GANG_SCHEDULING,
     GroupOutcome,
@@ -23,6 +24,7 @@ from scheduling.framework.pod_groups import (
     try_members,
 )
 from scheduling.framework.status import SUCCESS, Code, Status
+from scheduling.simulation.gangs import shortfall
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.forms import many
 from tests.harness import build_snapshot, kubernetes_framework, place, to_place
@@ -296,6 +298,56 @@ def test_each_pod_of_a_group_that_a_budget_holds_back_is_displaced_last():
     }  # fmt: skip
     snapshot.set_budget(msgspec.convert(budget, PodDisruptionBudget))
     assert victims_of(decide(snapshot, group(count=1), high("p0"))) == {"default/single"}
+
+
+NOT_READY = "node.kubernetes.io/not-ready"
+NOON = datetime(2026, 7, 29, 12, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("taints", "cpu", "seconds", "now", "waits"),
+    [
+        ([NOT_READY], "2", 90, NOON + 60, True),
+        ([NOT_READY], "2", 0, NOON + 60, False),
+        ([NOT_READY], "2", 90, NOON + 90, False),
+        ([NOT_READY], "2", 90, None, False),
+        ([NOT_READY, "other"], "2", 90, NOON, False),
+        ([NOT_READY], "1", 90, NOON, False),
+    ],
+    ids=["waits", "off", "too old", "no time", "another taint", "too small"],
+)
+@pytest.mark.parametrize("decider", [False, True])
+def test_a_group_displaces_nobody_while_a_node_starts_that_would_take_it(
+    taints: list[str], cpu: str, seconds: int, now: float | None, waits: bool, decider: bool
+) -> None:
+    snapshot = cluster("2", pods=[low("a", "n0"), low("b", "n0")])
+    starting = make_node("n1").offers(cpu=cpu, memory="64Gi", pods="110")
+    starting = starting.with_("metadata", "creationTimestamp", value="2026-07-29T12:00:00Z")
+    for taint in taints:
+        starting = starting.tainted(taint)
+    row = snapshot.set_node(starting.build())
+    framework = kubernetes_framework()
+    framework.gang_args = GangSchedulingArgs(starting_node_seconds=seconds)
+    made = group(count=2)
+    snapshot.groups.set(made)
+    pods = [to_place(snapshot, high(f"p{n}").build()) for n in range(2)]
+    found = schedule_group(
+        snapshot, framework, made.key, pods, Options(seed=1),
+        decider=Decider(snapshot, framework) if decider else None, now=now,
+    )  # fmt: skip
+    assert not found.placed
+    assert bool(victims_of(found)) is not waits
+    assert found.again_at == (NOON + 90 if waits else None)
+    assert [taint.key for taint in snapshot.node(row).spec.taints] == taints
+    text = (
+        "preemption: not before 2026-07-29T12:01:30Z, since the group fits once starting nodes are"
+        " ready: n1"
+    )
+    assert (text in found.status.message) is waits
+    assert all(one.message.endswith(text) for one in found.decisions) is waits
+    lacks = shortfall(snapshot, framework, made.key, pods, now)
+    assert lacks is not None
+    assert lacks.message.endswith(f"as on 1 free node; {text}") is waits
 
 
 def test_a_group_that_never_preempts_displaces_nobody():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from clusterstate.objects.values.errors import Invalid
 from scheduling.framework.configuration import EXTENSION_POINTS, PluginInfo
 from scheduling.framework.configuration.documents import default_configuration, load
+from scheduling.framework.configuration.plugin_args import STARTUP_TAINTS, GangSchedulingArgs
 from scheduling.plugins.catalogue import build_framework
 from tests.forms import many
 
@@ -100,6 +101,25 @@ def test_priorities_grow_only_where_the_configuration_says_so():
     profile = "- schedulerName: %s\n  pluginConfig: " + config + "\n"
     differ = f"{V1}profiles:\n{profile % ('a', 1)}{profile % ('b', 2)}"
     assert wrong(differ) == {("profiles[1].pluginConfig", "FieldValueInvalid")}
+
+
+def test_how_long_groups_wait_for_starting_nodes_is_read_and_checked():
+    def args(text):
+        return build_framework(load(text).profiles[0]).gang_args
+
+    default = build_framework(default_configuration().profiles[0]).gang_args
+    assert default == GangSchedulingArgs(starting_node_seconds=0, startup_taints=STARTUP_TAINTS)
+    config = "[{name: GangScheduling, args: {%s}}]"
+    given = args(one_profile(config=config % "startingNodeSeconds: 90, startupTaints: [a.io/new]"))
+    assert given == GangSchedulingArgs(starting_node_seconds=90, startup_taints=("a.io/new",))
+    for bad, field in (
+        ("startingNodeSeconds: -1", "startingNodeSeconds"),
+        ("startingNodeSeconds: 86401", "startingNodeSeconds"),
+        ("startupTaints: [a b]", "startupTaints[0]"),
+        ("startingNode: 1", "startingNode"),
+    ):
+        ((found, _),) = wrong(one_profile(config=config % bad))
+        assert found == f"profiles[0].pluginConfig[0].args.{field}"
 
 
 def test_the_time_that_devices_may_take_is_read_as_kubernetes_reads_it():

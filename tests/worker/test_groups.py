@@ -13,6 +13,7 @@ from clusterstate.actions.pods.bind import Binding, BindRefusal, bind_pods
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.pods.queue import Unschedulable, set_unschedulable
+from clusterstate.actions.scheduler import scheduler_configuration
 from clusterstate.actions.writing.deletion import Deletion
 from clusterstate.actions.writing.stored import DeletedObject
 from clusterstate.change_log import changes
@@ -22,7 +23,7 @@ from clusterstate.queries.objects import kind_of
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
 from scheduling.framework.configuration.documents import default_configuration
-from scheduling.worker import binder
+from scheduling.worker import binder, profiles
 from scheduling.worker.scheduler import Scheduler
 from tests import roundtrips
 from tests.clock import after
@@ -252,6 +253,60 @@ def test_a_gang_displaces_as_many_as_it_needs_at_once():
         name for name, pod in stored("Pod").items() if pod["metadata"].get("deletionTimestamp")
     }
     assert ending == {"low0", "low1"} or not {"low0", "low1"} & set(stored("Pod"))
+
+
+@pytest.mark.parametrize("becomes_ready", [True, False])
+def test_a_gang_displaces_nobody_while_a_node_starts_but_not_for_ever(becomes_ready: bool):
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": "high"}, "value": 100}  # fmt: skip
+    objects.create("PriorityClass", "", high, now=NOW)
+    containers = [{"name": "main", "image": "i", "resources": {"requests": {"cpu": "60"}}}]
+    create_pods([pod_manifest(f"low{n}", containers=containers) for n in range(2)], now=NOW)
+    schedule(NOW)
+    not_ready = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    make_node("n3", taints=[not_ready])
+    make_group(count=2, priorityClassName="high")
+    create_pods([member(f"p{n}", cpu="30", priorityClassName="high") for n in range(2)], now=NOW)
+    args = {"name": "GangScheduling", "args": {"startingNodeSeconds": 90}}
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "default-scheduler", "pluginConfig": [args]}],
+    }  # fmt: skip
+    text, _ = scheduler_configuration.check(document)
+    scheduler_configuration.store(document=text, by="somebody", now=NOW)
+    revision, configuration = profiles.in_force()
+    scheduler = Scheduler(configuration, lambda: 7, revision=revision)
+    scheduler.load(SECONDS)
+    decide_all(scheduler, SECONDS)
+
+    def leaving() -> set[str]:
+        pods = stored("Pod").items()
+        left = {name for name, pod in pods if not pod["metadata"].get("deletionTimestamp")}
+        return {"low0", "low1"} - left
+
+    assert leaving() == set()
+    assert "not before 20" in condition()["message"]
+    assert (
+        "starting nodes are ready: n3" in stored("Pod")["p0"]["status"]["conditions"][0]["message"]
+    )
+    assert scheduler.groups.next_due() == SECONDS + 90
+
+    if becomes_ready:
+        objects.update(
+            "Node", "", "n3", lambda old: {**old, "spec": {**old["spec"], "taints": []}},
+            now=after(20),
+        )  # fmt: skip
+        decide_all(scheduler, SECONDS + 30)
+        assert {nodes_of()[f"p{n}"] for n in range(2)} == {"n3"}
+        assert leaving() == set()
+        decide_all(scheduler, SECONDS + 91)
+        assert leaving() == set()
+        return
+    decide_all(scheduler, SECONDS + 89)
+    assert leaving() == set()
+    decide_all(scheduler, SECONDS + 91)
+    assert leaving() != set()
+    assert scheduler.groups.next_due() is None
 
 
 @pytest.mark.django_db(transaction=True)

@@ -24,6 +24,7 @@ from scheduling.framework.configuration.plugin_args import (
     Args,
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
+    GangSchedulingArgs,
     InterPodAffinityArgs,
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
@@ -186,7 +187,7 @@ BUILT_IN: dict[str, PluginInfo] = {
     "ImageLocality": _info("score"),
     "DefaultBinder": _info("bind"),
     "NodeDeclaredFeatures": _info("preFilter", "filter"),
-    "GangScheduling": _info("preEnqueue"),
+    "GangScheduling": _info("preEnqueue", args=GangSchedulingArgs),
 }
 """The plugins of this package, in the order of Kubernetes' default set."""
 

@@ -132,6 +132,21 @@ class PrioritySortArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     age_points_per_minute: int = 0
 
 
+STARTUP_TAINTS = ("node.kubernetes.io/not-ready", "node.cloudprovider.kubernetes.io/uninitialized")
+MOST_STARTING_SECONDS = 86_400
+
+
+class GangSchedulingArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Arguments of GangScheduling; Kubernetes' has none.
+
+    ``starting_node_seconds``: for how long after a node's creation a group preempts no pods if it
+    would fit once the node has lost its ``startup_taints`` (keys); 0: it never waits.
+    """
+
+    starting_node_seconds: int = 0
+    startup_taints: tuple[str, ...] = STARTUP_TAINTS
+
+
 class RawArgs(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments of a plugin that declares no type: the JSON object as it was given."""
 
@@ -145,6 +160,7 @@ Args = (
     | PodTopologySpreadArgs
     | InterPodAffinityArgs
     | DefaultPreemptionArgs
+    | GangSchedulingArgs
     | PrioritySortArgs
     | DynamicResourcesArgs
     | VolumeBindingArgs
@@ -367,6 +383,17 @@ def _priority_sort(args: Field) -> Args:
     return PrioritySortArgs(age_points_per_minute=points)
 
 
+def _gang_scheduling(args: Field) -> Args:
+    seconds = args.integer("startingNodeSeconds", 0)
+    if not 0 <= seconds <= MOST_STARTING_SECONDS:
+        text = f"not in valid range [0, {MOST_STARTING_SECONDS}]"
+        args.error("startingNodeSeconds", seconds, text)
+    keys = args.texts("startupTaints") if args.has("startupTaints") else STARTUP_TAINTS
+    for number, key in enumerate(keys):
+        check_label_name(key, f"{args.child('startupTaints')}[{number}]", args.errors)
+    return GangSchedulingArgs(starting_node_seconds=seconds, startup_taints=tuple(keys))
+
+
 def _volume_binding(args: Field) -> Args:
     timeout = args.integer("bindTimeoutSeconds", 600)
     if timeout < 0:
@@ -415,6 +442,7 @@ def _node_volume_limits(args: Field) -> Args:
 READERS: dict[str, Callable[[Field], Args]] = {
     "DefaultPreemption": _default_preemption,
     "DynamicResources": _dynamic_resources,
+    "GangScheduling": _gang_scheduling,
     "InterPodAffinity": _inter_pod_affinity,
     "NodeAffinity": _node_affinity,
     "NodeResourcesBalancedAllocation": _balanced_allocation,
