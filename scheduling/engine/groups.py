@@ -582,7 +582,8 @@ class _Levels:
 
 
 def _of_code(known: Mask, code: npt.NDArray[np.int64], number: int) -> Mask:
-    return known & (code == number)
+    inside: Mask = known & (code == number)
+    return inside
 
 
 def _placements(
