@@ -101,6 +101,9 @@ def test_a_json_patch_that_does_not_fit_is_a_422(operation):
     with pytest.raises(PatchNotApplicable) as raised:
         patching.json_patch({"a": 1, "list": [1]}, [operation])
     assert (raised.value.code, raised.value.reason) == (422, "Invalid")
+    why = "the value there is another" if operation["op"] == "test" else "there is no such place"
+    whole = f"does not apply at {operation['path']!r}: {why}"
+    assert raised.value.message.endswith(whole if operation["path"] else "is not an object")
 
 
 def test_null_stands_for_a_member_that_is_not_there():

@@ -107,9 +107,12 @@ def json_patch(manifest: Manifest, operations: Any) -> Manifest:
             KeyError,
             ValueError,
         ) as error:
+            # The libraries' words show Python's types, and whole objects.
+            differs = isinstance(error, jsonpatch.JsonPatchTestFailed) and operation["op"] == "test"
+            why = "the value there is another" if differs else "there is no such place"
             raise PatchNotApplicable(
                 "the server rejected our request due to an error in our request: "
-                f"{operation['op']} operation does not apply at {operation['path']!r}: {error}"
+                f"{operation['op']} operation does not apply at {operation['path']!r}: {why}"
             ) from error
         except RecursionError:  # copies into themselves double the depth with each operation
             raise _too_deep("the patched object") from None
