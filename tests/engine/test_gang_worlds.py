@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from clusterstate.objects.values.compatibility import Compatibility
 from scheduling.engine.groups import schedule_group
 from scheduling.engine.reference.cycle import Options
 from scheduling.engine.snapshot import Snapshot
@@ -128,20 +129,34 @@ def outcome(world: World) -> str:
     return "search" if found.placed else "late"
 
 
+def placed_by_kubernetes(world: World, seed: int = 1) -> bool:
+    """Return whether kube-scheduler's rules for groups place a world (``compatibility: 1.36``)."""
+    made = group(count=len(world.pods), **(in_rack() if world.one_rack else {}))
+    snapshot = world.snapshot()
+    snapshot.compatibility = Compatibility.V1_36
+    snapshot.groups.set(made)
+    ready = places(snapshot, world.members())
+    framework = kubernetes_framework(Compatibility.V1_36)
+    return schedule_group(snapshot, framework, made.key, ready, Options(seed=seed)).placed
+
+
 @pytest.mark.drawn
 def test_of_random_worlds_those_are_placed_that_can_be(capsys: pytest.CaptureFixture[str]):
     counts = {"greedy": 0, "search": 0, "proof": 0, "late": 0}
-    missed, wrong, possible = [], [], 0
+    missed, wrong, possible, kubernetes = [], [], 0, 0
     for seed in range(many(25, 1000)):
         world = World(seed)
         told, can = outcome(world), can_be_placed(world)
         counts[told] += 1
         possible += can
+        kubernetes += placed_by_kubernetes(world)
+        assert can or not placed_by_kubernetes(world)
         if can and told not in ("greedy", "search"):
             missed.append((seed, told))
         if not can and told in ("greedy", "search"):
             wrong.append((seed, told))
     with capsys.disabled():
         print(f"\n{counts}, {possible} can be placed, missed {missed}, wrong {wrong}")
+        print(f"kube-scheduler's rules place {kubernetes}")
     assert wrong == []
     assert missed == []
