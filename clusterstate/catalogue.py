@@ -95,7 +95,7 @@ class Catalogue:
 
     @property
     def settings(self) -> AdmissionSettings:
-        """Return the switches in force."""
+        """Return the settings of admission, such as which plugins are on."""
         return self._settings
 
     def runtime_class(self, name: str) -> Manifest | None:

@@ -182,7 +182,7 @@ def hosts(name: str, listens: str, advertised: str, origins: Sequence[str]) -> l
 
 
 def pod_shapes(name: str, default: str) -> tuple[Shape, ...]:
-    """Return shapes of pods (``objects.values.shapes``)."""
+    """Read pod shapes (``objects.values.shapes``) from an environment variable."""
     try:
         return shapes.parse(text(name, default))
     except shapes.ShapeError as error:

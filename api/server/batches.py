@@ -41,7 +41,7 @@ class Place(Protocol):
     """Where a batch stores the answer to one request."""
 
     def finish(self, make: Callable[[Any], Any], result: Any) -> None:
-        """Store ``make`` of a result as the answer; if that fails, the write stays."""
+        """Store ``make(result)`` as the answer; if ``make`` fails, the write stays committed."""
 
     def fail(self, error: Exception) -> None:
         """Store a failure as the answer."""
@@ -71,11 +71,11 @@ class DeferredAnswer(HttpResponseBase):
         self.answer: HttpResponseBase | None = None
 
     def finish(self, make: Callable[[Any], HttpResponseBase], result: Any) -> None:
-        """Have the view complete ``make`` of a result."""
+        """Store the answer that the view completes from ``make(result)``."""
         self.answer = self.view.complete(self.request, lambda: make(result))
 
     def fail(self, error: Exception) -> None:
-        """Have the view complete a failure."""
+        """Store the answer that the view completes from an error."""
 
         def failed() -> HttpResponseBase:
             raise error
@@ -91,7 +91,7 @@ class _Group(Generic[Wanted, Result]):
         self._requests: list[tuple[Place, Wanted, Callable[[Result], Any]]] = []
 
     def add(self, request: Wanted, finish: Callable[[Result], Any], place: AnyPlace) -> AnyPlace:
-        """Add one request's work; its place gets ``finish`` of the result."""
+        """Add a request to the batch; ``place`` will store ``finish`` of its result."""
         self._requests.append((place, request, finish))
         return place
 

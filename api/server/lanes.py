@@ -378,7 +378,7 @@ class Lane(Generic[Work, Answer]):
         return True
 
     def _rest(self, *, first: bool) -> None:
-        """Release this thread's resources; except for the first, wait until others are busy."""
+        """Release this thread's connection; all but the first thread then sleep until needed."""
         if self._finish is not None:
             self._finish()
         if first:
@@ -391,7 +391,7 @@ class Lane(Generic[Work, Answer]):
     def _answer(
         self, batch: Sequence[tuple[Work, Receiver[Answer], float]]
     ) -> "list[_Done[Answer]]":
-        """Serve a batch, without pieces that waited too long."""
+        """Serve a batch; pieces of work that waited longer than MAX_WAIT_SECONDS get an error."""
         oldest = time.monotonic() - MAX_WAIT_SECONDS
         fresh = [work for work, _, since in batch if since >= oldest]
         try:

@@ -18,7 +18,7 @@ class Sessions:
         self._users: dict[bytes, str] = {}
 
     def flow(self, scope: Scope) -> str:
-        """Return the flow of a browser whose session is known as valid, empty for others."""
+        """Return the flow (user) of a browser's session, empty if no valid session is known."""
         session = _session(scope)
         return self._users.get(session, "") if session else ""
 

@@ -73,7 +73,7 @@ class Shares:
         self.heavy = heavy
 
     def enter(self, flow: str) -> bool:
-        """Note that a request is under way; return whether heavy flows give way to it."""
+        """Note that a request begins; return whether requests of heavy flows wait for it."""
         light = bool(self.heavy) and flow not in self.heavy
         self.light_requests += light
         return light

@@ -70,7 +70,7 @@ class PlansViewSet(OwnViewSet):
     """An advisor's prediction for a new plan, as JSON text: it may be long."""
 
     def wants(self, request: Request) -> Iterable[Attributes]:
-        """Return the rights: to predict also to read, to apply also to make each change."""
+        """Return the rights that a request needs: predicting also reads, applying also writes."""
         name = self.kwargs.get(self.lookup_url_kwarg, "")
         if self.action in _OPERATIONS:
             yield Attributes(

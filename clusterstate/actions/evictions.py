@@ -181,7 +181,7 @@ def restate(
     node_names: Sequence[str] | None = None,
     pod_ids: Sequence[int] | None = None,
 ) -> TimerChanges:
-    """Make the timers of a cause on these nodes, or of these pods, exactly the departures.
+    """Replace the timers of a cause, on these nodes or of these pods, by ``departures``.
 
     One statement; one of ``node_names`` and ``pod_ids`` is given. A pod in no departure gets no
     timer, nor does one that is gone, finished or terminating. Pods that came meanwhile are in the
@@ -583,7 +583,7 @@ def _postpone(pod_ids: Sequence[int], moments: Sequence[datetime], reason: str) 
 
 
 def record(news: Sequence[Occurrence], *, now: datetime) -> None:
-    """Record the events of evictions, after the evictions: they cost as much again."""
+    """Record events of evictions, after these: it takes as long as the evictions themselves."""
     for first in range(0, len(news), 2000):
         events.record_many(news[first : first + 2000], now=now)
 

@@ -221,7 +221,7 @@ _followers: dict[str, Follower] = {}
 
 
 def follow_with(follower: Follower, kinds: Iterable[str]) -> None:
-    """Have ``follow_at_once`` call this function for objects of these kinds.
+    """Register a function that ``follow_at_once`` calls for objects of these kinds.
 
     Called when the applications are ready.
     """

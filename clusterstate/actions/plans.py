@@ -301,7 +301,7 @@ def step(plan_id: int, number: int, *, now: datetime) -> Iterator[Step | None]:
 
 
 def rest(plan_id: int, *, until: datetime) -> None:
-    """Store when all held steps are tried again, whatever holds them."""
+    """Set the time at which the operation retries all its held steps."""
     sql.run(
         f"UPDATE plan SET retry_at = %s::timestamptz WHERE id = %s::bigint AND state = '{RUNNING}'",
         (until, plan_id),

@@ -187,7 +187,7 @@ class Index:
         return len(self._columns.revisions)
 
     def alive_at(self, revision: int, upto: int) -> list[int]:
-        """Return the places of versions that were current at ``revision`` and ended by ``upto``."""
+        """Return places of changes up to ``upto`` that end a version current at ``revision``."""
         columns, base = self._columns, self._columns.revision
         low, high = revision - base, upto - base
         return [
@@ -244,7 +244,7 @@ class Index:
         return Glance(columns.words[name], columns.words[columns.uses[place]])
 
     def glances(self, places: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the node and requests of the versions at these places, as positions in ``words``.
+        """Return (node, requests) of the versions at these places, as indexes into ``words``.
 
         The requests are -1 if none are stored; 0 is an empty text.
         """
@@ -284,7 +284,7 @@ class Index:
         )
 
     def has_body(self, place: int) -> bool:
-        """Return whether the version that a change ended is known."""
+        """Return whether the version that the change at ``place`` ended has a stored body."""
         return self._columns.lengths[place] >= 0
 
     def bodies(self, packed: bytes, places: Sequence[int]) -> list[bytes]:
@@ -305,7 +305,7 @@ class Moments(msgspec.Struct, array_like=True, gc=False):
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[int, int]]) -> "Moments":
-        """Return the moments made of (revision, time) pairs that are ordered by revision."""
+        """Build from (revision, time) pairs that are ordered by revision."""
         revision, at = pairs[0]
         return cls(
             revision, at, [one - revision for one, _ in pairs], [one - at for _, one in pairs]

@@ -106,7 +106,7 @@ def _lock() -> None:
 
 
 def _row() -> sql.Row:
-    """Return ceiling, place, the sequence's last value, and whether revisions can be taken."""
+    """Lock and return ceiling, place, the sequence's value, and whether revisions can be taken."""
     row = sql.fetch_one(
         "SELECT ceiling, place, pg_sequence_last_value('change_revision'),"
         f" {OPEN} FROM history WHERE id = 1 FOR UPDATE"
@@ -155,7 +155,7 @@ def _reserve_anew(*, renew: bool) -> bool:
 
 
 def _leave_epochs() -> None:
-    """Make what processes remember under an epoch of another server invalid.
+    """Invalidate what processes cached under an epoch that another server gave out.
 
     An epoch is told before its transaction commits, so this server may never have got the last ones
     and would give them out again, for other rules.

@@ -86,7 +86,7 @@ class Standing:
                 self._thread.start()
 
     def looked(self, seconds: float) -> bool:
-        """Wait until the thread has looked once; return whether it has."""
+        """Wait until the thread has checked the replica once; return whether it has."""
         self.start()
         return self._looked.wait(seconds)
 
@@ -175,7 +175,7 @@ def _has_reached(least: int, patience: float) -> bool:
 
 
 def read(ask: Callable[[], _T], *, least: int = 0, patience: float = 0.0) -> _T:
-    """Return ``ask()``, from the replica if it has come up to ``least``, else from the primary.
+    """Call ``ask`` on the replica if that has revision ``least``, else on the primary.
 
     ``ask`` may run twice and must not write. It waits at most ``patience`` seconds for the replica
     to come up to ``least``. Without a replica, inside a transaction, and inside another ``read``,

@@ -131,7 +131,7 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Watch:
-    """Observations of another process, by which a judge decides whether it is stuck."""
+    """What a judge saw of another process, to tell whether that process is stuck."""
 
     def __init__(self, sign: str, now: float) -> None:
         self._token = sign.rpartition("-")[2]
@@ -173,7 +173,7 @@ class Judge:
     """Decides which sessions must end, from a series of observations."""
 
     def __init__(self, ours: str) -> None:
-        """Judge for the process with the sign ``ours``, whose keeper does not see itself."""
+        """Judge for the process with session sign ``ours``; its own sessions are not judged."""
         self._ours = ours
         self._deaf: dict[tuple[int, str], _Since] = {}
         self._lost: dict[str, float] = {}
@@ -183,7 +183,7 @@ class Judge:
         self._watches: dict[str, Watch] = {}
 
     def hinder(self, sessions: Sequence[Session], now: float) -> set[int]:
-        """Return the pids whose waiting statement must be cancelled, since it blocks this service.
+        """Return the pids of foreign sessions whose waiting statement blocks this service too long.
 
         The service's own statements are left out; their waits end by ``lock_timeout``.
         """
@@ -314,7 +314,7 @@ class _Since:
         self._looks = 0
 
     def lasts(self, now: float, seconds: float) -> bool:
-        """Count an observation; return whether there are enough of them, over ``seconds``."""
+        """Count an observation; return whether there are enough, over ``seconds`` at least."""
         self._looks += 1
         return now - self._at >= seconds and self._looks > _STUCK_LOOKS
 
@@ -384,7 +384,7 @@ class Memory(Protocol):
     """Stores a process's factor and its loops' progress for the next process."""
 
     def recall(self) -> float:
-        """Return the stored factor."""
+        """Return the stored factor by which time limits are multiplied."""
 
     def keep(self) -> None:
         """Store the requested factor, and the progress of the loops."""

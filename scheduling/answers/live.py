@@ -175,7 +175,7 @@ class LiveWorld:
         return self.look(lambda mirror: copy_snapshot(mirror.snapshot))
 
     def look(self, use: Callable[[Mirror], Known]) -> Known:
-        """Return ``use(mirror)``; other questions wait meanwhile.
+        """Return ``use(mirror)``, run under the mirror's lock; other questions wait meanwhile.
 
         ``use`` must be quick, must not change the mirror, and must not return parts of it.
         """
@@ -196,7 +196,7 @@ class LiveWorld:
 
 
 class TimedBase(Base):
-    """The empty world as a base, with a deadline."""
+    """An empty cluster as the base of a simulation, with a deadline."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class TimedBase(Base):
 
 
 class LiveBase(TimedBase):
-    """The live cluster as a base; lookups beyond the snapshot query the database."""
+    """The live cluster as the base of a simulation; queries what the snapshot does not have."""
 
     open_namespaces = False
 

@@ -59,7 +59,7 @@ class RoomNow:
         return found
 
     def movers(self) -> list[str]:
-        """Return the pods that need a place, first those that leave a node which is full now."""
+        """Return titles of the pods that need a place, first those whose node is full now."""
         ordered = sorted(self._movers, key=lambda one: one[1] not in self._full_now)
         return [title for title, _ in ordered]
 

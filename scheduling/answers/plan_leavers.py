@@ -211,7 +211,7 @@ class Leavers:
                     )
 
     def _stays(self, pod: StayingPod, reason: str) -> bool:
-        """Return whether a pod stays, for ``reason`` or one in ``kept``; add it to the answer."""
+        """Return whether a pod stays, for ``reason`` or one in ``kept``; list it if it does."""
         message = reason or self._kept.get(pod.title)
         if message:
             entry = {"pod": pod.title, "nodeName": pod.node_name, "message": message}

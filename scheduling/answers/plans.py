@@ -200,7 +200,7 @@ class _Planning:
             raise Invalid(KIND, "", list(errors), GROUP)
 
     def _without_room(self, leavers: Sequence[Leaver], future: Foresight) -> set[object]:
-        """Tell ``future`` which leavers take no room, as they wait or ended; return their ids."""
+        """Note in ``future`` the leavers that take no room (waiting or ended); return their ids."""
         away: set[object] = set()
         snapshot = future.cluster.snapshot
         for one in leavers:

@@ -32,7 +32,7 @@ def failed(plugin: Plugin, text: str) -> PluginFailed:
 
 
 def call(plugin: Plugin, point: str, function: Callable[..., R], *arguments: object) -> R:
-    """Call a plugin.
+    """Call a method of a plugin; turn its exceptions into PluginFailed, which names ``point``.
 
     Raises:
         PluginFailed: the plugin raised.

@@ -115,7 +115,7 @@ def _provided_by(
 
 
 def _remembered(table: VolumeTable, pod: PodInfo) -> tuple[int, Handles | None] | None:
-    """Return the table's version and ``brought_by``'s result for it, ``None`` if out of date."""
+    """Return the cached (table version, result of ``brought_by``); ``None`` if out of date."""
     found: Any = pod.memo.get(_BROUGHT)
     return None if found is None or found[0] != table.version else found
 
@@ -300,7 +300,7 @@ class AttachedVolumes:
         rows: Rows,
         touch: Callable[[int], None],
     ) -> None:
-        """Write how many volumes of a driver rows have, and how many they take."""
+        """Write a driver's volume limit and attached volumes into its column, for ``rows``."""
         rows = rows[snapshot.alive[rows]]
         limits, used = self.limits.get(driver), self.used.get(driver)
         most = np.full(len(rows), _ANY, np.int64) if limits is None else limits[rows]

@@ -207,7 +207,7 @@ class FilterPoint(BindingPoints):
             return self.filter_alone(own, pod, snapshot, np.array(list(nominated), np.intp))
 
     def run_filters(self, state: CycleState, pod: PodInfo, snapshot: NodeTable, row: int) -> Status:
-        """Return the first rejection of one row, or Success, as ``filter_inside`` judges it.
+        """Return the first rejection of one row by ``filter_inside``, or Success.
 
         Raises:
             PluginFailed: a plugin failed.

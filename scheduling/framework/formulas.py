@@ -29,12 +29,12 @@ def never(amount: Any, allocatable: Any) -> Any:
 
 
 def least_allocated(used: Any, room: Any) -> Any:
-    """Return the free percentage 0-100 of ``room`` with the pod; 0 if it is overcommitted."""
+    """Return what percentage of ``room`` is free once ``used`` is taken; 0 if overcommitted."""
     return percent(larger(room - used, 0), room)
 
 
 def most_allocated(used: Any, room: Any) -> Any:
-    """Return the used percentage 0-100 of ``room``; at most 100."""
+    """Return what percentage of ``room`` is ``used``; at most 100."""
     return percent(smaller(used, room), room)
 
 

@@ -327,7 +327,7 @@ class Framework(FilterPoint, GroupPoints):
 
     @property
     def chooses_by_itself(self) -> bool:
-        """Whether plugins of other packages take part in the choice of a node.
+        """Whether out-of-tree plugins filter or score nodes.
 
         Reserve and later points may then need their notes in the cycle state.
         """
@@ -336,7 +336,7 @@ class Framework(FilterPoint, GroupPoints):
 
     @cached_property
     def filters_by_itself(self) -> bool:
-        """Whether plugins of other packages take part in Filter."""
+        """Whether out-of-tree plugins filter nodes, in PreFilter or Filter."""
         points = ("preFilter", "filter")
         return any(not self.third_party.isdisjoint(self.profile.names(one)) for one in points)
 

@@ -483,7 +483,7 @@ def updates(
     bindings: Sequence[tuple[Manifest, Manifest]],
     provisions: Sequence[Manifest],
 ) -> list[tuple[Manifest, bool]]:
-    """Return the objects to write, volumes first, each with whether it may be written.
+    """Return the volumes, then the claims, to write, each with whether it is still unchanged.
 
     An object that changed since the decision may not be written (``False``), and ends the list.
     Rule: ``bindAPIUpdate``.

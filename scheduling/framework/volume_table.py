@@ -169,11 +169,11 @@ class VolumeTable:
         return not any(self._objects.values())
 
     def stored(self, kind: str, namespace: str, name: str) -> msgspec.Struct | None:
-        """Return an object as it is stored."""
+        """Return an object without the changes that placed pods assume; ``None`` if unknown."""
         return self._objects[kind].get((namespace, name))
 
     def everything(self, kind: str) -> Iterable[msgspec.Struct]:
-        """Return all objects of a kind as they are stored."""
+        """Return all objects of a kind, without the changes that placed pods assume."""
         return self._objects[kind].values()
 
     # --- as the scheduler sees them --------------------------------------------------------------
@@ -227,17 +227,17 @@ class VolumeTable:
         return self._affinity_keys.get(class_name, ())
 
     def storage_class(self, name: str) -> StorageClass | None:
-        """Return a class."""
+        """Return a StorageClass by its name, ``None`` if unknown."""
         found = self._objects["StorageClass"].get(("", name))
         return found if isinstance(found, StorageClass) else None
 
     def csi_node(self, name: str) -> CSINode | None:
-        """Return the drivers of a node."""
+        """Return the CSINode of a node, which lists its drivers; ``None`` if unknown."""
         found = self._objects["CSINode"].get(("", name))
         return found if isinstance(found, CSINode) else None
 
     def csi_driver(self, name: str) -> CSIDriver | None:
-        """Return a driver."""
+        """Return a CSIDriver by its name, ``None`` if unknown."""
         found = self._objects["CSIDriver"].get(("", name))
         return found if isinstance(found, CSIDriver) else None
 
@@ -278,7 +278,7 @@ class VolumeTable:
 
     @property
     def is_taken(self) -> bool:
-        """Whether any placed pod takes claims."""
+        """Whether any placed pod has assumed claims (``assume``)."""
         return bool(self._assumed)
 
     def assumed(self, key: Hashable) -> AssumedClaims | None:

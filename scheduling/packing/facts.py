@@ -95,7 +95,7 @@ def _stays_in_rows(
 
 
 def _heeded(program: FilterProgram, others: Sequence[PodInfo]) -> dict[int, PodInfo]:
-    """Return those ``others`` that a program's counts weigh, by index."""
+    """Return, by index, the pods of ``others`` that the program's rules about other pods count."""
     peers = np.array([other.peer for other in others], np.int64)
     heeded = np.flatnonzero(program.counted_peers()[peers])
     return {at: others[at] for at in heeded.tolist()}
@@ -162,7 +162,7 @@ def read(snapshot: Snapshot, pods: Sequence[Seeker]) -> Facts:
 def _judge(
     snapshot: Snapshot, programs: RowPrograms, pods: list[Seeker], others: Sequence[PodInfo]
 ) -> tuple[_Class, list[int]]:
-    """Return the facts of a class, and the indexes of those ``others`` that exclude it."""
+    """Return the constraints of a class, and the indexes of ``others`` that exclude its pods."""
     first = pods[0]
     rows = snapshot.rows()
     state = new_state(PodToPlace(first.key, first.info), Options(), 0)

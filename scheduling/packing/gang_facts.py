@@ -24,7 +24,7 @@ _HARD: Final = "DoNotSchedule"
 
 
 def is_worth_it(pods: Iterable[PodInfo]) -> bool:
-    """Return whether a search can place more of the pods than taking them in order does.
+    """Return whether a search may place more of the pods than placing them one by one.
 
     ``pods``: the class of each. True if the pods differ, or have rules about other pods.
     """

@@ -67,7 +67,7 @@ class Problem(msgspec.Struct, kw_only=True):
         return int(self.prices @ (x.any(0))) + int(self.move_costs @ moved)
 
     def broken(self) -> Mask:
-        """Return a mask (N,): the nodes whose part of ``start`` breaks a rule."""
+        """Return a mask (N,): the nodes on which the placement ``start`` breaks a rule."""
         x = self.start
         wrong: Mask = np.any(x > self.limits, axis=0)
         wrong = wrong | np.any(x.T @ self.requests > np.maximum(self.free, 0), axis=1)

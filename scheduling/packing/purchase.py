@@ -77,7 +77,7 @@ def warm() -> None:
 
 
 class _Search:
-    """A set that ``refilling`` improves, and the best set so far."""
+    """One search for a cheap set of nodes: the present set, and the best so far."""
 
     def __init__(self, facts: Facts, demand: Int64, rng: np.random.Generator, least: float) -> None:
         self._facts, self._rng = facts, rng
@@ -117,7 +117,7 @@ class _Search:
 
 
 class _Purchase:
-    """One purchase; ``_here``: the existing nodes.
+    """The state of one call of ``buy``; ``_here``: how many nodes exist already.
 
     Kinds (K) are sets of like nodes: the existing ones, and one of each shape.
     """

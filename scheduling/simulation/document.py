@@ -158,7 +158,7 @@ def _configuration(spec: Field, warnings: list[str]) -> KubeSchedulerConfigurati
 def without(
     spec: Manifest, own: Iterable[str], refused: Iterable[str], errors: list[FieldError]
 ) -> Manifest:
-    """Return ``spec`` without the members in ``own`` and ``refused``: the part about the cluster.
+    """Return ``spec`` less the members in ``own`` and ``refused``: what describes the cluster.
 
     Each refused member that is there is added to the errors.
     """

@@ -177,7 +177,7 @@ class Foresight:
             self._add(one.due, _LEAVE, one)
 
     def without_room(self, key: Hashable, info: PodInfo | None, node_name: str = "") -> None:
-        """Note that a leaving pod takes no room, because it waits, or has ended on a node.
+        """Note that a leaving pod takes no room: it has no node yet, or it has ended.
 
         ``info``: its class; ``None`` if unknown, and then no successor is predicted.
         """

@@ -16,7 +16,7 @@ from scheduling.simulation import claims
 
 
 class BudgetCharges:
-    """Which budgets forbid a pod's eviction, and how an eviction changes them.
+    """Tells which budgets forbid an eviction, and charges budgets for evicted pods.
 
     The rules are those of ``actions.pods.evict``. ``unready``: keys of pods that are not ready.
     """

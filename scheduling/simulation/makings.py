@@ -42,7 +42,7 @@ if the pod lacks nothing of the kind, or if no remedy is known."""
 
 
 def volumes(snapshot: Snapshot, info: PodInfo, node: Node | None) -> ObjectsToMake | None:
-    """Return volumes for the claims that no provisioner serves, or has no capacity for."""
+    """Return PersistentVolumes for the claims that no provisioner serves or has capacity for."""
     table = snapshot.volumes
     new_volumes: list[Manifest] = []
     where: dict[str, None] = {}

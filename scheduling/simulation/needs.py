@@ -76,7 +76,7 @@ class _Aspect(msgspec.Struct, frozen=True):
 def groups(
     snapshot: Snapshot, framework: Framework, info: PodInfo, verdicts: Verdicts
 ) -> list[Group]:
-    """Return groups of nodes with equal, known needs: fewest needs first, then most nodes."""
+    """Return groups of nodes that need the same edits: fewest edits first, then most nodes."""
     rows = verdicts.rows
     if not len(rows) or not len(verdicts.plugins):
         return []

@@ -130,7 +130,7 @@ def _classes(pods: Sequence[Seeker]) -> list[int]:
 
 
 class _Trial:
-    """Places the pods with added nodes, and restores the snapshot."""
+    """Tries additions of nodes: places the pods with them, and restores the snapshot."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class _Trial:
         self._decider = Decider(snapshot, framework)
 
     def price(self, numbers: Sequence[int]) -> float:
-        """Return the price of these offers, by index."""
+        """Return the total price of the offers with these indexes."""
         return round(sum(self._offers[number].price for number in numbers), 6)
 
     def placed(self, numbers: tuple[int, ...]) -> int:
@@ -282,7 +282,7 @@ class _Trial:
         return found if len(found.shapes) <= most else None
 
     def grown(self, allowed: Sequence[int], before: int, most: int) -> _Set:
-        """Return a set, grown by the offer with the lowest price per pod that it places."""
+        """Build a set greedily: add the node with the lowest price per newly placed pod."""
         numbers: tuple[int, ...] = ()
         now = before
         while len(numbers) < most and now < len(self._pods):

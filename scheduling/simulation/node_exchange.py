@@ -38,7 +38,7 @@ _PACKING: Final = 0.1
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """A proved set of nodes.
+    """Nodes to remove and to buy, after a placement of all pods on the result was found.
 
     ``remove``: names of nodes to remove. ``buy``: nodes to add, with the index of their offer.
     ``after``: the price of all nodes then. ``moves_cost``: the price of all moves. ``shares``: the
@@ -125,7 +125,7 @@ def frontier(
 
 
 class _Exchanging:
-    """One question with its packer, whose snapshot is changed for each proposal."""
+    """One search for an exchange of nodes; tries each proposal on its packer's snapshot."""
 
     def __init__(
         self,

@@ -227,7 +227,7 @@ def gathered(
     waiting: Sequence[PodToPlace] = (),
     title: Callable[[Hashable], str | None] = lambda key: None,
 ) -> tuple[World, Mapping[str, Framework], list[Seeker], list[Manifest]]:
-    """Return the world with running pods, profiles by name, pods to place, pods refused.
+    """Return the world with its running pods, profiles by name, the pods to place, the refused.
 
     Raises:
         Invalid: the world is wrong, with every wrong field.
@@ -344,7 +344,7 @@ def moves_answer(moves: Sequence[Move], title: Callable[[Hashable], str]) -> lis
 
 
 def bound(found: PackingResult) -> Manifest:
-    """Return how close the answer is to the best possible one.
+    """Return how far the answer may be from the best possible placement, as JSON.
 
     ``verdict``: ``ProvedBest``, ``ProvedImpossible`` (no remaining pod fits, however the others are
     placed), ``Within`` (``gapPercent`` of the best) or ``Unknown``; ``atMost``: an upper bound of

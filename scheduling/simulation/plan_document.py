@@ -184,7 +184,7 @@ def read(document: object) -> PlanDocument:
 
 
 def of(changes: Sequence[Manifest]) -> Manifest:
-    """Return the document of a plan with these entries of ``spec.changes``."""
+    """Return a ``Plan`` document with these entries of ``spec.changes``."""
     return {"apiVersion": API_VERSION, "kind": KIND, "spec": {"changes": [*changes]}}
 
 
@@ -198,7 +198,7 @@ def change_of(entry: Manifest) -> PlanChange:
 
 
 def edited(change: PlanChange, node: Manifest) -> Manifest:
-    """Return a node after a change."""
+    """Return a node as the change leaves it: cordoned, tainted, labelled or resized."""
     if change.what in (CORDON, UNCORDON, DRAIN):
         return node_edits.cordon(node, closed=change.what != UNCORDON)
     if change.what == TAINT:

@@ -173,7 +173,7 @@ class Trial:
                 yield remedy
 
     def on_nodes(self, group: Group) -> Iterator[Remedy]:
-        """Yield edits of a group's nodes that open them."""
+        """Yield edits of the nodes of ``group`` that make the pod fit there."""
         for pod in self._waiting:
             self._finds_room(pod)
         for steps in _ways([choice.node for choice in group.needs]):
@@ -496,7 +496,7 @@ def _ways(choices: Sequence[tuple[tuple[E, ...], ...]]) -> Iterator[tuple[E, ...
 
 
 def changed(node: Node, steps: Sequence[NodeEdit]) -> Node:
-    """Return a node after some edits."""
+    """Return a node with the edits applied, in order."""
     for step in steps:
         node = step.change(node)
     return node

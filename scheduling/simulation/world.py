@@ -136,7 +136,7 @@ def is_stored(pod: Manifest) -> bool:
 
 
 class World:
-    """The base with the document's changes; the ``Context`` of admission."""
+    """A base with a document's changes applied; it is also the ``Context`` of admission."""
 
     def __init__(self, base: Base, *, admission: bool) -> None:
         self.base = base
@@ -229,7 +229,7 @@ class World:
         self._look_up(places)
 
     def _look_up(self, places: Iterable[tuple[str, str]]) -> None:
-        """Cache the keys of these pods, with one lookup."""
+        """Cache the snapshot keys of pods, given by (namespace, name), with one lookup."""
         unknown = {place for place in places if place not in self._keys}
         self._keys |= dict.fromkeys(unknown) | dict(self.base.pod_keys(unknown))
 

@@ -78,7 +78,7 @@ class _Rule(msgspec.Struct, frozen=True):
         return self.selector.matches(info.labels)
 
     def counter(self) -> int:
-        """Return its number, from 1 to 65,535: the same in every process."""
+        """Return a number from 1 to 65,535 for the counted pods, the same in every process."""
         name = counter_id(self.selector, ("*",) if self.namespaces is None else self.namespaces)
         return 1 + int.from_bytes(name[:4]) % 0xFFFF
 
@@ -171,7 +171,7 @@ class Division:
         self._owners: dict[tuple[int, bool], int] = {}
 
     def begin(self, shard: int) -> None:
-        """Begin to work under a scheduler number; ``look`` then finds the others at work."""
+        """Start as the scheduler with number ``shard``; ``look`` then finds the others."""
         self.shard, self.at_work, self.silent = shard, frozenset(), frozenset()
         self._owners.clear()
 
@@ -186,7 +186,7 @@ class Division:
         self._components = None
 
     def look(self, compatibility: Compatibility) -> bool:
-        """Read who works, who took slots, and which classes have rules; return whether any changed.
+        """Read the live schedulers, moved slots and classes with rules; return whether any changed.
 
         Queries three times, and more if there are new classes with rules.
         """

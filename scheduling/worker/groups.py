@@ -127,7 +127,7 @@ class Groups:
                 self._tell(gang.key, SUCCESS, now)
 
     def came_back(self, pod_ids: Iterable[int]) -> None:
-        """Note pods whose bind was refused; none of their gangs is bound then."""
+        """Drop the gangs of pods whose bind was refused: a gang is bound whole or not at all."""
         for pod_id in pod_ids if self._gang_of else ():
             if (gang := self._gang_of.get(pod_id)) is not None:
                 self._drop(gang)

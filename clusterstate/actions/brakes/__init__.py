@@ -197,7 +197,7 @@ class EvictionCandidate(msgspec.Struct, frozen=True):
 
 
 class EvictionHeld(TooManyRequests):
-    """A brake holds the pod back. ``share``: what would leave, as it is counted."""
+    """A brake holds back the pod's eviction. ``share``: how many pods of its scope would leave."""
 
     def __init__(self, candidate: EvictionCandidate, share: Share, limit: float) -> None:
         self.candidate, self.share, self.limit = candidate, share, limit
@@ -348,7 +348,7 @@ def to_note(pod_ids: Sequence[int]) -> list[EvictionCandidate]:
 
 
 def note_evicted(gone: Sequence[EvictionCandidate], *, now: datetime) -> None:
-    """Let pods that timers evicted count for a minute, even after they are gone.
+    """Record pods that timers evicted, so that brakes count them for a minute after they are gone.
 
     Must run outside of the transaction that evicted them: a client's request notes a pod before it
     locks the pod, so the two could deadlock. Earlier rows stay. One statement.
@@ -360,7 +360,7 @@ def note_evicted(gone: Sequence[EvictionCandidate], *, now: datetime) -> None:
 
 
 def ask_on(pod_uids: Sequence[str], *, now: datetime) -> int:
-    """Keep refused eviction requests counting for a brake; return how many still do.
+    """Renew refused eviction requests, so that a brake counts them; return how many it counts.
 
     So a brake stays although no client repeats a request that it would refuse. Rows that no longer
     count are not touched: ``forget_asked`` deletes them, in another lock order. One statement.

@@ -34,7 +34,7 @@ def tokens(zones: Sequence[str], *, now: datetime) -> dict[str, int]:
 
 
 def spend(requested: Mapping[str, int], *, now: datetime, waits: bool = True) -> dict[str, int]:
-    """Take this many evictions out of the zones' buckets, or all that they have; return how many.
+    """Take up to ``requested`` evictions by zone from the zones' token buckets; return those taken.
 
     An eviction request waits for concurrent ones (`locks.BRAKES`), before it locks any row. The
     timers' loop, which may hold rows, does not wait: it then gets nothing and tries again later.

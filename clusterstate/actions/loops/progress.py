@@ -89,7 +89,7 @@ class _Steps:
             self._told_at[loop] = time.monotonic()
 
     def due(self) -> list[str]:
-        """Return the loops to write, and mark them as written."""
+        """Return the loops whose progress is to be written now, and mark them as written."""
         now = time.monotonic()
         with self._lock:
             due = [

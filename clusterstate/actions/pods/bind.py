@@ -457,7 +457,7 @@ def bind_pods(
 
 
 def _is_plain(one: Binding) -> bool:
-    """Return whether a pod takes nothing of its node except ``_COLUMNS`` and a pod's place."""
+    """Return whether a pod takes only the resources in ``_COLUMNS``, and one of the node's pods."""
     footprint = one.footprint
     return (
         footprint is not None

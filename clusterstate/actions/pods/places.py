@@ -62,13 +62,13 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def may_be_held(context: catalogue.Catalogue) -> bool:
-    """Return whether there may be places, by the namespace's annotation."""
+    """Return whether plans may hold places: their namespace has the annotation."""
     namespace = context.namespace(PLACES)
     return namespace is not None and HELD in (namespace["metadata"].get("annotations") or {})
 
 
 def keep(name: str) -> bool:
-    """Return whether a place is held, and lock it until the transaction ends. Queries once."""
+    """Lock the placeholder until the transaction ends; True if it has a node. Queries once."""
     held = "node_name <> '' AND phase <> ALL(%s) AND deletion_at IS NULL"
     return sql.fetch_one(
         f"SELECT 1 FROM pod WHERE namespace = %s AND name = %s AND {held} FOR SHARE",

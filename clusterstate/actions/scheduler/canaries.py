@@ -121,7 +121,7 @@ def switch(name: str, *, by: str, now: datetime) -> StoredCanary:
 
 
 def give_back(name: str, *, why: str, now: datetime, by: str = RETURNER) -> StoredCanary:
-    """Put the previous configuration in force again, if the canary's is in force.
+    """Put the previous configuration back in force, if the canary's is in force.
 
     Raises:
         NotFound: there is no such canary.
@@ -145,7 +145,7 @@ def give_back(name: str, *, why: str, now: datetime, by: str = RETURNER) -> Stor
 
 
 def cancel(name: str, *, now: datetime) -> StoredCanary:
-    """End a trial that was never in force.
+    """End a canary whose configuration has not been put in force.
 
     Raises:
         NotFound: there is no such canary.

@@ -148,7 +148,7 @@ def trim(*, before: datetime, now: datetime) -> None:
 
 
 class Broken(Exception):
-    """The chain, or a decision under it, was altered; the message is a sentence."""
+    """The seals, or a decision that they cover, were altered; the message says which."""
 
 
 class Verification:
@@ -255,7 +255,7 @@ def _dropped(one: Seal) -> DroppedDecisions:
 
 
 def _require_said(ends: seals.Ends, dropped: list[DroppedDecisions]) -> None:
-    """Check that the chain itself states where it begins."""
+    """Check that a seal records where the chain begins after older seals were dropped."""
     begins = ends.trimmed, ends.trimmed_decision, ends.trimmed_digest
     if begins == (0, 0, b""):
         return

@@ -79,12 +79,12 @@ class NewVersion(msgspec.Struct, frozen=True):
     warnings: Sequence[str] = ()
 
     def leaves(self, kind: Kind) -> bool:
-        """Return whether the object is being deleted and nothing keeps it any more."""
+        """Return whether the object is terminating and nothing, such as a finalizer, keeps it."""
         is_leaving = self.new["metadata"].get("deletionTimestamp")
         return bool(is_leaving) and not kind.strategy.is_kept(self.new)
 
     def stored(self, revision: int) -> StoredObject:
-        """Return the version as an answer to its author."""
+        """Return the written version as the result for the client."""
         row = self.row
         body = transactions.written_json(self.text, revision, self.slots, before=row.revision)
         return StoredObject(body, revision, [*self.warnings], row.uid)
@@ -468,7 +468,7 @@ class Writer:
 
 
 def _own_namespace(manifest: Manifest) -> str:
-    """Return the namespace in a new object's manifest, as `object_meta.prepare` takes it."""
+    """Return ``metadata.namespace`` of a new object's manifest, ``default`` if absent."""
     return (manifest.get("metadata") or {}).get("namespace") or "default"
 
 

@@ -185,7 +185,7 @@ class Books:
         resource_quota.take_back(self.of(namespace), charged)
 
     def change(self, namespace: str, before: Usage, after: Usage, number: int = 1) -> None:
-        """Count ``number`` objects whose usage changes, whether that fits or not."""
+        """Change the counted usage for ``number`` like objects, even beyond a quota's limit."""
         for account in self.of(namespace):
             more, less = account.counts(after), account.counts(before)
             account.change(
@@ -265,7 +265,7 @@ def _special() -> sql.Int4s:
 
 
 def _count_ended(books: Books, ended: Sequence[sql.Row]) -> set[str]:
-    """Count ended objects; return the namespaces with objects whose amounts are unknown."""
+    """Count ended objects; return the namespaces in which an object's usage cannot be computed."""
     unreadable = set()
     for namespace, code, number, into_pods, *both in ended:
         kind = KINDS[NAMES[code]] if code in NAMES else None
@@ -285,7 +285,7 @@ def _usage(
     kind: Kind | None, there: object, spec: str | None, finished: object, text: str | None,
     *, looks: bool, resources_of: Mapping[str, str],
 ) -> Usage | None:  # fmt: skip
-    """Return an object's former usage; ``None`` if it is unknown.
+    """Return an object's usage on one side of a change; ``None`` if it cannot be computed.
 
     ``looks``: a quota reads more of pods than their class. ``resources_of``: see `object_usage`.
     """

@@ -35,6 +35,6 @@ def admit(request: Request) -> None:
 
 
 def _is_same(toleration: Manifest, other: Manifest) -> bool:
-    """Return whether the two differ in their seconds at most (``MatchToleration``)."""
+    """Return whether two tolerations are equal but for their seconds (``MatchToleration``)."""
     fields = ("key", "operator", "value", "effect")
     return all((toleration.get(field) or "") == (other.get(field) or "") for field in fields)

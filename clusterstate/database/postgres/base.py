@@ -75,7 +75,7 @@ class _Server:
         return f"{host or numeric or 'the local server'}{port and ':'}{port}"
 
     def fell_silent(self, parameters: dict[str, Any]) -> None:
-        """Note that the server does not answer, and try until it does; ``parameters``: libpq's."""
+        """Note that the server does not answer; a thread retries it with libpq's ``parameters``."""
         with self._lock:
             if self.silent_since:
                 return
@@ -304,7 +304,7 @@ class Session(psycopg.Connection[Any]):
 
 
 def _going_on(gen: Any) -> Generator[Any, Any, Any]:
-    """Continue a generator of psycopg's whose wait timed out: nothing is ready yet."""
+    """Resume a psycopg generator whose wait timed out: tell it that the socket is not ready."""
     try:
         event = gen.send(0)
         while True:

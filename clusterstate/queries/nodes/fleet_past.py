@@ -243,7 +243,7 @@ class _Sums:
         )
 
     def _add(self, name: str, plain: tuple[int, ...], more: dict[str, int], ending: int) -> None:
-        """Add amounts of a node: those of ``_PLAIN`` in their order, and others by resource."""
+        """Add to a node's sums: ``plain`` (see ``_PLAIN``), ``more`` by resource, ``ending``."""
         use = self.plain.get(name)
         if use is None:
             self.plain[name] = list(plain)

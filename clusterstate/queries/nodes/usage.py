@@ -44,7 +44,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def signals(self) -> dict[str, Signal]:
-        """The reported signals, by node condition."""
+        """The reported signals, by the node condition that each sets (MemoryPressure, ...)."""
         found = (
             ("MemoryPressure", self.memory),
             ("DiskPressure", self.disk),

@@ -34,14 +34,14 @@ class Dependent(msgspec.Struct, frozen=True):
 
 
 class DependentPods(msgspec.Struct, frozen=True):
-    """Some pods of this class have these owners."""
+    """Pods of one scheduling class have these owners."""
 
     class_id: int
     references: tuple[Reference, ...]
 
 
 class News(msgspec.Struct, frozen=True):
-    """The changes up to ``cursor``."""
+    """What changed up to ``cursor`` and may concern garbage collection."""
 
     cursor: int
     objects: list[Dependent]
@@ -165,7 +165,7 @@ def _dependent_pods(statement: Callable[..., str], window: tuple[int, int]) -> l
 
 
 def _owners(listed: str | None) -> list[Manifest] | None:
-    """Return the owners in a part of a document, ``None`` if it is truncated."""
+    """Decode ownerReferences from JSON without its brackets; ``None`` if the text is truncated."""
     try:
         return None if listed is None else msgspec.json.decode(f"[{listed}]", type=list[Manifest])
     except msgspec.DecodeError:

@@ -270,7 +270,7 @@ Take = Callable[[Index, list[int]], list[int]]
 
 
 def bodies_at(kind: Kind, revision: int, upto: int, take: Take) -> Iterator[tuple[str, str, bytes]]:
-    """Yield what ``versions_at`` returns, in no order. Queries as often.
+    """Yield the objects of ``versions_at``, unordered, with as many queries.
 
     ``take`` gets the index of each block with the positions of its versions, and returns those
     whose bodies to yield: for the others the index may be enough.

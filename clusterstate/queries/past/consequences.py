@@ -92,7 +92,7 @@ def _controller(step: TrailEntry) -> str:
 def _looked_at(
     controller: str, kind: Kind, namespace: str, name: str, revision: int
 ) -> _Subject | None:
-    """Return the object that made a controller make the change with this revision.
+    """Return the object to which a controller reacted with the change of this revision.
 
     Raises:
         Expired: the changed object is not known any more.

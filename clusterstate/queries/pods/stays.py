@@ -25,7 +25,7 @@ class ClassOnNode(msgspec.Struct, frozen=True):
 
 
 class Stay(msgspec.Struct, frozen=True):
-    """A pod of a class on a node, since when it is bound to it."""
+    """A pod with its class, its node, and the time at which it was bound."""
 
     pod_id: int
     node_name: str
@@ -67,7 +67,7 @@ def stays_of(pod_ids: Sequence[int]) -> list[Stay]:
 def executing_places(
     *, node_names: Sequence[str] | None = None, pod_ids: Sequence[int] | None = None
 ) -> list[ClassOnNode]:
-    """Return the places of live pods whose class has terms that apply during execution (R3).
+    """Return (node, class) of live pods whose class has terms that apply during execution (R3).
 
     On all nodes, on some nodes, or of some pods only. Queries once; reads no other classes.
     """

@@ -135,7 +135,7 @@ def find(decision_id: int) -> Record | None:
 
 
 def with_one_seed(record: Record) -> list[Record]:
-    """Return the decisions of a batch that were made with the seed of one of them, in turn.
+    """Return the decisions with the batch, and the seed in it, of ``record``, in order.
 
     For a group these are all of its pods; if all batches have one seed, there are others. Queries
     once.
@@ -163,7 +163,7 @@ def table(digest: bytes) -> bytes | None:
 
 
 class PodPlacement(msgspec.Struct, frozen=True):
-    """A pod's decided node; ``came_back``: it was never bound there."""
+    """A pod's chosen node; ``came_back``: the pod was never bound to that node."""
 
     class_id: int
     node_name: str

@@ -8,7 +8,7 @@ from clusterstate.database import locks, sql
 
 
 def reach() -> int:
-    """Return how many times such a class was stored or deleted. Queries once."""
+    """Return how often a class with rules about other pods was stored or deleted. Queries once."""
     row = sql.fetch_one("SELECT last_value FROM reach_seq")
     return 0 if row is None else int(row[0])
 
@@ -16,7 +16,7 @@ def reach() -> int:
 def reaching_classes(
     known: Collection[int] = (),
 ) -> tuple[int, list[tuple[int, str]], frozenset[int]]:
-    """Return that number, the classes, and which of ``known`` are deleted.
+    """Return ``reach()``, the classes with rules about other pods, and the deleted of ``known``.
 
     A class is its id and its reduced Pod manifest as JSON; those whose ids are ``known`` are left
     out. Some only look as if they had such rules. Waits for transactions that store or delete such

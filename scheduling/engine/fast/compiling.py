@@ -59,7 +59,7 @@ class CompiledClass:
 
     @property
     def line_key(self) -> bytes:
-        """The key of the class's line; it includes the program if the line is the class's own."""
+        """The key of the class's line; the program's number makes that of a private line unique."""
         program = self.program
         if program is None or not program.private:
             return self.key
@@ -67,7 +67,7 @@ class CompiledClass:
 
 
 class _OfOneForm(NamedTuple):
-    """Classes with like terms, their aspects and their sheet; see ``Programs.make``."""
+    """Like classes, their common aspects and sheet: arguments of ``make_of_one_form``."""
 
     alike: Alike
     aspects: tuple[Hashable, ...]
@@ -174,7 +174,7 @@ class Compiler:
     def compile_alike(
         self, infos: Sequence[PodInfo], stamp: tuple[int, ...]
     ) -> Iterator[tuple[PodInfo, CompiledClass]]:
-        """Compile together the classes that are like classes compiled before; yield these.
+        """Compile together, and yield, the classes that are like classes compiled before.
 
         They differ from the earlier ones in amounts, in the pods that their terms count, and in
         fields that no plugin reads. The caller compiles the other ``infos`` with ``compile``, one
@@ -285,7 +285,7 @@ class Compiler:
         return self._profile.counts_too_late([plugin for plugin, _ in asked], names)
 
     def _wanting(self, aspects: tuple[Hashable, ...]) -> list[Plugin]:
-        """Return the plugins without an aspect for the class, since they read more."""
+        """Return the plugins whose aspect is ``None``: no key covers all that they read."""
         asked = zip(self._profile.aspected, aspects, strict=True)
         return [plugin for plugin, aspect in asked if aspect is None]
 

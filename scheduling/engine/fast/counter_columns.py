@@ -123,7 +123,7 @@ class CounterColumns:
         return self._number(counter, None, whole=True, by_row=True, kind=None)
 
     def of_terms_alike(self, term: Term, counters: Sequence[Counter]) -> Int64 | None:
-        """Return the numbers of copies of a term, one for each of ``counters`` in place of its own.
+        """Copy each of ``counters`` as the term's own counter would be; return the copies' numbers.
 
         int64 (counters,); ``None``: there is no space. The term must not be by row, nor of a kind
         in ``_SUMMED``.
@@ -330,7 +330,7 @@ class CounterColumns:
             line[layout.TOTAL] = counts.sum()
 
     def ran(self, used: Collection[int]) -> None:
-        """Note that the loop changed these copies as the snapshot did their originals."""
+        """Mark copies as current: the loop changed them as the snapshot changed the counters."""
         end = self._snapshot.log_end
         for number in used:
             copy = self._copies[number]

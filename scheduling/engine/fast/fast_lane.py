@@ -164,7 +164,7 @@ class FastLane:
         self._lines.move_rows(sheet, rows)
 
     def _write_lines(self, made: Sequence[tuple[int, CompiledClass]]) -> None:
-        """Write what the loop reads of the lines that were just given to classes."""
+        """Write the data of lines just assigned to classes into the arrays that the loop reads."""
         if not made:
             return
         numbers, keys = [number for number, _ in made], [compiled.key for _, compiled in made]

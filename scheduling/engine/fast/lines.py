@@ -163,7 +163,7 @@ class Lines:
     def write(
         self, lines: Sequence[int], keys: Sequence[bytes], of_sheet: Callable[[int], OfPlan]
     ) -> None:
-        """Write into the arrays what the loop reads of lines.
+        """Write the data of some lines into the arrays that the compiled loop reads.
 
         Args:
             lines: their numbers.

@@ -304,7 +304,7 @@ class LookAhead:
         return number
 
     def _has_groups(self, compiled: CompiledClass) -> bool:
-        """Assign the rows of a class's own line to groups if need be; False if they do not fit."""
+        """Group the rows of a private line if out of date; False if there are too many groups."""
         program = compiled.program
         assert program is not None
         assert compiled.sheet is not None

@@ -60,7 +60,7 @@ class Form(msgspec.Struct, kw_only=True, eq=False):
 
 
 class Forms:
-    """The forms of one profile over one snapshot whose assumptions about nodes hold."""
+    """Caches the forms of one profile and snapshot while their assumptions about nodes hold."""
 
     def __init__(
         self, snapshot: Snapshot, framework: Framework | None, statements: Statements

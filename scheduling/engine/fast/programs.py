@@ -290,7 +290,7 @@ class Programs:
         return made
 
     def _exceptions_kept(self) -> int:
-        """Return the most exceptions of a program; with more it gets a line of its own."""
+        """Return how many exceptions a program may have; one with more gets a private line."""
         return _FEW if self._private_count < _FEW_PRIVATE else EXCEPTIONS
 
     def _follow_versions(self) -> None:
@@ -392,7 +392,7 @@ class Programs:
     def _program(
         self, number: int, info: PodInfo, stated: ClassStatements, written: "_Written"
     ) -> Program:
-        """Add the program of a class whose numbers were written."""
+        """Create and register the ``Program`` of a class whose numbers are in the arrays."""
         form, private = written.form, written.private
         asked_again = [
             term.table.counter

@@ -405,7 +405,7 @@ class Sheets:
     # --- sets of groups --------------------------------------------------------------------------
 
     def base(self, sheet: Sheet, mask: int) -> int:
-        """Return the number of the base for a set of groups that have feasible rows.
+        """Return the index in ``bases`` of the scores if only the groups in ``mask`` are feasible.
 
         Raises:
             PluginFailed: a plugin failed.

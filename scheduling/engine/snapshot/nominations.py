@@ -19,7 +19,7 @@ NO_PRIORITY = 2**31
 
 
 class Nominations:
-    """The nominations of one snapshot.
+    """The pods nominated to nodes of a snapshot: for each row a linked list, and sums of requests.
 
     ``first`` int32 (rows,), ``following`` and ``kind`` int32 (nominations,); -1 ends a list.
     ``requested`` int64 (rows, resources), ``pods`` int64 (rows,). Nominations to nodes that are not

@@ -29,7 +29,7 @@ _NO_SERVICES: Mapping[str, Selector] = {}
 
 
 class Workloads:
-    """Selectors by owner, and budgets.
+    """The pod selectors of services and controllers, and the PodDisruptionBudgets.
 
     ``budget_version`` counts changes of budgets, ``selection_version`` changes of the selectors of
     services and controllers. A changed selector matters only to classes of pods that it may match,

@@ -186,7 +186,7 @@ class StateLoader(RefusedPods):
         return len(came)
 
     def hand_over(self, pods: Sequence[PendingPod]) -> list[PendingPod]:
-        """Return the popped pods that this scheduler decides; leave the others to theirs."""
+        """Return the popped pods that this scheduler decides; leave the rest to the others."""
         return [pod for pod in pods if not self._leave_to_others(pod.pod_id, pod.class_id)]
 
     def _restore_nominations(self, rows: Iterable[tuple[WaitingPod, PendingPod]]) -> None:
@@ -213,7 +213,7 @@ class StateLoader(RefusedPods):
         self._load_pending(now, self.cursor)
 
     def take_in_again(self, rows: Iterable[WaitingPod], now: float) -> None:
-        """Put pods of the queue where their rows say now, as of ``cursor``.
+        """Move queued pods to the queue places that their rows state, as of ``cursor``.
 
         Another process works with the queue and wrote the rows; changes in the log since then are
         applied. Rows of pods that are not in the queue are ignored.

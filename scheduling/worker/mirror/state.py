@@ -228,7 +228,7 @@ class WarmState(Waking):
         self.queue.add(pod, since)
 
     def _leave_to_others(self, pod_id: int, class_id: int) -> bool:
-        """Return whether a pending pod is another scheduler's; if so, move it to ``elsewhere``.
+        """Return whether another scheduler decides a pending pod; if so, move it to ``elsewhere``.
 
         A queued pod that is assumed on a node stays until its bind is confirmed or refused.
         """
