@@ -4,6 +4,7 @@ Each thread keeps one database connection (``connections``), which it connects b
 request (``make_ready``) and closes when it ends (``hang_up``).
 """
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,8 @@ from api.server.scopes import Scope, environment_of
 from api.server.sending import Answer, Headers, answer_of
 from api.server.sessions import Sessions
 from clusterstate import advice, catalogue
+from clusterstate.actions import objects
+from clusterstate.actions.writing import renewals
 from clusterstate.actions.writing.deletion import DeleteOptions
 from clusterstate.actions.writing.stored import DeletedObject, StoredObject
 from clusterstate.admission.request import User
@@ -42,6 +45,7 @@ from clusterstate.objects.values.errors import BadRequest
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.remembered import remembered
 from clusterstate.objects.wire import managed_fields
+from clusterstate.objects.wire.managed_fields import Manager
 from clusterstate.objects.wire.protobuf import encode_text
 from clusterstate.telemetry import tracing
 
@@ -123,8 +127,14 @@ def _begin_plainly(work: Work, batch: Batch) -> _PlainAnswer | None:
     if begin is None or user is None or target is None or form is None or tracing.is_on():
         return None
     kind = target.kind
-    is_of_many = kind.name in ("Pod", "Node") and not kind.group and route.version == "v1"
-    if not is_of_many or target.subresource or kind.namespaced != bool(target.namespace):
+    is_of_many = kind.name in ("Pod", "Node") and not kind.group
+    is_of_many = is_of_many or (kind.name == "Lease" and method == "PUT")
+    if (
+        not is_of_many
+        or route.version != "v1"
+        or target.subresource
+        or kind.namespaced != bool(target.namespace)
+    ):
         return None
     with suppress(Exception):  # the view raises it again
         if auth.MASTERS not in user.groups:
@@ -186,6 +196,48 @@ def _delete_plainly(
     return batch.delete(kind, one, finish, _PlainAnswer(scope))
 
 
+def _renew_plainly(
+    work: Work, user: User, target: routes.Target, form: str, batch: Batch
+) -> _PlainAnswer | None:
+    """Renew a node's lease: as one that is known, or so that its next renewals are known."""
+    scope, kind, namespace, name = work.scope, target.kind, target.namespace, target.name
+    reader, agent = _READERS.get(_only(scope, b"content-type")), _only(scope, b"user-agent")
+    query = scope["query_string"]
+    if not name or agent is None or reader is None or (query and not _TIMEOUT.fullmatch(query)):
+        return None
+    room.require()
+    program = options.program(agent.decode("latin-1"))
+    sent = renewals.read(reader.read(work.body), len(work.body), user, program)
+    if sent is None:
+        return None
+
+    def whole() -> tuple[Manifest, list[str]]:
+        manifest, warnings = wire.manifest(reader.read(work.body), kind)
+        put_namespace(metadata_of(manifest), namespace)
+        return manifest, warnings
+
+    renewal = renewals.of(namespace, name, sent)
+    if renewal is None:
+        manifest, warnings = whole()
+        if warnings or manifest["metadata"].get("name") != name:
+            return None
+    update = objects.Update(
+        namespace=namespace,
+        name=name,
+        change=lambda _: whole()[0],
+        user=user,
+        manager=Manager(program, ""),
+        subresource="",
+        sent=sent,
+        renewal=renewal,
+    )
+
+    def finish(done: StoredObject) -> Answer:
+        return _answer(200, done.manifest, form, done.warnings)
+
+    return batch.renew(kind, update, finish, _PlainAnswer(scope))
+
+
 @remembered(256)
 def _delete_options(query_and_body: bytes) -> tuple[Manifest, DeleteOptions]:
     """Return the options of a deletion, as its view reads them; most requests have the same.
@@ -202,7 +254,12 @@ def _delete_options(query_and_body: bytes) -> tuple[Manifest, DeleteOptions]:
 
 
 _OF_DELETIONS: Final = frozenset({"gracePeriodSeconds", "propagationPolicy"})
-_PLAIN: Final = {"GET": _read_plainly, "POST": _create_plainly, "DELETE": _delete_plainly}
+_PLAIN: Final = {
+    "GET": _read_plainly,
+    "POST": _create_plainly,
+    "DELETE": _delete_plainly,
+    "PUT": _renew_plainly,
+}
 _FORMS: Final[Mapping[bytes | None, str]] = {
     **dict.fromkeys(
         (b"", b"*/*", b"application/json", b"application/json, */*"), "application/json"
@@ -219,6 +276,13 @@ _FORMS: Final[Mapping[bytes | None, str]] = {
 """What programs accept, and the form in which they get an object."""
 _JSON: Final = parsers.JSON.encode()
 _READER: Final = parsers.JSONParser()
+_READERS: Final[Mapping[bytes | None, parsers.Parser]] = {
+    _JSON: _READER,
+    protobuf.MEDIA_TYPE.encode(): parsers.ProtobufParser(),
+}
+"""By content type."""
+_TIMEOUT: Final = re.compile(rb"timeout=[0-9]{1,6}(?:ms|s|m|h)")
+"""The query of agents, whose clients have a time-out."""
 _NO_CACHE: Final = b"cache-control", errors.NO_CACHE.encode()
 
 

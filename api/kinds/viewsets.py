@@ -434,7 +434,7 @@ class ObjectViewSet(ActionsMixin, StatusView):
         if batch is not None and objects.are_renewed(
             target.kind, target.namespace, target.subresource
         ):
-            return batch.renew(target.kind, update, updated)
+            return batch.renew(target.kind, update, updated, batches.DeferredAnswer())
         return updated(objects.carry_out(target.kind, update, now=clock.now()))
 
     # ----------------------------------------------------------------------------- deletes

@@ -157,14 +157,18 @@ class Batch:
         return self._group(f"delete {kind.name}", do).add(deletion, finish, place)
 
     def renew(
-        self, kind: Kind, update: objects.Update, finish: Callable[[StoredObject], HttpResponseBase]
-    ) -> DeferredAnswer:
+        self,
+        kind: Kind,
+        update: objects.Update,
+        finish: Callable[[StoredObject], Any],
+        place: AnyPlace,
+    ) -> AnyPlace:
         """Renew an object's heartbeat; return the place that gets what ``finish`` returns."""
 
         def do(updates: Sequence[objects.Update]) -> Sequence[StoredObject | Exception]:
             return objects.renew_each(kind, updates, now=clock.now())
 
-        return self._group(f"renew {kind.name}", do).add(update, finish, DeferredAnswer())
+        return self._group(f"renew {kind.name}", do).add(update, finish, place)
 
     def read_pod(
         self, namespace: str, name: str, finish: Callable[[bytes], Any], place: AnyPlace

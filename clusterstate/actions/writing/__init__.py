@@ -10,6 +10,7 @@ determines what a write changes in the manifest.
     object_meta       the server's changes to metadata before it is stored
     stored            what actions return and lock
     stored_rows       the statements for rows of most kinds
+    renewals          renewals of leases that were seen before
     deletion          shared by deleting one object and many
     quotas            charging quotas, and recounting them
     transactions      dry runs, names that are taken
@@ -25,7 +26,14 @@ import msgspec
 from django.db import transaction
 
 from clusterstate import admission, catalogue
-from clusterstate.actions.writing import deletion, object_meta, quotas, stored_rows, transactions
+from clusterstate.actions.writing import (
+    deletion,
+    object_meta,
+    quotas,
+    renewals,
+    stored_rows,
+    transactions,
+)
 from clusterstate.actions.writing.deadlocks import again_after_deadlock
 from clusterstate.actions.writing.deletion import Deletion, Outcome
 from clusterstate.actions.writing.stored import DeletedObject, LockedRow, NewObject, StoredObject
@@ -66,6 +74,10 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     user: User
     manager: Manager | None
     subresource: str
+    sent: renewals.Sent | None = None
+    """A node's lease as it was sent, so that its next renewals can be recognised."""
+    renewal: renewals.Renewal | None = None
+    """The renewal that this is, if the lease has not changed meanwhile."""
 
 
 class NewVersion(msgspec.Struct, frozen=True):
@@ -364,17 +376,47 @@ class Writer:
         Pure heartbeats (``Strategy.is_heartbeat``) are written by one statement. Others, and
         objects that are named twice, are updated one by one afterwards. A failing update has its
         error there and does not affect the others. If anything is raised, nothing was updated.
+        Known renewals of leases (`renewals`) are written without being worked out.
         """
         results: dict[int, StoredObject | Exception] = {}
+        learned: list[Callable[[], None]] = []
+
+        def renew_known(epoch: int) -> None:
+            places: dict[int, int] = {}
+            for place, one in enumerate(updates):
+                if one.renewal is not None and one.renewal.known.epoch == epoch:
+                    places.setdefault(one.renewal.known.id, place)
+            known = {
+                place: renewal
+                for place in places.values()
+                if (renewal := updates[place].renewal) is not None
+            }
+            written = renewals.write(list(known.values()))
+            for (place, renewal), stored in zip(known.items(), written, strict=True):
+                if stored is not None:
+                    results[place] = stored
+                    learned.append(partial(renewals.note, renewal, stored.revision))
 
         def renew() -> None:
             results.clear()
+            learned.clear()
             with transaction.atomic():
                 context = catalogue.fresh()
-                found = stored_rows.lock_rows(kind, [(one.namespace, one.name) for one in updates])
+                if any(one.renewal for one in updates):
+                    renew_known(context.epoch)
+                keys = [
+                    (one.namespace, one.name)
+                    for place, one in enumerate(updates)
+                    if place not in results
+                ]
+                if not keys:
+                    return
+                found = stored_rows.lock_rows(kind, keys)
                 rows = {(row.namespace, row.name): row for row in found}
                 renewed: dict[int, NewVersion] = {}
                 for place, one in enumerate(updates):
+                    if place in results:
+                        continue
                     row = rows.pop((one.namespace, one.name), None)
                     if row is None:
                         continue
@@ -390,11 +432,25 @@ class Writer:
                 if not renewed:
                     return
                 versions = [(one.row, one.new, one.text) for one in renewed.values()]
-                revisions = stored_rows.renew_rows(kind, versions, now=now)
+                written = stored_rows.renew_rows(kind, versions, now=now)
                 for place, version in renewed.items():
-                    results[place] = version.stored(revisions[version.row.id])
+                    row = version.row
+                    results[place] = version.stored(written[row.id][0])
+                    if (sent := updates[place].sent) is not None and not version.warnings:
+                        learned.append(
+                            partial(
+                                renewals.learn,
+                                row,
+                                sent,
+                                version.text,
+                                written[row.id],
+                                context.epoch,
+                            )
+                        )
                 if not kind.skips_change_log:
-                    changes.announce(max(revisions.values()), (kind.name,))
+                    changes.announce(
+                        max(revision for revision, _ in written.values()), (kind.name,)
+                    )
 
         def one_by_one(one: Update) -> StoredObject | Exception:
             try:
@@ -403,6 +459,8 @@ class Writer:
                 return error
 
         again_after_deadlock(renew)
+        for learn in learned:  # it is committed
+            learn()
         return [results.get(place) or one_by_one(one) for place, one in enumerate(updates)]
 
     def _write(self, kind: Kind, version: NewVersion, now: datetime) -> int:

@@ -15,7 +15,7 @@ Pods have statements of their own (`actions.pods`); events are typed rows (`acti
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -424,20 +424,25 @@ def _renew_statement(kind_name: str) -> str:
         UPDATE {kind.table} t SET document_id = n.written, revision = n.revision{columns}
         FROM numbered n WHERE t.id = n.object_id
             AND t.id = ANY (ARRAY(SELECT object_id FROM numbered))
-        RETURNING t.id, t.revision, {namespace} AS namespace, t.name, t.deletion_at
+        RETURNING t.id, t.revision, {namespace} AS namespace, t.name, t.deletion_at, t.document_id
     ){"" if kind.skips_change_log else log}
-    SELECT id, revision FROM updated
+    SELECT id, revision, document_id FROM updated
     """
+
+
+NOT_FLUSHED: Final = ("SELECT set_config('synchronous_commit', 'off', true)", ())
+"""A statement: the commit of the open transaction does not wait for the disk."""
 
 
 def renew_rows(
     kind: Kind, versions: Sequence[tuple[LockedRow, Manifest, str]], *, now: datetime
-) -> dict[int, int]:
+) -> dict[int, tuple[int, int]]:
     """Write heartbeats: versions (row, manifest and text) of locked rows, by one statement.
 
-    Returns their revisions by the rows' ids. For a kind with unlogged heartbeats, the commit does
-    not wait for the disk, and a document that no entry of the log names is overwritten: no reader
-    can ask for its former content. Labels, parts, and whether an object is being deleted, stay.
+    Returns their revisions, and the ids of their documents, by the rows' ids. For a kind with
+    unlogged heartbeats, the commit does not wait for the disk, and a document that no entry of the
+    log names is overwritten: no reader can ask for its former content. Labels, parts, and whether
+    an object is being deleted, stay.
     """
     rows = [row for row, _, _ in versions]
     parameters = [
@@ -450,12 +455,10 @@ def renew_rows(
         *actors.columns([row.actor for row in rows]),
     ]
     if not kind.skips_change_log:
-        return dict(sql.fetch(_renew_statement(kind.name), [*parameters, now]))
-    _, found = sql.fetch_together(
-        ("SELECT set_config('synchronous_commit', 'off', true)", ()),
-        (_renew_statement(kind.name), parameters),
-    )
-    return dict(found)
+        found = sql.fetch(_renew_statement(kind.name), [*parameters, now])
+    else:
+        _, found = sql.fetch_together(NOT_FLUSHED, (_renew_statement(kind.name), parameters))
+    return {row[0]: (row[1], row[2]) for row in found}
 
 
 @lru_cache(maxsize=64)
