@@ -32,6 +32,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--life", type=float, default=30, help="minutes until a new service")
     parser.add_argument("--rate", type=float, default=25, help="operations a second")
     parser.add_argument("--patience", type=float, default=1, help="factor on every time limit")
+    parser.add_argument("--schedulers", type=int, default=1, help="how many work at a time")
     parser.add_argument("--topology", choices=("both", "own", "apart"), default="both")
     parser.add_argument("--replay", type=Path, help="run the life in this file")
     parser.add_argument("--shrink-minutes", type=float, default=30)
@@ -40,7 +41,10 @@ def _arguments() -> argparse.Namespace:
 
 
 def _live(life: Life, options: argparse.Namespace, folder: Path) -> Outcome:
-    living = Living(life, say=say, folder=folder, patience=options.patience, rate=options.rate)
+    living = Living(
+        life, say=say, folder=folder, patience=options.patience, rate=options.rate,
+        schedulers=options.schedulers,
+    )  # fmt: skip
     return living.run()
 
 

@@ -71,12 +71,20 @@ class Outcome:
     seconds: float = 0.0
 
 
+def _of_several(schedulers: int) -> dict[str, str]:
+    """Return the settings of a service in which some schedulers work and one stands by."""
+    return {
+        "STOWAGE_ACTIVE_SCHEDULERS": str(schedulers),
+        "STOWAGE_SCHEDULERS": str(schedulers + 1),
+    }
+
+
 class Living:
     """Runs one life."""
 
     def __init__(
         self, life: Life, *, say: Say, folder: Path, patience: float = 1.0, rate: float = 25.0,
-        small_disk: bool = True,
+        small_disk: bool = True, schedulers: int = 1,
     ) -> None:  # fmt: skip
         self.outcome = Outcome(life)
         self._life = life
@@ -89,7 +97,10 @@ class Living:
         self._scenes = 0
         self._history = History(folder / f"history-{self._name}.jsonl")
         self._system = System(
-            life.topology, say=say, small_disk=small_disk and life.topology == OWN
+            life.topology,
+            say=say,
+            small_disk=small_disk and life.topology == OWN,
+            settings=_of_several(schedulers) if schedulers > 1 else None,
         )
         self._nemeses = Nemeses(self._system, self._rng, say)
         self._meddling = clients.Meddling()

@@ -95,11 +95,12 @@ class Patroni:
     def start_member(self, name: str) -> None:
         """Start Patroni of one server, which starts PostgreSQL."""
         file = self._folder / f"{name}.yml"
-        file.write_text(yaml.safe_dump(self._settings(name)))
+        file.write_text(yaml.safe_dump(self.settings(name)))
         self._account.owns(file)
         self._spawn(name, _program("PATRONI", "patroni"), str(file))
 
-    def _settings(self, name: str) -> dict[str, Any]:
+    def settings(self, name: str) -> dict[str, Any]:
+        """Return what Patroni of a server is started with."""
         users = {"superuser": "postgres", "replication": "replicator", "rewind": "rewinder"}
         return {
             "scope": "stowage",

@@ -408,13 +408,15 @@ class System:
         found = [pid for pid, environment in self._ours() if wanted in environment]
         if PROCESSES[part] == "timers":
             named = f"--name\0{part}\0".encode()
-            return [pid for pid in found if named in _read(Path(f"/proc/{pid}/cmdline"))]
+            return [pid for pid in found if named in _command(pid)]
         if PROCESSES[part] != "scheduler":
             return found
-        # Of several schedulers one works, and the others say that they stand by.
+        # Of several schedulers some work, and the others say that they stand by. One is harmed.
         waiting = heartbeats.beating(self.state, "standby")
         if part == "scheduler":
-            return [pid for pid in found if pid not in waiting] or found
+            working = [pid for pid in found if pid not in waiting] or found
+            own = [pid for pid in working if b"scheduling.packing" not in _command(pid)]
+            return own[:1] if len(own) > 1 else working
         return [pid for pid in found if pid in waiting]
 
     def unknown_processes(self) -> set[str]:
@@ -472,6 +474,10 @@ class System:
             if sizes:
                 found[part] = max(sizes)
         return found
+
+
+def _command(pid: int) -> bytes:
+    return _read(Path(f"/proc/{pid}/cmdline"))
 
 
 def _read(path: Path) -> bytes:

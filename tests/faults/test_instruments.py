@@ -1,6 +1,7 @@
 """The instruments of the fault machine do what they say: the proxy, the clock, the history."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tests.faults import patroni
 from tests.faults.clock import Clock
 from tests.faults.history import OK, History
 from tests.faults.probe import Probe
@@ -19,6 +22,7 @@ from tests.faults.proxy import Proxy
 from tests.faults.wire import Wire
 from tests.waiting import until
 
+ROOT = Path(__file__).resolve().parents[2]
 STARTUP = b"user\0postgres\0application_name\0stowage-%s\0\0"
 
 
@@ -178,3 +182,17 @@ def test_a_probe_tells_a_pod_that_is_gone_from_one_that_waits() -> None:
     assert look.gone
     assert look.acknowledged
     assert (look.seconds, look.claimed) == (None, 0.0)
+
+
+def test_the_drill_of_failovers_has_the_settings_of_the_page_on_operations(tmp_path: Path) -> None:
+    text = (ROOT / "docs/operations.md").read_text()
+    found = re.search(
+        r"^### Three servers under Patroni$.*?^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
+    )
+    assert found is not None
+    page = yaml.safe_load(found[1])
+    drill = patroni.Patroni(tmp_path / "servers").settings("m1")
+    assert page["bootstrap"] == drill["bootstrap"]
+    same = page["postgresql"]["authentication"], drill["postgresql"]["authentication"]
+    users = [{role: one["username"] for role, one in each.items()} for each in same]
+    assert users[0] == users[1]
