@@ -1,6 +1,6 @@
 """The change log, and its small tables: spans of atomic changes, actors, the history, bindings."""
 
-from django.contrib.postgres.fields import BigIntegerRangeField, DateTimeRangeField
+from django.contrib.postgres.fields import ArrayField, BigIntegerRangeField, DateTimeRangeField
 from django.contrib.postgres.functions import RandomUUID
 from django.contrib.postgres.indexes import GistIndex
 from django.db import models
@@ -159,9 +159,9 @@ class Binder(models.Model):
 
 
 class NodeBinder(models.Model):
-    """The last scheduler that bound pods to a node, and that revision (`actions.pods.bind`).
+    """The last scheduler that bound pods to a node, written by schedulers of version 0.2 alone.
 
-    Written only while several schedulers work; a trigger removes it with its node.
+    A trigger removes it with its node.
     """
 
     node_id = models.BigIntegerField(primary_key=True)
@@ -175,21 +175,23 @@ class NodeBinder(models.Model):
         return f"node {self.node_id}: {self.holder}"
 
 
-class CounterBinder(models.Model):
-    """The last scheduler that bound pods that a rule's counter counts (`actions.pods.bind`).
+class BindBatch(models.Model):
+    """A batch of bindings by one of several schedulers (`actions.pods.bind`).
 
-    Written only while several schedulers work; ``counter`` is below 65,536.
+    ``revision`` is its last one; ``nodes`` are the ids of its nodes, and ``counters`` the numbers
+    of the rules that count its pods.
     """
 
-    counter = models.IntegerField(primary_key=True)
+    revision = models.BigIntegerField(primary_key=True)
     holder = models.TextField()
-    revision = models.BigIntegerField()
+    nodes = ArrayField(models.BigIntegerField())
+    counters = ArrayField(models.IntegerField())
 
     class Meta:
-        db_table = "counter_binder"
+        db_table = "bind_batch"
 
     def __str__(self) -> str:
-        return f"counter {self.counter}: {self.holder}"
+        return f"{self.holder} at {self.revision}"
 
 
 class MovedSlot(models.Model):

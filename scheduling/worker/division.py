@@ -205,11 +205,11 @@ class Division:
     def learn(self, compatibility: Compatibility) -> None:
         """Read which classes have rules about other pods.
 
-        Queries once, and four times more if such classes came or went.
+        Queries once, and up to twice more if such classes came or went.
         """
         if reach() == self.reach:
             return
-        self.reach, classes, gone = reaching_classes(self._bearers)
+        self.reach, classes, gone = reaching_classes(self._bearers, self.reach)
         new = dict(_readable(classes, compatibility))
         infos = [info for info in new.values() if info is not None]
         self._bearers.update(new)

@@ -23,7 +23,7 @@ import msgspec
 import structlog
 
 from clusterstate.actions.loops import progress
-from clusterstate.actions.pods.bind import Binding, OtherSchedulers
+from clusterstate.actions.pods.bind import Binding, OtherSchedulers, forget_batches
 from clusterstate.actions.scheduler import leases, scheduler_configuration
 from clusterstate.database import locks, sql
 from clusterstate.health import heartbeats
@@ -106,7 +106,7 @@ _LONGEST_TURN = 0.2
 _IN_TURN = 32
 """The most pods that a scheduler decides in its turn."""
 _SHARE_EVERY = 5.0
-"""Seconds between two counts of the pods of the largest component."""
+"""Seconds between two counts of the pods of the largest component, and deletions of old rows."""
 _batch_size = BatchSize(BATCH)
 _RECORDED_AT_ONCE = 2 * BATCH
 """The most decisions recorded with each batch, if very many are not recorded yet."""
@@ -611,6 +611,7 @@ class Scheduler:
         if self.division is not None and not 0 <= self._divided_at - self._shared_at < _SHARE_EVERY:
             self._shared_at = self._divided_at
             measuring.connected(self.division.largest_share(snapshot))
+            forget_batches()
 
     def _set_aside(self, now: float) -> None:
         found, self.mirror.failed_objects = self.mirror.failed_objects, []

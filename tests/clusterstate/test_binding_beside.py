@@ -14,6 +14,7 @@ from clusterstate.actions.pods.bind import (
     OtherSchedulers,
     Superseded,
     bind_pods,
+    forget_batches,
 )
 from clusterstate.actions.pods.status import nominate
 from clusterstate.actions.scheduler.decisions import begin_epoch
@@ -130,8 +131,9 @@ def test_pods_with_a_counter_in_common_are_bound_by_who_knows_all_binds_that_it_
     assert beside("one", (ids[3], "n3"), snapshot=snapshot, counters=(7,)).bound
     assert beside("one", (ids[4], "n4"), snapshot=snapshot, counters=(7, 8)).refused
     assert beside("two", (ids[5], "n2"), snapshot=changes.watermark(), counters=(7, 9)).bound
-    assert sql.fetch("SELECT counter, holder FROM counter_binder ORDER BY 1") == [
-        (5, "two"), (7, "two"), (8, "two"), (9, "two")
+    batches = sql.fetch("SELECT holder, counters FROM bind_batch ORDER BY revision")
+    assert [(holder, sorted(found)) for holder, found in batches] == [
+        ("one", [7, 9]), ("two", [5, 8]), ("two", []), ("one", [7]), ("two", [7, 9])
     ]  # fmt: skip
 
 
@@ -245,12 +247,24 @@ def test_a_bind_waits_for_a_class_with_such_rules_that_is_being_stored() -> None
     assert reader.result()[0] == known + 1
 
 
-def test_who_bound_to_a_node_is_forgotten_with_it() -> None:
+def test_old_batches_are_forgotten_and_who_is_as_far_behind_binds_nothing() -> None:
     create_node("n1")
-    assert beside("one", (new_pod("a"), "n1"), snapshot=changes.watermark()).bound
-    assert sql.fetch("SELECT holder FROM node_binder") == [("one",)]
-    objects.delete("Node", "", "n1", now=NOW)
-    assert sql.fetch("SELECT holder FROM node_binder") == []
+    create_node("n2")
+    ids = [new_pod(f"p{i}") for i in range(4)]
+    snapshot = changes.watermark()
+    assert beside("one", (ids[0], "n1"), snapshot=snapshot).bound
+    forget_batches()
+    assert len(sql.fetch("SELECT * FROM bind_batch")) == 1
+    sql.run("UPDATE binder SET revision = revision + 99999 WHERE id = 1")
+    forget_batches()
+    assert len(sql.fetch("SELECT * FROM bind_batch")) == 1
+    assert beside("two", (ids[1], "n2"), snapshot=snapshot).refused == {
+        ids[1]: BindRefusal.OVERTAKEN
+    }
+    sql.run("UPDATE binder SET revision = revision + 1 WHERE id = 1")
+    forget_batches()
+    assert sql.fetch("SELECT * FROM bind_batch") == []
+    assert beside("two", (ids[1], "n2"), snapshot=changes.watermark() + 2).bound
 
 
 def test_a_scheduler_alone_writes_nothing_for_others() -> None:
@@ -259,8 +273,7 @@ def test_a_scheduler_alone_writes_nothing_for_others() -> None:
     (class_id,) = sql.fetch("SELECT class_id FROM pod")[0]
     bindings = [Binding(pod_id, "n1", footprint=Footprint(class_id=class_id))]
     assert bind_pods(bindings, snapshot_revision=changes.watermark(), now=NOW).bound
-    assert sql.fetch("SELECT holder FROM node_binder") == []
-    assert sql.fetch("SELECT * FROM counter_binder") == []
+    assert sql.fetch("SELECT * FROM bind_batch") == []
 
 
 def plain(

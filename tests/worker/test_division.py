@@ -236,6 +236,41 @@ def made_otherwise(rng: random.Random, pods: dict[str, dict[str, Any]]) -> list[
     return found
 
 
+def test_a_scheduler_binds_the_pods_of_each_component_by_priority() -> None:
+    """Also at later revisions: what is bound first was decided first."""
+    rng = random.Random(3)
+    for value in range(5):
+        of = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 10 * value}
+        objects.create("PriorityClass", "", {**of, "metadata": {"name": f"v{value}"}}, now=NOW)
+    wanted = {}
+    some = []
+    for number in range(60):
+        app, value = f"a{number % 4}", rng.randrange(5)
+        wanted[f"p{number}"] = app, value
+        rule = {**spread(app)["topologySpreadConstraints"][0], "maxSkew": 9}
+        some.append(
+            manifest(
+                f"p{number}", app, topologySpreadConstraints=[rule], priorityClassName=f"v{value}"
+            )
+        )
+    start = changes.watermark()
+    create_pods(some, now=NOW)
+    cluster(6)
+    several = Several(0, 1, 2)
+    try:
+        until(lambda: settled(set(wanted)), seconds=60, what="all pods on nodes")
+    finally:
+        several.end()
+    bound = [
+        change.name for change in everything_since(start, "Pod")
+        if change.node_name and not change.previous_node_name
+    ]  # fmt: skip
+    assert len(bound) == 60
+    for app in ("a0", "a1", "a2", "a3"):
+        values = [wanted[name][1] for name in bound if wanted[name][0] == app]
+        assert values == sorted(values, reverse=True)
+
+
 def test_many_pods_that_want_the_same_few_nodes_fill_them_exactly() -> None:
     nodes = cluster(2, cpu="4")
     start = changes.watermark()

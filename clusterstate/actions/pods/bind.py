@@ -13,26 +13,26 @@ of the class that was decided (and so has its amounts, ports and labels), that i
 not changed (``placement_revision``), and that no other process bound pods meanwhile (the row of
 ``binder``; see the package). The caller takes no locks.
 
-*Several schedulers at work* (``OtherSchedulers``). Then the row of ``binder`` says so, and three
-rows take its place, so that a bind by one scheduler invalidates only decisions of another that it
-affects:
+*Several schedulers at work* (``OtherSchedulers``). Then the row of ``binder`` says so, and a row
+for each batch (``bind_batch``) takes its place, so that a bind by one scheduler invalidates only
+decisions of another that it affects. A row has the batch's revision, its scheduler, its nodes and
+its counters. A bind is compared with the batches of others after its snapshot:
 
-    node_binder    the last binder of a node, and its revision. A decision for the node must include
-                   that bind, or be by the same scheduler: amounts, ports and everything else that a
-                   rule reads of the node are as decided. Where a node is *overtaken*, because the
-                   scheduler does not know the last bind there, a pod that takes nothing but
-                   ``_COLUMNS`` is still bound, if the node has room for it beside all pods that are
-                   there now, that are nominated for it, and that are bound with it. No scheduler
-                   knows all binds there then, so the node has no holder.
-    counter_binder the same for the counters of pods over many nodes that hard rules read. Each rule
-                   has a number, and a binding states the numbers of all rules that its pod has or
-                   that mean the pod (``scheduling.worker.division``): two pods of which one may
-                   matter to the other's rules have a number in common.
-    reach_seq      counts the classes with such rules. A pod is bound only by a scheduler that knows
-                   all of them, so that no number is missing. Storing or deleting a class takes the
-                   placement lock shared (a trigger), so that the next bind sees it.
+    nodes      If the pod's node is in none of them, amounts, ports and everything else that a rule
+               reads of the node are as decided. If the node is *overtaken*, a pod that takes
+               nothing but ``_COLUMNS`` is still bound if the node has room for it beside all pods
+               that are there now, that are nominated for it, and that are bound with it.
+    counters   of pods over many nodes, which hard rules read. Each rule has a number, and a binding
+               states the numbers of all rules that its pod has or that mean the pod
+               (``scheduling.worker.division``): two pods of which one may matter to the other's
+               rules have a number in common.
+    reach_seq  counts the classes with such rules. A pod is bound only by a scheduler that knows
+               all of them, so that no number is missing. Storing or deleting a class takes the
+               placement lock shared (a trigger), so that the next bind sees it.
 
-A single scheduler writes none of the three; the row of ``binder`` keeps both kinds from binding
+Rows of the last ``_KEPT`` revisions are kept, and a bind on an older snapshot is refused.
+
+A single scheduler writes no such row; the row of ``binder`` keeps both kinds from binding
 without the other's binds. The first of several stores in another row when a scheduler was last
 alone, which all of them must know.
 
@@ -185,8 +185,10 @@ _UNNOMINATED = """
         SELECT old_document_id, revision FROM bound WHERE was_nominated <> '')"""
 
 
-_SEVERAL: Final = "several schedulers"
-"""The holder in the row of ``binder`` while several schedulers work."""
+_SEVERAL: Final = "schedulers by batches"
+"""The holder in the row of ``binder`` while several schedulers work. Those of version 0.2 write
+another one: to each other, both kinds are like a scheduler that is alone."""
+_KEPT: Final = 100_000
 _LAST_ALONE: Final = 3
 """The row of ``binder`` that keeps the last bind by one alone while several schedulers work."""
 _COLUMNS: Final = {
@@ -210,12 +212,11 @@ def _room_statement() -> str:
     of_class = f"SELECT {', '.join(names)} FROM scheduling_class"
     return f"""
     wanted AS MATERIALIZED (
-        SELECT i.*, n.id AS node_id, b.node_id IS NOT NULL AS overtaken
+        SELECT i.*, n.id AS node_id,
+               n.id IN (SELECT unnest(nodes) FROM recent) AS overtaken
         FROM gate CROSS JOIN unnest(%s, %s, %s, %s, %s, %s) WITH ORDINALITY
              AS i(pod_id, node_name, class_id, together, team, plain, position)
         JOIN node n ON n.name = i.node_name AND n.placement_revision <= gate.snapshot
-        LEFT JOIN node_binder b ON b.node_id = n.id AND b.holder <> gate.holder
-                  AND b.revision > gate.snapshot
         ORDER BY i.pod_id),
     room AS MATERIALIZED (
         SELECT n.id AS node_id, n.pods - u.pods AS pods,
@@ -276,15 +277,17 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
         FROM binder b, binder a,
              (SELECT %s::text AS holder, %s::bigint AS snapshot, %s::bigint AS reach,
                      %s::smallint AS shard, %s::bigint AS epoch) mine
-        WHERE b.id = 1 AND (b.holder = '{_SEVERAL}' OR b.revision <= mine.snapshot)
+        WHERE b.id = 1 AND (b.revision <= mine.snapshot
+                              OR b.holder = '{_SEVERAL}' AND b.revision - {_KEPT} < mine.snapshot)
               AND a.id = {_LAST_ALONE} AND a.revision <= mine.snapshot
               AND (SELECT last_value FROM reach_seq) <= mine.reach
               AND (SELECT epoch FROM scheduler WHERE id = mine.shard) = mine.epoch),
     counted AS MATERIALIZED (SELECT * FROM unnest(%s, %s) AS c(pod_id, counter)),
+    recent AS MATERIALIZED (
+        SELECT t.nodes, t.counters FROM gate JOIN bind_batch t
+        ON t.revision > gate.snapshot AND t.holder <> gate.holder),
     outdated AS MATERIALIZED (
-        SELECT c.pod_id FROM gate CROSS JOIN counted c
-        JOIN counter_binder b ON b.counter = c.counter AND b.holder <> gate.holder
-             AND b.revision > gate.snapshot)"""
+        SELECT pod_id FROM counted WHERE counter IN (SELECT unnest(counters) FROM recent))"""
         given, room = "wanted i", f"{_room_statement()},"
         known = """
               AND i.pod_id NOT IN (SELECT pod_id FROM outdated)
@@ -297,18 +300,14 @@ def _bind_statement(*, leaning: bool, beside: bool) -> str:
         FROM gate, (SELECT max(revision) AS revision FROM bound) m
         WHERE m.revision IS NOT NULL AND (id = 1 OR id = {_LAST_ALONE} AND NOT gate.several)),
     noted AS (
-        INSERT INTO counter_binder (counter, holder, revision)
-        SELECT c.counter, gate.holder, max(b.revision) FROM gate CROSS JOIN counted c
-        JOIN bound b ON b.id = c.pod_id GROUP BY 1, 2
-        ON CONFLICT (counter) DO UPDATE
-        SET holder = excluded.holder, revision = excluded.revision),
-    stamped AS (
-        INSERT INTO node_binder (node_id, holder, revision)
-        SELECT w.node_id, CASE WHEN w.overtaken THEN '' ELSE gate.holder END, b.revision
-        FROM gate, (SELECT node_name, max(revision) AS revision FROM bound GROUP BY 1) b
-        JOIN (SELECT DISTINCT node_id, node_name, overtaken FROM wanted) w USING (node_name)
-        ON CONFLICT (node_id) DO UPDATE
-        SET holder = excluded.holder, revision = excluded.revision)"""
+        INSERT INTO bind_batch (revision, holder, nodes, counters)
+        SELECT m.revision, gate.holder,
+               ARRAY(SELECT DISTINCT node_id FROM wanted
+                     WHERE pod_id = ANY (ARRAY(SELECT id FROM bound))),
+               ARRAY(SELECT DISTINCT counter FROM counted
+                     WHERE pod_id = ANY (ARRAY(SELECT id FROM bound)))
+        FROM gate, (SELECT max(revision) AS revision FROM bound) m
+        WHERE m.revision IS NOT NULL)"""
     if leaning:
         bound = f"""
     able AS MATERIALIZED (
@@ -454,6 +453,14 @@ def bind_pods(
         why = _why(what, snapshot_revision, beside)
         refused = {one.pod_id: why[one.pod_id] for one in bindings if one.pod_id not in able}
     return BindResult(bound, refused, [row[0] for row in rows if row[1] is None])
+
+
+def forget_batches() -> None:
+    """Delete the rows of batches that no bind is compared with any more. Queries once."""
+    sql.run(
+        f"DELETE FROM bind_batch WHERE revision <= (SELECT revision - {_KEPT} FROM binder"
+        " WHERE id = 1)"
+    )
 
 
 def _is_plain(one: Binding) -> bool:
