@@ -23,11 +23,13 @@ from clusterstate.actions.kinds.roles import BindingWriter, RoleWriter
 from clusterstate.actions.kinds.services import ServiceWriter
 from clusterstate.actions.pods.resize import ResizingWriter
 from clusterstate.actions.pods.writer import PodWriter
-from clusterstate.actions.writing import Update, Writer, deletion, transactions
+from clusterstate.actions.writing import Update, Writer, deletion, stored_rows, transactions
 from clusterstate.actions.writing.deletion import DeleteOptions, Deletion
 from clusterstate.actions.writing.stored import DeletedObject, NewObject, StoredObject
 from clusterstate.admission.request import NOBODY, User
+from clusterstate.change_log import changes
 from clusterstate.objects.registry.kind import Kind
+from clusterstate.objects.values import document
 from clusterstate.objects.values.errors import AlreadyExists, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.wire.managed_fields import Manager
@@ -216,6 +218,40 @@ def renew_each(
     return _writer(kind).renew_each(kind, updates, now)
 
 
+def rewrite_each(
+    kind: Kind | str,
+    keys: Sequence[tuple[str, str]],
+    change: Callable[[Manifest], Manifest],
+    *,
+    now: datetime,
+) -> set[tuple[str, str]]:
+    """Make the service's own changes of objects by namespace and name, in one transaction.
+
+    For kinds that ``stored_rows.takes_documents`` accepts, without admission, by a few statements
+    for all. ``change`` returns the new manifest, and does not change the stored one. An object that
+    is being deleted and loses its last finalizer is removed. Returns the keys of those that exist.
+    """
+    kind = kind_of(kind)
+    with transaction.atomic():
+        rows = stored_rows.lock_rows(kind, list(dict.fromkeys(keys))) if keys else []
+        changed, leaving = [], []
+        for row in rows:
+            new = change(row.manifest())
+            text = document.encode(kind.name, new)[0]
+            if text == row.text:
+                continue
+            if new["metadata"].get("deletionTimestamp") and not kind.strategy.is_kept(new):
+                leaving.append(row)
+            else:
+                changed.append((row, new, text))
+        revisions = stored_rows.update_documents(kind, changed, now=now) if changed else []
+        if leaving:
+            revisions += stored_rows.delete_rows(kind, leaving, now=now)
+        if revisions:
+            changes.announce(max(revisions), (kind.name,))
+    return {(row.namespace, row.name) for row in rows}
+
+
 Follower = Callable[[str, str, str, datetime], object]
 _followers: dict[str, Follower] = {}
 
@@ -286,5 +322,6 @@ __all__ = [
     "delete_each",
     "is_batched",
     "renew_each",
+    "rewrite_each",
     "update",
 ]

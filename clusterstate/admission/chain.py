@@ -1,8 +1,10 @@
 """The order of admission: defaults, mutating plugins, validation, validating plugins."""
 
+from functools import partial
+
 import msgspec
 
-from clusterstate.admission.defaults import default_pod, set_defaults
+from clusterstate.admission.defaults import set_defaults
 from clusterstate.admission.plugins import (
     certificate_requests,
     dedicated_nodes,
@@ -60,11 +62,12 @@ def admit(
         Invalid: with every wrong field.
         Forbidden, NotFound, Conflict, BadRequest: from the first plugin that refuses.
     """
-    new_pod = kind == "Pod" and operation == CREATE and not subresource
+    of_template = kind in _DEFAULTED and operation == CREATE and not subresource
+    new_pod = kind == "Pod" and of_template
     if manifest is None:
         new: Manifest = {}
-    elif new_pod:
-        new = _defaulted_pod(manifest)
+    elif of_template:
+        new = _defaulted(kind, manifest)
     else:
         new = strip_nulls(manifest)
         quantity_places.make_canonical(kind, new)
@@ -87,7 +90,7 @@ def admit(
             node_restriction.admit(request)
         return AdmittedObject(old_manifest or {}, request.warnings)
 
-    if not new_pod and not (kind == "Pod" and subresource in _OTHER_BODIES):
+    if not of_template and not (kind == "Pod" and subresource in _OTHER_BODIES):
         set_defaults(kind, new)
     if old_manifest is not None:
         quantity_places.keep_equal(kind, new, old_manifest)
@@ -120,29 +123,35 @@ def admit(
 _OTHER_BODIES = frozenset({"binding", "eviction"})
 
 
-def _defaulted_pod(manifest: Manifest) -> Manifest:
-    """Return a copy of a new pod without nulls, with canonical amounts and with defaults.
+def _defaulted(kind: str, manifest: Manifest) -> Manifest:
+    """Return a copy of a new object without nulls, with canonical amounts and with defaults.
 
-    The defaults of a spec depend on the spec alone, and the pods of a workload have equal specs, so
-    the completed spec is cached.
+    The defaults of a spec depend on the spec alone, and what is made from one template has equal
+    specs, so the completed spec is cached.
     """
     new: Manifest = {
         field: strip_nulls(value)
         for field, value in manifest.items()
         if value is not None and field != "spec"
     }
-    quantity_places.make_canonical("Pod", new)
+    quantity_places.make_canonical(kind, new)
     encoded = msgspec.json.encode(manifest.get("spec") or {})
-    new["spec"] = msgspec.json.decode(_defaulted(encoded))
+    new["spec"] = msgspec.json.decode(_DEFAULTED[kind](encoded))
     return new
 
 
-@remembered(4096, longest=16_384)
-def _defaulted(spec: bytes) -> bytes:
-    pod = {"spec": strip_nulls(msgspec.json.decode(spec))}
-    quantity_places.make_canonical("Pod", pod)
-    default_pod(pod)
-    return msgspec.json.encode(pod["spec"])
+def _default_spec(kind: str, spec: bytes) -> bytes:
+    new = {"spec": strip_nulls(msgspec.json.decode(spec))}
+    quantity_places.make_canonical(kind, new)
+    set_defaults(kind, new)
+    return msgspec.json.encode(new["spec"])
+
+
+_DEFAULTED = {
+    kind: remembered(4096, longest=16_384)(partial(_default_spec, kind))
+    for kind in ("Pod", "ResourceClaim")
+}
+"""For kinds that templates make many of: the spec with its defaults."""
 
 
 def run_mutating(request: Request) -> None:

@@ -2,10 +2,11 @@
 
 After each commit ``announce`` publishes the revision on the channel ``CHANGES``, for the watches of
 the web processes, and on the scheduler's (`shards.channel`). It also publishes on ``TIMERS`` if the
-commit could start eviction timers, and on ``WORKLOADS``, for the workload controllers, if it wrote
-a Deployment or its like. A wake-up may be lost at any point: Redis down, frozen or wiped, a loop
-killed between subscribing and reading. Each waiting loop also reads the database after a while, so
-a lost wake-up only costs latency; therefore failures here are logged and not raised.
+commit could start eviction timers, and on ``WORKLOADS``, for the controllers of workloads and of
+claims, if it wrote a Deployment or its like, or pods for which claims are to be made (the kinds
+then include that of the template). A wake-up may be lost at any point: Redis down, frozen or wiped,
+a loop killed between subscribing and reading. Each waiting loop also reads the database after a
+while, so a lost wake-up only costs latency; therefore failures here are logged and not raised.
 
 A new or changed pod is announced at once. Changes of nodes, namespaces, services and leaving pods
 are announced together: a process waits ``GATHER_SECONDS``, ``TIMERS_GATHER_SECONDS`` or
@@ -75,6 +76,7 @@ _WORKLOADS = frozenset(
         "Job",
         "ReplicaSet",
         "ReplicationController",
+        "ResourceClaimTemplate",
         "StatefulSet",
     }
 )

@@ -65,6 +65,7 @@ def follow(
     kinds: Iterable[str],
     present: Callable[[int | None, int], set[str]],
     sync: Callable[[str], datetime | None],
+    sync_changes: Callable[[str, int, int], datetime | None] | None = None,
     around: Around | None = None,
 ) -> int:
     """Process the namespaces that need it; return how many.
@@ -72,7 +73,8 @@ def follow(
     ``kinds``: the kinds whose changes are followed. ``present`` returns the namespaces that may
     need work, given the cursor (``None`` in the first pass) and the revision up to which the pass
     reads. ``sync`` processes a namespace, and returns when to do so again without any change.
-    ``around``: objects without a namespace that matter, too.
+    ``sync_changes`` does so for the changes between two revisions alone, while the namespace is not
+    to be processed again. ``around``: objects without a namespace that matter, too.
     """
     cursor = controller_state.cursor(name)
     due_times: dict[str, Any] = stored_state(name)
@@ -91,6 +93,8 @@ def follow(
     for namespace in sorted(chosen):
         which = ObjectRef("Namespace", name=namespace)
         work = partial(sync, namespace)
+        if sync_changes and cursor is not None and found is not None and namespace not in due_times:
+            work = partial(sync_changes, namespace, cursor, mark)
         due_at = aside.one(name, which, work, now=now, instead=lambda: now + AGAIN)
         due_times.pop(namespace, None)
         if due_at is not None:

@@ -42,6 +42,7 @@ from scheduling.controllers.volumes import follower as volumes
 from scheduling.controllers.workloads import follower as workloads
 
 WORKLOADS: Final = workloads.NAME
+CLAIMS: Final = resource_claims.NAME
 NAME: Final = "controllers"
 """The loop's name in heartbeats, and of its row of progress."""
 
@@ -113,7 +114,7 @@ CONTROLLERS: Final[dict[str, Controller]] = {
     resource_claims.NAME: Controller(
         resource_claims.follow,
         partial(_is_on_and_due, "resourceclaim", resource_claims.NAME),
-        actor.controller("resource-claim-controller"),
+        resource_claims.ACTOR,
     ),
     device_taints.NAME: Controller(
         device_taints.follow,

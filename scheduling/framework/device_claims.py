@@ -32,9 +32,12 @@ from clusterstate.objects.dra.slices import NodeView
 from clusterstate.objects.dra.world import DeviceWorld
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
+from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.quantity import Quantity
 from scheduling.framework.types import PodInfo
 
+DYNAMIC_RESOURCES: Final = "DynamicResources"
+"""The plugin's name."""
 TAKEN: Final = "DynamicResources/claims"
 """The note with the claims allocated for a pod: plain data, written with its binding."""
 RELEASED: Final = "DynamicResources/released"
@@ -140,6 +143,15 @@ class DeviceTable(DeviceWorld):
 
 def _is_among(claim: Manifest, claims: list[Manifest]) -> bool:
     return any(one is claim for one in claims)
+
+
+def lacks_claims(pod: Pod) -> bool:
+    """Return whether a claim of a pod is still to be made from its template."""
+    made = {one.name for one in pod.status.resource_claim_statuses}
+    return any(
+        one.resource_claim_template_name is not None and one.name not in made
+        for one in pod.spec.resource_claims
+    )
 
 
 def concerns(info: PodInfo, devices: DeviceWorld) -> bool:

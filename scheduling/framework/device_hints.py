@@ -12,7 +12,13 @@ from clusterstate.objects.dra.resourceclaim import ClaimError, claim_name, is_fo
 from clusterstate.objects.dra.world import DeviceWorld
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.pod import Pod
-from scheduling.framework.events import Action, ClusterEvent, Registration, Resource
+from scheduling.framework.events import (
+    Action,
+    ClusterEvent,
+    Registration,
+    Resource,
+    subjects_of,
+)
 
 _CHANGES = Action.ADD | Action.UPDATE
 
@@ -39,19 +45,16 @@ def _names(pod: Pod, devices: DeviceWorld | None) -> set[str] | None:
 
 def _claim_changed(pod: Pod, event: ClusterEvent) -> bool:
     """Return whether a claim of the pod has another status, or any claim freed devices."""
-    old, new = event.old, event.new
-    names = _names(pod, event.devices)
-    if names is None:
+    subject, old = event.subject, event.old
+    if subject is None:  # it gave its devices back, or is gone
+        return bool(_status(old).get("allocation")) and _names(pod, event.devices) is not None
+    if subject not in subjects_of(pod) or (old is not None and _status(old) == _status(event.new)):
         return False
-    before, after = (one.get("status") or {} if isinstance(one, dict) else {} for one in (old, new))
-    if before.get("allocation") and not after.get("allocation"):
-        return True
-    if not isinstance(new, dict):
-        return False
-    meta = new["metadata"]
-    if meta.get("namespace", "") != (pod.metadata.namespace or "default"):
-        return False
-    return meta["name"] in names and (not isinstance(old, dict) or before != after)
+    return _names(pod, event.devices) is not None
+
+
+def _status(claim: object) -> Manifest:
+    return (claim.get("status") or {}) if isinstance(claim, dict) else {}
 
 
 def _claims_made(pod: Pod, event: ClusterEvent) -> bool:
@@ -68,7 +71,10 @@ DYNAMIC_RESOURCES = (
         actions=Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE,
     ),
     Registration(
-        resource=Resource.RESOURCE_CLAIM, actions=_CHANGES | Action.DELETE, hint=_claim_changed
+        resource=Resource.RESOURCE_CLAIM,
+        actions=_CHANGES | Action.DELETE,
+        hint=_claim_changed,
+        own=True,
     ),
     Registration(
         resource=Resource.PENDING_POD,

@@ -6,10 +6,10 @@ make pods schedulable that it rejected, each with a hint that examines the event
 kube-scheduler ``framework/types.go`` and ``pkg/scheduler/framework/events.go``, v1.36.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import Flag, StrEnum, auto
 from functools import cache
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -28,7 +28,7 @@ from clusterstate.objects.values.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from scheduling.framework.types import AffinityTerm
+from scheduling.framework.types import AffinityTerm, group_key
 
 
 class Resource(StrEnum):
@@ -133,6 +133,37 @@ class ClusterEvent(msgspec.Struct, frozen=True, kw_only=True):
         """The event's name in kube-scheduler's metrics; of several updates at once, the first."""
         return _label(self.resource, self.action)
 
+    @property
+    def subject(self) -> Hashable | None:
+        """What the event is about, if it can only help pods that have to do with it.
+
+        The key of a PodGroup or of a pod's; of a ResourceClaim its kind, namespace and name. ``()``
+        for a pod without a group; ``None`` for other events, and for claims that gave devices back.
+        """
+        new = self.new
+        if isinstance(new, PodGroup):
+            return new.key
+        if isinstance(new, Pod):
+            return group_key(new) or ()
+        if self.resource is Resource.RESOURCE_CLAIM and isinstance(new, dict):
+            held = (self.old.get("status") or {}) if isinstance(self.old, dict) else {}
+            if not held.get("allocation") or (new.get("status") or {}).get("allocation"):
+                return _CLAIM, new["metadata"].get("namespace", ""), new["metadata"]["name"]
+        return None
+
+
+_CLAIM: Final = "ResourceClaim"
+
+
+def subjects_of(pod: Pod) -> set[Hashable]:
+    """Return the subjects of events that can help a pod: its PodGroup and its ResourceClaims."""
+    namespace = pod.metadata.namespace or "default"
+    names = [one.resource_claim_name for one in pod.spec.resource_claims]
+    names += [one.resource_claim_name for one in pod.status.resource_claim_statuses]
+    found: set[Hashable] = {(_CLAIM, namespace, name) for name in names if name}
+    group = group_key(pod)
+    return found if group is None else {group, *found}
+
 
 @cache
 def _label(resource: Resource, action: Action) -> str:
@@ -148,14 +179,14 @@ Hint = Callable[[Pod, ClusterEvent], bool]
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of event that a plugin wants; without a hint every such event wakes the pod.
 
-    ``in_group``: its hint accepts only events about the pod's PodGroup: ``new`` is the group or its
-    pod.
+    ``own``: of events that have a ``subject``, its hint accepts only those about one of the pod's
+    own (``subjects_of``).
     """
 
     resource: Resource
     actions: Action
     hint: Hint | None = None
-    in_group: bool = False
+    own: bool = False
 
     def covers(self, event: ClusterEvent) -> bool:
         """Return whether the event is of this kind."""

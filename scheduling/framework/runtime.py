@@ -24,6 +24,7 @@ from scheduling.framework.arrays import Int64
 from scheduling.framework.binding_points import Meter, metered
 from scheduling.framework.configuration import BUILT_IN, Profile
 from scheduling.framework.configuration.plugin_args import GangSchedulingArgs
+from scheduling.framework.device_claims import DYNAMIC_RESOURCES
 from scheduling.framework.events import EventsToRegister, Registration
 from scheduling.framework.filter_point import FilterPoint
 from scheduling.framework.group_points import GroupPoints
@@ -324,6 +325,11 @@ class Framework(FilterPoint, GroupPoints):
         """The arguments of GangScheduling."""
         found = self.profile.args.get(GANG_SCHEDULING)
         return found if isinstance(found, GangSchedulingArgs) else GangSchedulingArgs()
+
+    @cached_property
+    def claims_devices(self) -> bool:
+        """Whether claims of devices keep a pod waiting."""
+        return DYNAMIC_RESOURCES in self.profile.names("preFilter")
 
     @property
     def chooses_by_itself(self) -> bool:

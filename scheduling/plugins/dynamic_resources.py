@@ -26,6 +26,7 @@ from clusterstate.objects.dra.attempt import (
 )
 from scheduling.framework.configuration.plugin_args import DynamicResourcesArgs
 from scheduling.framework.device_claims import (
+    DYNAMIC_RESOURCES,
     RELEASED,
     TAKEN,
     concerns,
@@ -47,7 +48,7 @@ from scheduling.framework.status import SKIP, SUCCESS, Code, Status
 from scheduling.framework.terms import ColumnRequest, Rejection
 from scheduling.framework.types import Diagnosis, PodInfo
 
-NAME: Final = "DynamicResources"
+NAME: Final = DYNAMIC_RESOURCES
 _ANSWERS: Final = "DynamicResources/answers"
 
 

@@ -542,7 +542,7 @@ def _fixed(*found: Registration) -> Callable[[Profile], Sequence[Registration]]:
 def _in_group(
     resource: Resource, actions: Action, hint: Callable[[Pod, ClusterEvent], bool]
 ) -> Registration:
-    return Registration(resource=resource, actions=actions, hint=hint, in_group=True)
+    return Registration(resource=resource, actions=actions, hint=hint, own=True)
 
 
 def _same_group(pod: Pod, event: ClusterEvent) -> bool:

@@ -3,7 +3,8 @@
 ``run_duties`` checks nodes and starts due work each second: the controllers, binding plugins, the
 landings of pods that leave, webhooks, and each minute the deletion of old rows. The workload
 controllers start at once after a write of a Deployment or another workload, so that a command to
-undo a change finds the change's revision. All of these have threads of their own, since any of them
+undo a change finds the change's revision; so does the controller of claims after a write of pods
+for which it makes claims. All of these have threads of their own, since any of them
 may take long: the rollout of a large Deployment must not delay the checks of nodes.
 ``carry_out_plans`` and ``pack_and_seal`` have loops of their own, because a round of them may take
 long. Modules that need NumPy and the plugins are imported at the first use.
@@ -43,6 +44,7 @@ logger = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 1.0
 _LISTEN_SECONDS = 2.0
+_PROMPT = frozenset({manager.WORKLOADS, manager.CLAIMS})
 _GATHER_SECONDS = wake.WORKLOADS_GATHER_SECONDS
 _PROMPT_SHARE = 4.0
 """How many times the duration of their last pass controllers pause before a change starts one."""
@@ -111,17 +113,16 @@ class Controllers:
         return self._begin(manager.with_work(steady_clock.now()))
 
     def begin_promptly(self) -> list[str]:
-        """Start a pass of the workload controllers alone, as ``begin`` does. Queries once."""
-        found = {manager.WORKLOADS}.intersection(manager.with_work(steady_clock.now()))
-        return self._begin(found)
+        """Start a pass of the controllers of workloads and of claims alone. Queries once."""
+        return self._begin(_PROMPT.intersection(manager.with_work(steady_clock.now())))
 
     def rest_left(self) -> float:
-        """Return for how many seconds the workload controllers start no new pass.
+        """Return for how many seconds ``begin_promptly`` is not to be called.
 
-        They pause after a pass in proportion to its duration, so that clients that write all the
-        time do not keep them busy.
+        The workload controllers pause after a pass in proportion to its duration, so that clients
+        that write all the time do not keep them busy.
         """
-        if not self._threads[manager.WORKLOADS].wait(0):
+        if not all(self._threads[name].wait(0) for name in _PROMPT):
             return _GATHER_SECONDS
         return self._rests.get(manager.WORKLOADS, 0.0) - time.monotonic()
 
@@ -147,7 +148,7 @@ class Controllers:
 
 
 class _News:
-    """A thread that ends a loop's pause when a workload object was written."""
+    """A thread that ends a loop's pause when something was written for ``_PROMPT`` controllers."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -156,11 +157,11 @@ class _News:
         threading.Thread(target=self._listen, name="workload-news", daemon=True).start()
 
     def came(self) -> bool:
-        """Return whether a workload was written since ``taken`` was last called."""
+        """Return whether something was written since ``taken`` was last called."""
         return self._came.is_set()
 
     def taken(self) -> bool:
-        """Return whether a workload was written since the last call."""
+        """Return whether something was written since the last call."""
         came = self._came.is_set()
         self._came.clear()
         return came

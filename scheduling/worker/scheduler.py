@@ -226,6 +226,7 @@ class Scheduler:
             pre_enqueue=self._queue_plugins.held_by,
         )
         self._queue_plugins.lets_group_in = self.mirror.lets_group_in
+        self._queue_plugins.holds_unclaimed = True
         self.mirror.configuration = self._revision
         self.mirror.compatibility = self._profiles.compatibility
         if self.division is not None:

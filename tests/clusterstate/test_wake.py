@@ -167,7 +167,10 @@ def test_messages_that_nobody_answers_are_bounded(heard):
     assert len(until(heard, sent + 1, wake.CHANGES)) == sent + 2
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Job", "Pod", "Node"])
+@pytest.mark.parametrize(
+    "kind",
+    ["Deployment", "StatefulSet", "DaemonSet", "Job", "ResourceClaimTemplate", "Pod", "Node"],
+)
 def test_workload_controllers_are_woken_by_workloads_that_others_wrote(heard, monkeypatch, kind):
     monkeypatch.setattr(wake, "WORKLOADS_GATHER_SECONDS", 0.0)
     with wake.without_workloads():

@@ -1059,7 +1059,7 @@ def test_what_happens_to_a_group_is_asked_about_its_own_waiting_pods_alone():
         return True
 
     events = [
-        Registration(resource=resource, actions=Action.ADD, hint=hint, in_group=True)
+        Registration(resource=resource, actions=Action.ADD, hint=hint, own=True)
         for resource in (Resource.POD_GROUP, Resource.ASSIGNED_POD)
     ]
     made = PriorityQueue(registrations={"default-scheduler": {"A": events}})
@@ -1075,3 +1075,39 @@ def test_what_happens_to_a_group_is_asked_about_its_own_waiting_pods_alone():
         event = ClusterEvent(resource=resource, action=Action.ADD, new=new)
         assert made.move_on_event(event, 1.0) == 1
     assert asked == ["b", "c"]
+
+
+def test_what_happens_to_a_claim_is_asked_about_the_pods_that_name_it_alone():
+    """However many pods wait for claims of their own, one that is made costs no hint of others."""
+    asked = []
+
+    def hint(pod: Pod, event: ClusterEvent) -> bool:
+        asked.append(pod.spec.resource_claims[0].resource_claim_name)
+        return True
+
+    events = [
+        Registration(
+            resource=Resource.RESOURCE_CLAIM, actions=Action.ADD | Action.UPDATE | Action.DELETE,
+            hint=hint, own=True,
+        )
+    ]  # fmt: skip
+    made = PriorityQueue(registrations={"default-scheduler": {"A": events}})
+    for number, name in enumerate("abc"):
+        claims = [{"name": "gpu", "resourceClaimName": name}]
+        spec = make_pod("p").with_("spec", "resourceClaims", value=claims).build()
+        made.add(PendingPod(number, number, spec), 0.0)
+    for one in made.pop_batch(0.0, 3):
+        made.requeue_unschedulable(one.pod_id, ("A",), 0.0)
+    claim = {"metadata": {"namespace": "default", "name": "b"}}
+    event = ClusterEvent(resource=Resource.RESOURCE_CLAIM, action=Action.ADD, new=claim)
+    assert made.move_on_event(event, 1.0) == 1
+    assert asked == ["b"]
+    other = {
+        "metadata": {"namespace": "default", "name": "other"},
+        "status": {"allocation": {"devices": {}}},
+    }
+    freed = ClusterEvent(
+        resource=Resource.RESOURCE_CLAIM, action=Action.UPDATE, old=other,
+        new={**other, "status": {}},
+    )  # fmt: skip
+    assert made.move_on_event(freed, 1.0) == 2, "devices that any pod may get"

@@ -7,7 +7,8 @@ import pytest
 
 from clusterstate.objects.rules import resources, scheduling_class
 from clusterstate.objects.values.pod import Pod
-from scheduling.engine.snapshot.requirements import from_class
+from scheduling.engine.snapshot.requirements import from_class, from_pod
+from scheduling.framework.types import PodInfo
 
 
 def pod(status=None, *, cpu="2", **spec):
@@ -87,3 +88,26 @@ def test_an_agent_cannot_make_up_resources():
     _, spec = scheduling_class.encode(pod({"containerStatuses": [told]}))
     kept = json.loads(spec)["status"]["containerStatuses"]
     assert kept == [{"name": "main", "allocatedResources": {"cpu": "9"}}]
+
+
+@pytest.mark.parametrize("volumes", [[], [{"name": "v", "ephemeral": {}}]])
+def test_a_pod_with_its_own_claims_has_the_requirements_that_its_manifest_states(volumes):
+    """What pods of one template share is computed once; volumes may name claims after their pod."""
+    for number in range(3):
+        manifest = {
+            "metadata": {"name": f"p{number}", "uid": f"u{number}", "labels": {"app": "a"}},
+            "spec": {
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+                "resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}],
+                "volumes": volumes,
+            },
+        }
+        if number:
+            made = {"name": "r", "resourceClaimName": f"p{number}-r"}
+            manifest["status"] = {"resourceClaimStatuses": [made]}
+        digest, text = scheduling_class.encode(manifest)
+        found = from_class(digest, text)
+        wanted = from_pod(msgspec.json.decode(text, type=Pod), digest)
+        for slot in set(PodInfo.__slots__) - {"preferred"}:
+            assert getattr(found, slot) == getattr(wanted, slot), slot
+        assert found.memo is not from_class(digest, text).memo

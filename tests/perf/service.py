@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from clusterstate.objects.registry.kinds import KINDS
 from tests.perf.workloads import Manifest, Template, Workload
 
 _LIST = 1000
+_DEVICES = "resource.k8s.io/v1"
 _LONGEST = 600.0
 _MADE_FOR = "bench/made-for"
 """Label of the nodes that a benchmark made: which shape of nodes they have."""
@@ -88,6 +90,7 @@ def run(
         for manifest in services:
             manifest["metadata"].pop("namespace", None)
         client.create(f"/api/v1/namespaces/{namespace}/services", "Service", services)
+    _provide_devices(client, workload, nodes, namespace)
     init = workload.init(nodes)
     if init and workload.init_pod is not None:
         say(f"{workload.name}: {init} pods first")
@@ -157,6 +160,22 @@ def _provide_nodes(client: Client, workload: Workload, nodes: int, say: Progress
     if made:
         say(f"{workload.name}: creating {len(made)} nodes")
         client.create("/api/v1/nodes", "Node", made)
+
+
+def _provide_devices(client: Client, workload: Workload, nodes: int, namespace: str) -> None:
+    """Let the service hold exactly the devices of the workload, and the template of its claims."""
+    if workload.template_of_claims is None:
+        return
+    by_kind: dict[str, list[Manifest]] = {"DeviceClass": [], "ResourceSlice": []}
+    for manifest in workload.objects(nodes):
+        by_kind[manifest["kind"]].append({"apiVersion": _DEVICES, **manifest})
+    for kind, manifests in by_kind.items():
+        path = f"/apis/{_DEVICES}/{KINDS[kind].plural}"
+        client.call("DELETE", path)
+        client.create(path, kind, manifests)
+    template = {"apiVersion": _DEVICES, **workload.template_of_claims}
+    template["metadata"] = {"name": template["metadata"]["name"]}
+    client.call("POST", f"/apis/{_DEVICES}/namespaces/{namespace}/resourceclaimtemplates", template)
 
 
 def _shape(workload: Workload) -> str:

@@ -444,6 +444,129 @@ def test_one_pod_without_its_template_keeps_no_other_from_its_claim_and_none_is_
     assert stored("ResourceClaim") == first
 
 
+def test_a_pod_is_not_tried_before_its_claims_are_made():
+    """As in kube-scheduler no attempt, no condition and no backoff: PreEnqueue holds it."""
+    offer("n2", "b")
+    entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
+    create_pods([pod_manifest("p1", resourceClaims=[entry])], now=NOW)
+    scheduler = Scheduler(default_configuration(), lambda: 1)
+    scheduler.load(NOW.timestamp())
+    pod_id = find_pod_id("default", "p1")
+    assert not scheduler.cycle(NOW.timestamp())
+    place = scheduler.mirror.queue.place(pod_id)
+    assert (place.stage.value, place.rejected_by, place.attempts) == (
+        "gated", ("DynamicResources",), 0,
+    )  # fmt: skip
+    scheduler.binder.write_records(NOW.timestamp())
+    assert "conditions" not in stored("Pod")["p1"]["status"]
+    template("t")
+    resource_claims.follow(NOW)
+    scheduler.mirror.refresh(NOW.timestamp())
+    while scheduler.cycle(NOW.timestamp()):
+        pass
+    assert nodes_of() == {"p1": "n2"}
+    scheduler.binder.close()
+
+
+def test_pods_for_which_claims_are_to_be_made_wake_their_controller(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    told: list[set[str]] = []
+    monkeypatch.setattr(changes, "announce", lambda revision, kinds, **_: told.append(set(kinds)))
+    entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
+    create_pods([pod_manifest("p1", resourceClaims=[entry])], now=NOW)
+    create_pods([claiming("p2", "c1")], now=NOW)
+    assert told == [{"Pod", "ResourceClaimTemplate"}, {"Pod"}]
+
+
+@pytest.fixture
+def whole_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Count how often all claims of a namespace are read."""
+    reads: list[str] = []
+
+    def counted(kind: str, namespace: str) -> Any:
+        reads.append(namespace)
+        return list_page(kind, namespace)
+
+    monkeypatch.setattr(resource_claims, "list_page", counted)
+    return reads
+
+
+def test_a_pass_reads_what_changed_alone(whole_reads: list[str]):
+    offer("n1", *"abcd")
+    template("t")
+    entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
+    resource_claims.follow(NOW)
+    first = len(whole_reads)
+    for turn in range(2):
+        create_pods([pod_manifest(f"p{turn}", resourceClaims=[entry])], now=NOW)
+        resource_claims.follow(NOW)
+    schedule(NOW)
+    resource_claims.follow(NOW)
+    assert len(whole_reads) == first
+    assert len(stored("ResourceClaim")) == 2
+    assert set(nodes_of().values()) == {"n1"}
+
+
+@pytest.mark.parametrize("how", ["named", "extended"])
+def test_a_claim_is_free_when_its_pod_is_deleted(how: str, whole_reads: list[str]):
+    offer("n2", "a", "b")
+    claim("c1")
+    asked = {"requests": {"e.io/g": "2"}, "limits": {"e.io/g": "2"}}
+    container = {"name": "main", "image": "i", "resources": asked}
+    pods = {"named": claiming("p1", "c1"), "extended": pod_manifest("p1", containers=[container])}
+    create_pods([pods[how]], now=NOW)
+    schedule(NOW)
+    resource_claims.follow(NOW)
+    first = len(whole_reads)
+    held = [one for one in stored("ResourceClaim").values() if one.get("status")]
+    (name,) = (one["metadata"]["name"] for one in held)
+    objects.delete("Pod", "default", "p1", {"gracePeriodSeconds": 0}, now=NOW)
+    resource_claims.follow(NOW)
+    freed = stored("ResourceClaim")[name]
+    assert not freed.get("status")
+    assert "finalizers" not in freed["metadata"]
+    assert len(whole_reads) == first
+
+
+def test_a_claim_of_another_controller_is_used_though_the_pod_lost_its_name():
+    """A pod that lacks a claim and is not new may have one that no status names."""
+    template("t")
+    entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
+    create_pods([pod_manifest("p1", resourceClaims=[entry])], now=NOW)
+    resource_claims.follow(NOW)
+    resource_claims.follow(NOW)
+    before = stored("ResourceClaim")
+
+    def forgotten(old: dict[str, Any]) -> dict[str, Any]:
+        return {**old, "status": {**old["status"], "resourceClaimStatuses": []}}
+
+    objects.update("Pod", "default", "p1", forgotten, now=NOW, subresource="status")
+    resource_claims.follow(NOW)
+    assert stored("ResourceClaim") == before
+    assert stored("Pod")["p1"]["status"]["resourceClaimStatuses"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_claims_of_many_pods_are_freed_by_as_many_statements_as_those_of_few():
+    offer("n1", *(f"d{number}" for number in range(40)))
+    template("t")
+    entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
+    trips = []
+    for turn, many in enumerate((3, 3, 30)):
+        names = [f"p{turn}-{number}" for number in range(many)]
+        create_pods([pod_manifest(name, resourceClaims=[entry]) for name in names], now=NOW)
+        resource_claims.follow(NOW)
+        schedule(NOW)
+        resource_claims.follow(NOW)
+        fail_pods([(find_pod_id("default", one), "Gone", "it failed") for one in names], now=NOW)
+        with roundtrips.counted() as counted:
+            resource_claims.follow(NOW)
+        trips.append(counted.number)
+        assert not stored("ResourceClaim")
+    assert trips[2] == trips[1]
+
+
 @pytest.mark.django_db(transaction=True)  # a savepoint would be a statement
 def test_claims_of_many_pods_take_as_many_statements_as_those_of_few():
     template("t")

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from clusterstate import catalogue
 from clusterstate.database import sql
-from clusterstate.objects.rules import resources
+from clusterstate.objects.rules import resources, scheduling_class
 from clusterstate.objects.values.pod import Pod
 from clusterstate.objects.values.remembered import remembered
 from clusterstate.processes import memory
@@ -33,9 +33,13 @@ memory.when_replaced(known_classes.clear)
 catalogue.with_epoch(known_classes.clear)
 
 
-@remembered(4096, longest=16_384)
 def class_facts(spec: str) -> tuple[str, str, str, int, int, int, str]:
     """Return (qos class, namespace, labels, cpu, memory, ephemeral, extended) of a class."""
+    return _facts(scheduling_class.shared(spec))
+
+
+@remembered(4096, longest=16_384)
+def _facts(spec: str) -> tuple[str, str, str, int, int, int, str]:
     pod = msgspec.json.decode(spec, type=Pod)
     requests = resources.pod_request_ints(pod)
     cpu = requests.pop("cpu", 0)

@@ -287,7 +287,8 @@ def _insert(
     if not rows:
         return None
     revision = rows[-1][1]
-    changes.announce(revision, ("Pod",))
+    claims = any('"resourceClaimTemplateName"' in one.spec for one in prepared)
+    changes.announce(revision, ("Pod", "ResourceClaimTemplate") if claims else ("Pod",))
     unknown = [
         (one.digest, row[2], class_facts(one.spec)[0])
         for one, row in zip(prepared, rows, strict=True)

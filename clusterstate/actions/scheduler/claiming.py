@@ -28,8 +28,6 @@ from clusterstate.actions.pods.bind import (
 )
 from clusterstate.actions.pods.rewrite import rewrite_pod
 from clusterstate.actions.writing.deadlocks import again_after_deadlock
-from clusterstate.actions.writing.stored_rows import lock_rows, update_documents
-from clusterstate.change_log import changes
 from clusterstate.database import sql
 from clusterstate.objects.dra.attempt import (
     ALLOCATED_HERE,
@@ -46,15 +44,13 @@ from clusterstate.objects.dra.resourceclaim import (
     is_reserved_for,
     reserved_for,
 )
-from clusterstate.objects.registry.kinds import KINDS
-from clusterstate.objects.values.document import encode
 from clusterstate.objects.values.errors import Conflict, NotFound, StatusError
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import not_found
 from clusterstate.queries.pods import pods_by_id
 
 _CLAIM = "ResourceClaim"
-_TOGETHER: Final = 100
+_TOGETHER: Final = 250
 """This many pods with claims are bound in one transaction."""
 
 
@@ -186,21 +182,18 @@ def _reserve_all(uses: Sequence[tuple[Manifest, Manifest]], now: datetime) -> No
     Raises:
         StatusError: as ``reserve`` does.
     """
-    kind = KINDS[_CLAIM]
-    keys = [
-        (claim["metadata"].get("namespace", ""), claim["metadata"]["name"]) for claim, _ in uses
-    ]
-    if not keys:
-        return
-    rows = {(row.namespace, row.name): row for row in lock_rows(kind, list(dict.fromkeys(keys)))}
-    latest = {key: row.manifest() for key, row in rows.items()}
-    for key, (claim, user) in zip(keys, uses, strict=True):
-        if key not in latest:
-            raise not_found(kind, key[1])
-        latest[key] = _used(_with_finalizer(latest[key], claim), claim, user)
-    versions = [(rows[key], new, encode(_CLAIM, new)[0]) for key, new in latest.items()]
-    if changed := [one for one in versions if one[2] != one[0].text]:
-        changes.announce(max(update_documents(kind, changed, now=now)), (_CLAIM,))
+    by_key: dict[tuple[str, str], list[tuple[Manifest, Manifest]]] = {}
+    for claim, user in uses:
+        key = claim["metadata"].get("namespace", ""), claim["metadata"]["name"]
+        by_key.setdefault(key, []).append((claim, user))
+
+    def used(stored: Manifest) -> Manifest:
+        for claim, user in by_key[stored["metadata"]["namespace"], stored["metadata"]["name"]]:
+            stored = _used(_with_finalizer(stored, claim), claim, user)
+        return stored
+
+    for key in by_key.keys() - objects.rewrite_each(_CLAIM, list(by_key), used, now=now):
+        raise not_found(_CLAIM, key[1])
 
 
 def reserve(claim: Manifest, user: Manifest, now: datetime) -> None:

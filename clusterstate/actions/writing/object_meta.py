@@ -31,6 +31,7 @@ from clusterstate.objects.wire import managed_fields
 
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
+_SUFFIXES: Final = len(_SUFFIX_LETTERS) ** _SUFFIX_LENGTH
 _LONGEST_NAME: Final = 63
 LARGEST_TEXT: Final = 8 << 20
 """How large an object may grow: more than any body that is read makes of a new one."""
@@ -61,7 +62,12 @@ def stamp(moment: datetime) -> str:
 
 def name_suffix() -> str:
     """Return five random letters that spell no words (apiserver ``names.SimpleNameGenerator``)."""
-    return "".join(_random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))
+    number = _random.randrange(_SUFFIXES)  # at once: each call asks the kernel
+    letters = []
+    for _ in range(_SUFFIX_LENGTH):
+        number, place = divmod(number, len(_SUFFIX_LETTERS))
+        letters.append(_SUFFIX_LETTERS[place])
+    return "".join(letters)
 
 
 def generated_name(base: str) -> str:

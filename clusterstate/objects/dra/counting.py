@@ -171,8 +171,8 @@ def pick(
     if of_class or any(asked_devices(claim).get("config") for claim in claims):
         return None
     there = countable(allocator, node, kind) or ()
-    held = allocator.state.held_among(there)
-    free = (one for one in there if one not in held)
+    holds = allocator.state.holds
+    free = (one for one in there if not holds(one))
     allocations: list[Manifest] = []
     picked: list[DeviceId] = []
     total = 0

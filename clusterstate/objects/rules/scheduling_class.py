@@ -242,3 +242,27 @@ def encode(manifest: Manifest) -> tuple[bytes, str]:
     """Return (digest of 16 bytes, the reduced manifest as canonical JSON) of a pod."""
     text = _encoder.encode(reduce(manifest))
     return blake2b(text, digest_size=DIGEST_SIZE).digest(), text.decode()
+
+
+class _Parts(msgspec.Struct):
+    metadata: dict[str, msgspec.Raw]
+    spec: msgspec.Raw
+    status: dict[str, msgspec.Raw] = {}
+
+
+_decode_parts: Final = msgspec.json.Decoder(_Parts).decode
+_OWN: Final = ("name", "uid")
+
+
+def shared(text: str) -> str:
+    """Return a class's JSON without what makes it a class of one pod, if claims of its own do.
+
+    These are its name, its uid and the names of its claims: pods of one template share the rest.
+    """
+    if '"resourceClaimTemplateName"' not in text:
+        return text
+    parts = _decode_parts(text)
+    for name in _OWN:
+        parts.metadata.pop(name, None)
+    parts.status.pop("resourceClaimStatuses", None)
+    return msgspec.json.encode(parts).decode()

@@ -13,6 +13,7 @@
     dependents    which objects name an owner, for the garbage collector
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -63,6 +64,26 @@ def find_object(kind: Kind | str, namespace: str, name: str) -> bytes | None:
     key = (namespace, name) if kind.namespaced else (name,)
     row = sql.fetch_one(_get_statement(kind.rows, namespaced=kind.namespaced), key)
     return None if row is None else document.compose(row[0], row[1])
+
+
+def find_objects(kind: Kind | str, keys: Sequence[tuple[str, str]]) -> list[bytes | None]:
+    """Return objects by namespace and name as JSON, ``None`` for missing ones. Queries once.
+
+    For kinds with namespaces whose objects are documents, except pods and events.
+    """
+    found: list[bytes | None] = [None] * len(keys)
+    if keys:
+        rows = sql.fetch(
+            "SELECT k.position, d.text, t.revision"
+            " FROM unnest(%s, %s) WITH ORDINALITY AS k(namespace, name, position),"
+            f" LATERAL (SELECT * FROM {kind_of(kind).rows} t"
+            " WHERE t.namespace = k.namespace AND t.name = k.name OFFSET 0) t"
+            " JOIN document d ON d.id = t.document_id",
+            tuple(map(sql.Texts, zip(*keys, strict=True))),
+        )
+        for position, text, revision in rows:
+            found[position - 1] = document.compose(text, revision)
+    return found
 
 
 def get_object(kind: Kind | str, namespace: str, name: str) -> bytes:

@@ -49,8 +49,11 @@ class PodRow(msgspec.Struct, frozen=True):
 
 def namespaces_with(kinds: Sequence[str]) -> list[str]:
     """Return the namespaces with objects of any of these kinds. Queries once."""
-    parts = [f"SELECT t.namespace FROM {KINDS[kind].rows} t" for kind in kinds]
-    return [row[0] for row in sql.fetch(" UNION ".join(parts))] if parts else []
+    parts = [
+        f"EXISTS (SELECT FROM {KINDS[kind].rows} t WHERE t.namespace = n.name)" for kind in kinds
+    ]
+    found = sql.fetch(f"SELECT n.name FROM namespace n WHERE {' OR '.join(parts) or 'false'}")
+    return [row[0] for row in found]
 
 
 def objects_saying(kind: str, text: str) -> list[bytes]:

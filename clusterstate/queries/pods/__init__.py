@@ -7,7 +7,7 @@
     stays                            where pods are, by place and by stay
     terminating, leftovers           pods that no agent will finish; pods of lost nodes
     resizes                          resizes that wait for room
-    claims                           pods that use claims
+    claims, claim_news               pods that use claims; changes of pods and claims of devices
 """
 
 from collections.abc import Collection, Sequence

@@ -22,7 +22,7 @@ class ClaimingPod(msgspec.Struct, frozen=True):
 def pods_with_claims() -> list[ClaimingPod]:
     """Return the unfinished pods that use claims, including generic ephemeral volumes.
 
-    Queries once; scans classes with volumes, few of which have no claims.
+    Queries once, by index: of the classes with volumes few have no claims.
     """
     rows = sql.fetch(
         "SELECT p.id, p.uid::text, p.namespace, p.name, p.node_name, c.spec FROM pod p"

@@ -1,9 +1,11 @@
 """Creates claims of devices from templates, and frees devices when nothing uses them any more.
 
 As kube-controller-manager's resourceclaim controller; the rules are in
-``clusterstate.objects.dra.claimcontroller``. One transaction writes a claim and its name in the
-pod's status, so that a pod never has two. Namespaces without claims and templates cost nothing.
-Pods that the scheduler binds are in their claims' status already; this adds pods that others bound.
+``clusterstate.objects.dra.claimcontroller``. A pass reads what others changed since the last one;
+the first, and those after a refusal or a change of a template, read the whole namespace. One
+transaction writes a claim and its name in the pod's status, so that a pod never has two. Namespaces
+without claims and templates cost nothing. Pods that the scheduler binds are in their claims' status
+already; this adds pods that others bound.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,41 +23,83 @@ from clusterstate.actions.kinds.events import Occurrence
 from clusterstate.actions.loops import aside
 from clusterstate.actions.loops.aside import ObjectRef
 from clusterstate.actions.pods.rewrite import rewrite_pods
-from clusterstate.objects.dra.claimcontroller import Outcome, sync_claim, sync_owner
+from clusterstate.actions.writing.deletion import Deletion
+from clusterstate.change_log import actors
+from clusterstate.objects.dra.claimcontroller import Outcome, is_done, sync_claim, sync_owner
 from clusterstate.objects.dra.resourceclaim import ClaimError, is_reserved_for, reserved_for
-from clusterstate.objects.values.errors import NotFound, StatusError
+from clusterstate.objects.values import actor
+from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
-from clusterstate.queries.objects import decode_object, find_object
+from clusterstate.queries.objects import decode_object, find_object, find_objects, kind_of
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.objects.workloads import namespaces_with
-from clusterstate.queries.pods import claiming_pods, find_pod
+from clusterstate.queries.pods import claiming_pods
+from clusterstate.queries.pods.claim_news import claim_news, pods_named
 from scheduling.controllers import by_namespace
 
 NAME: Final = "resource-claims"
+ACTOR: Final = actor.controller("resource-claim-controller")
 _CLAIM, _TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
-_TOGETHER: Final = 100
-"""The claims of this many pods are made in one transaction."""
+_TOGETHER: Final = 250
+"""The claims of this many pods are made, or this many claims released, in one transaction."""
 _MOST_TEMPLATES: Final = 256
 
 
 def follow(now: datetime) -> int:
     """Process the namespaces with claims or templates and changes; return how many."""
-    return by_namespace.follow(
-        NAME,
-        now,
-        kinds=("Pod", _CLAIM, _TEMPLATE),
-        present=lambda cursor, mark: set(namespaces_with([_CLAIM, _TEMPLATE])),
-        sync=lambda namespace: sync(namespace, now),
-    )
+    with actor.acting(ACTOR):
+        return by_namespace.follow(
+            NAME,
+            now,
+            kinds=("Pod", _CLAIM, _TEMPLATE),
+            present=lambda cursor, mark: set(namespaces_with([_CLAIM, _TEMPLATE])),
+            sync=lambda namespace: sync(namespace, now),
+            sync_changes=lambda namespace, after, mark: _sync_changes(namespace, after, mark, now),
+        )
 
 
 def sync(namespace: str, now: datetime) -> datetime | None:
     """Update the claims of a namespace; return when to retry what was refused."""
-    refused = False
     pods = {pod_id: decode_object(item) for pod_id, item in claiming_pods(namespace).items()}
-    by_name = {claim["metadata"]["name"]: claim for claim in _claims(namespace)}
+    claims = [decode_object(item) for item in list_page(_CLAIM, namespace).items]
+    return _sync(namespace, pods, claims, claims, now)
+
+
+def _sync_changes(namespace: str, after: int, mark: int, now: datetime) -> datetime | None:
+    """Do what ``sync`` does for what others changed after one revision, up to another.
+
+    Nothing is said of claims that this controller changed: it left them as they should be.
+    """
+    news = claim_news(namespace, after, mark, but_not=actors.number(ACTOR))
+    if news.templates:
+        return sync(namespace, now)
+    pods = {pod_id: decode_object(item) for pod_id, item in news.pods.items()}
+    left = [*map(decode_object, news.left), *filter(is_done, pods.values())]
+    check = {*news.claims, *(name for pod in left for name in _names(pod))}
+    names = {*check, *(name for pod in pods.values() for name in _names(pod))}
+    claims = find_objects(_CLAIM, [(namespace, name) for name in sorted(names)])
+    found = [decode_object(item) for item in claims if item is not None]
+    checked = [claim for claim in found if claim["metadata"]["name"] in check]
+    if any(_lacks_claims(pod) for pod_id, pod in pods.items() if pod_id not in news.new):
+        return sync(namespace, now)  # a claim may be there of which the pod's status says nothing
+    return _sync(namespace, pods, found, checked, now)
+
+
+def _sync(
+    namespace: str,
+    pods: Mapping[int, Manifest],
+    claims: Sequence[Manifest],
+    checked: Sequence[Manifest],
+    now: datetime,
+) -> datetime | None:
+    """Make the claims that pods lack, and release those of ``checked`` that nobody uses.
+
+    ``claims``: those of the pods, and the checked ones. Returns when to retry what was refused.
+    """
+    refused = False
+    by_name = {claim["metadata"]["name"]: claim for claim in claims}
     by_owner: dict[str, list[Manifest]] = {}
-    for claim in by_name.values():
+    for claim in claims:
         for owner in claim["metadata"].get("ownerReferences") or ():
             by_owner.setdefault(owner.get("uid", ""), []).append(claim)
     claims_of = {
@@ -67,25 +111,46 @@ def sync(namespace: str, now: datetime) -> datetime | None:
     }
     template = lru_cache(_MOST_TEMPLATES)(partial(_template, namespace))
     done = _make_together(pods, claims_of, template, now)
+    aside.each(NAME, sorted(done), lambda some: None, which=aside.pod, now=now)  # no longer aside
 
     def has_all(pod_id: int) -> bool:
-        return pod_id in done or _sync_pod(pod_id, pods[pod_id], claims_of[pod_id], template, now)
+        return _sync_pod(pod_id, pods[pod_id], claims_of[pod_id], template, now)
 
-    for pod_id in pods:  # done pods too: they are no longer set aside
+    for pod_id in pods.keys() - done:
         work = partial(has_all, pod_id)
         refused |= not aside.one(NAME, aside.pod(pod_id), work, now=now, instead=lambda: False)
-    pods_by_name = {pod["metadata"]["name"]: pod for pod in pods.values()}
-
-    def pod_named(name: str) -> Manifest | None:
-        if name not in pods_by_name and (found := find_pod(namespace, name)) is not None:
-            pods_by_name[name] = decode_object(found)
-        return pods_by_name.get(name)
-
-    for claim in by_name.values():  # a claim created in this pass has no devices
-        which = ObjectRef(_CLAIM, name=f"{namespace}/{claim['metadata']['name']}")
-        look = partial(_sync_claim, claim, pod_named, now)
-        aside.one(NAME, which, look, now=now, instead=lambda: None)
+    users = pods_named(namespace, {name for claim in checked for name in _users(claim)})
+    unused = [claim for claim in checked if not _is_settled(sync_claim(claim, users.get))]
+    for first in range(0, len(unused), _TOGETHER):
+        aside.each(
+            NAME,
+            unused[first : first + _TOGETHER],
+            partial(_release, users=users, now=now),
+            which=lambda one: ObjectRef(_CLAIM, name=one["metadata"]["name"], namespace=namespace),
+            now=now,
+        )
     return now + by_namespace.AGAIN if refused else None
+
+
+def _users(claim: Manifest) -> Iterator[str]:
+    """Yield the names of pods that a claim is reserved for, or that own it."""
+    for user in reserved_for(claim):
+        yield user["name"]
+    for owner in claim["metadata"].get("ownerReferences") or ():
+        yield owner["name"]
+
+
+def _is_settled(outcome: Outcome) -> bool:
+    return not outcome.update and not outcome.delete
+
+
+def _lacks_claims(pod: Manifest) -> bool:
+    """Return whether the status of a pod names no claim for one of its templates."""
+    told = {one["name"] for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+    return not is_done(pod) and any(
+        entry.get("resourceClaimTemplateName") is not None and entry["name"] not in told
+        for entry in pod["spec"].get("resourceClaims") or ()
+    )
 
 
 def _names(pod: Manifest) -> Iterator[str]:
@@ -96,10 +161,9 @@ def _names(pod: Manifest) -> Iterator[str]:
     for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
         if entry.get("resourceClaimName"):
             yield entry["resourceClaimName"]
-
-
-def _claims(namespace: str) -> list[Manifest]:
-    return [decode_object(item) for item in list_page(_CLAIM, namespace).items]
+    extended = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    if extended.get("resourceClaimName"):
+        yield extended["resourceClaimName"]
 
 
 def _template(namespace: str, name: str) -> Manifest | None:
@@ -214,36 +278,26 @@ def _add_user(claim: Manifest, uid: str, now: datetime) -> None:
             return stored
         return {**stored, "status": {**status, "reservedFor": [*reserved_for(stored), *users]}}
 
-    _write(claim, used, "status", now)
+    meta = claim["metadata"]
+    objects.rewrite_each(_CLAIM, [(meta["namespace"], meta["name"])], used, now=now)
 
 
-def _sync_claim(
-    claim: Manifest, pod_named: Callable[[str], Manifest | None], now: datetime
-) -> None:
-    outcome = sync_claim(claim, pod_named)
+def _release(claims: Sequence[Manifest], users: Mapping[str, Manifest], now: datetime) -> None:
+    """Free what claims hold for pods that do not use them any more, and delete those of done pods.
+
+    ``users``: the pods that there are, by name.
+    """
 
     def changed(stored: Manifest) -> Manifest:
-        return next(iter(sync_claim(stored, pod_named).update), stored)
+        return next(iter(sync_claim(stored, users.get).update), stored)
 
-    if outcome.update:
-        with transaction.atomic():
-            _write(claim, changed, "status", now)
-            _write(claim, changed, "", now)
-    for one in outcome.delete:
-        meta = one["metadata"]
-        try:
-            objects.delete(_CLAIM, meta["namespace"], meta["name"], now=now)
-        except NotFound:
-            continue
-
-
-def _write(
-    claim: Manifest, change: Callable[[Manifest], Manifest], subresource: str, now: datetime
-) -> None:
-    meta = claim["metadata"]
-    try:
-        objects.update(
-            _CLAIM, meta["namespace"], meta["name"], change, now=now, subresource=subresource
-        )
-    except NotFound:
-        return
+    keys = [(one["metadata"]["namespace"], one["metadata"]["name"]) for one in claims]
+    with transaction.atomic():
+        objects.rewrite_each(_CLAIM, keys, changed, now=now)
+        over = [
+            Deletion(namespace=key[0], name=key[1])
+            for key, claim in zip(keys, claims, strict=True)
+            if sync_claim(claim, users.get).delete
+        ]
+        if over:
+            objects.delete_each(kind_of(_CLAIM), over, now=now)

@@ -241,6 +241,7 @@ class Compiler:
                     group.alike, group.sheet, shut_first=group.shut_first
                 )
         sheet_of = np.array(numbers, np.int64)
+        too_late: dict[tuple[tuple[Hashable, ...], int], bool] = {}
         for places, requests in self._requests.of_many(alike, aspects):
             written = np.concatenate((sheet_of[places, None], requests), axis=1)
             keys, width = written.tobytes(), written.itemsize * written.shape[1]
@@ -256,8 +257,11 @@ class Compiler:
                     first = _number.size
                     amounts = [asked for _, asked in made.asked]
                     request = self._requests.with_columns(made.key[first:], amounts)
-                    wanting = self._wanting(aspects[place])
-                    if request is None or self._too_late(made.asked, wanting, made.sheet):
+                    like = aspects[place], numbers[place]
+                    if like not in too_late:
+                        wanting = self._wanting(aspects[place])
+                        too_late[like] = self._too_late(made.asked, wanting, made.sheet)
+                    if request is None or too_late[like]:
                         continue
                     made.key = made.key[:first] + request
                 yield info, made

@@ -1,8 +1,9 @@
 """QueueSort and PreEnqueue of the profiles, for a queue.
 
 The scheduler and a cluster in virtual time both use this. All profiles have the same QueueSort. If
-it fails, the pod is ordered by priority; if PreEnqueue fails, the pod is held back. Rule:
-backend/queue/scheduling_queue.go (``runPreEnqueuePlugins``), v1.36 (R151, R152).
+it fails, the pod is ordered by priority; if PreEnqueue fails, the pod is held back. Rules:
+backend/queue/scheduling_queue.go (``runPreEnqueuePlugins``) and dynamicresources.go
+(``PreEnqueue``), v1.36 (R151, R152).
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from scheduling.engine.queue.pending import (
     priority_sort,
     scheduling_gates,
 )
+from scheduling.framework.device_claims import DYNAMIC_RESOURCES, lacks_claims
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.framework.pod_groups import GANG_SCHEDULING
 from scheduling.framework.runtime import Framework
@@ -43,6 +45,8 @@ class QueuePlugins:
         self._failed = failed
         self.lets_group_in: Callable[[PendingPod], bool] = lambda pod: True
         """Whether the group of a pod may be tried (``pod_groups.pre_enqueue``)."""
+        self.holds_unclaimed = False
+        """Whether a pod without a group is held back until the claims of its templates are made."""
 
     def sort_key(self, pod: PendingPod, queued_at: float, since: float) -> tuple[float, ...]:
         """Return the pod's sort key among the active ones; lower goes first."""
@@ -65,6 +69,14 @@ class QueuePlugins:
                 return gate
             if not self.lets_group_in(pod):
                 return GANG_SCHEDULING
+        elif (
+            self.holds_unclaimed
+            and pod.spec.spec.resource_claims
+            and lacks_claims(pod.spec)
+            and framework is not None
+            and framework.claims_devices
+        ):
+            return scheduling_gates(pod) or DYNAMIC_RESOURCES
         if framework is None or framework.only_gates:
             return scheduling_gates(pod)
         try:

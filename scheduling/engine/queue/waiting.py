@@ -4,21 +4,21 @@ Pods of a class that the same plugins rejected are one group, since the same eve
 group that an event woke takes no more pods, and its pods leave one by one (``next_woken``).
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Hashable, Mapping, Sequence
 from enum import IntEnum
 
 from clusterstate.objects.values.pod import Pod
-from clusterstate.objects.values.pod_group import GroupKey, PodGroup
 from scheduling.engine.queue.pending import Entry
-from scheduling.framework.events import EVERY_EVENT, ClusterEvent, Registration
-from scheduling.framework.types import group_key
+from scheduling.framework.events import EVERY_EVENT, ClusterEvent, Registration, subjects_of
 
 Registrations = Mapping[str, Mapping[str, Sequence[Registration]]]
 """Events by scheduler name and plugin; every event may help against a plugin not named here."""
 
+_Hearing = tuple[str, frozenset[str], frozenset[str]]
+"""Scheduler name, plugins that rejected, plugins that keep pending."""
 _Key = tuple[int, str, frozenset[str], frozenset[str]]
-"""Class, scheduler name, plugins that rejected, plugins that keep pending."""
+"""A class, and then as in ``_Hearing``."""
 
 
 class Worth(IntEnum):
@@ -32,15 +32,16 @@ class Worth(IntEnum):
 class Group:
     """Waiting pods on which each event has the same effect.
 
-    ``worth``: the effect of the event that woke them. ``woken_by``: its label.
+    ``worth``: the effect of the event that woke them. ``woken_by``: its label. ``subjects``: of
+    their own (``framework.events.subjects_of``).
     """
 
-    __slots__ = ("key", "pod_group", "pod_ids", "spec", "woken_by", "worth")
+    __slots__ = ("key", "pod_ids", "spec", "subjects", "woken_by", "worth")
 
     def __init__(self, key: _Key, spec: Pod) -> None:
         self.key = key
         self.spec = spec
-        self.pod_group = group_key(spec)
+        self.subjects = subjects_of(spec)
         # In order of arrival: the oldest leave first. Finding a plain dict's oldest key is slow.
         self.pod_ids: OrderedDict[int, None] = OrderedDict()
         self.worth = Worth.NOTHING
@@ -53,9 +54,11 @@ class WaitingPods:
     def __init__(self, registrations: Registrations) -> None:
         self._registrations = registrations
         self._groups: dict[_Key, Group] = {}
+        self._hearings: Counter[_Hearing] = Counter()
+        self._by_subject: dict[Hashable, dict[_Key, Group]] = {}
         self._group_of: dict[int, Group] = {}
         self._woken: deque[Group] = deque()
-        self._heard: dict[tuple[object, ...], tuple[bool, bool]] = {}
+        self._heard: dict[tuple[object, ...], tuple[bool, bool]] = {}  # see ``_hears``
 
     def __bool__(self) -> bool:
         return bool(self._groups)
@@ -71,6 +74,9 @@ class WaitingPods:
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group(key, pod.spec)
+            self._hearings[key[1:]] += 1
+            for subject in group.subjects:
+                self._by_subject.setdefault(subject, {})[key] = group
         group.pod_ids[pod.pod_id] = None
         self._group_of[pod.pod_id] = group
 
@@ -83,7 +89,20 @@ class WaitingPods:
         group = self._group_of.pop(pod_id)
         del group.pod_ids[pod_id]
         if not group.pod_ids and self._groups.get(group.key) is group:
-            del self._groups[group.key]
+            self._drop(group)
+
+    def _drop(self, group: Group) -> None:
+        """Take a group off the list of those that wait for an event."""
+        del self._groups[group.key]
+        hearing = group.key[1:]
+        self._hearings[hearing] -= 1
+        if not self._hearings[hearing]:
+            del self._hearings[hearing]
+        for subject in group.subjects:
+            alike = self._by_subject[subject]
+            del alike[group.key]
+            if not alike:
+                del self._by_subject[subject]
 
     def wake(self, event: ClusterEvent) -> list[Group]:
         """Mark the groups that the event may help as woken, and return them."""
@@ -91,15 +110,19 @@ class WaitingPods:
             if group.worth is not Worth.NOW and group.key[3]:
                 group.worth = max(group.worth, self._worth_for(group, event))
         woken: list[Group] = []
-        pod_group = _pod_group_of(event)
-        for key, group in list(self._groups.items()):
-            hears, in_group = self._hears(key, event)
-            if not hears and not (in_group and group.pod_group == pod_group):
+        subject = event.subject
+        heard = {one: self._hears(one, event) for one in self._hearings}
+        groups = self._groups
+        if subject is not None and not any(all_events for all_events, _ in heard.values()):
+            groups = self._by_subject.get(subject, {})
+        for key, group in list(groups.items()):
+            all_events, own = heard[key[1:]]
+            if not all_events and not (own and (subject is None or subject in group.subjects)):
                 continue
             worth = self._worth_for(group, event)
             if worth is Worth.NOTHING:
                 continue
-            del self._groups[key]
+            self._drop(group)
             group.worth = worth
             group.woken_by = event.label
             woken.append(group)
@@ -145,28 +168,21 @@ class WaitingPods:
         _, _, rejected_by, pending_by = group.key
         return self.worth(group.spec, rejected_by, pending_by, event)
 
-    def _hears(self, key: _Key, event: ClusterEvent) -> tuple[bool, bool]:
-        """Return whether a plugin that rejected the group registered such events, without its hint.
+    def _hears(self, hearing: _Hearing, event: ClusterEvent) -> tuple[bool, bool]:
+        """Return whether a plugin that rejected a pod registered such events, without their hints.
 
-        The second value: whether one registered such events about the pods' own PodGroup.
+        The second value: whether one registered such events about the pod's own ``subjects``.
         """
-        _, name, rejected_by, pending_by = key
-        key_of_event = name, rejected_by, pending_by, event.resource, event.action
+        name, rejected_by, pending_by = hearing
+        key_of_event = *hearing, event.resource, event.action
         found = self._heard.get(key_of_event)
         if found is None:
             by_plugin = self._registrations.get(name, {})
             covering = [
-                registration.in_group
+                registration.own
                 for plugin in rejected_by | pending_by
                 for registration in by_plugin.get(plugin, EVERY_EVENT)
                 if registration.covers(event)
             ]
             found = self._heard[key_of_event] = not all(covering), any(covering)
         return found
-
-
-def _pod_group_of(event: ClusterEvent) -> GroupKey | None:
-    """Return the key of an event's PodGroup: of the object, or of its pod; ``None``: neither."""
-    if isinstance(event.new, PodGroup):
-        return event.new.key
-    return group_key(event.new) if isinstance(event.new, Pod) else None

@@ -7,10 +7,13 @@ v1.36.
 """
 
 from collections.abc import Callable
+from copy import copy
+from functools import lru_cache
 
 import msgspec
 
 from clusterstate.objects.dra.extended import is_extended
+from clusterstate.objects.rules import scheduling_class
 from clusterstate.objects.rules.csi_migration import is_migratable
 from clusterstate.objects.rules.matching import PreferredTerms
 from clusterstate.objects.rules.resources import (
@@ -35,10 +38,12 @@ from clusterstate.objects.values.labels import (
     SelectorError,
     selector_from_label_selector,
 )
+from clusterstate.objects.values.meta import ObjectMeta
 from clusterstate.objects.values.pod import (
     Pod,
     PodAffinity,
     PodAffinityTerm,
+    PodStatus,
     Volume,
     WeightedPodAffinityTerm,
 )
@@ -69,7 +74,30 @@ def from_class(digest: bytes, spec: str | bytes, compatibility: Compatibility = 
         msgspec.ValidationError: ``spec`` is not a pod.
         QuantityError: a resource amount does not parse.
     """
-    return from_pod(_decode(spec), digest, compatibility)
+    text = spec if isinstance(spec, str) else spec.decode()
+    shared = scheduling_class.shared(text)
+    if shared is not text and not (like := _like(shared, compatibility)).volumes:
+        own = _decode_own(text)  # volumes may name claims after the pod
+        info = copy(like)
+        info.pod = msgspec.structs.replace(like.pod, metadata=own.metadata, status=own.status)
+        info.digest, info.memo, info._required = digest, {}, {}
+        return info
+    return from_pod(_decode(text), digest, compatibility)
+
+
+class _Own(msgspec.Struct):
+    """The parts of a class in which pods of one template with claims of their own differ."""
+
+    metadata: ObjectMeta
+    status: PodStatus = PodStatus()
+
+
+_decode_own = msgspec.json.Decoder(_Own).decode
+
+
+@lru_cache(maxsize=256)
+def _like(shared: str, compatibility: Compatibility) -> PodInfo:
+    return from_pod(_decode(shared), b"", compatibility)
 
 
 def from_pod(

@@ -1,0 +1,87 @@
+"""What happened in a namespace to pods that claim devices, and to claims."""
+
+from collections.abc import Collection
+
+import msgspec
+
+from clusterstate.change_log.changes import ADDED, DELETED
+from clusterstate.database import sql
+from clusterstate.objects.registry.kinds import KINDS
+from clusterstate.objects.values import document
+from clusterstate.objects.values.meta import Manifest
+from clusterstate.queries.pods import pod_manifests
+
+_POD, _CLAIM, _TEMPLATE = (
+    KINDS[kind].code for kind in ("Pod", "ResourceClaim", "ResourceClaimTemplate")
+)
+
+
+class ClaimNews(msgspec.Struct, frozen=True):
+    """Pods, claims and templates that changed between two revisions.
+
+    ``pods``: JSON by id of those that claim devices and are there; ``new``: the ids of those that
+    were created since. ``left``: the last JSON of deleted ones. ``claims``: names of claims that
+    changed. ``templates``: whether a template did.
+    """
+
+    pods: dict[int, bytes]
+    new: set[int]
+    left: list[bytes]
+    claims: set[str]
+    templates: bool
+
+
+def claim_news(namespace: str, after: int, mark: int, *, but_not: int) -> ClaimNews:
+    """Return what changed in a namespace after a revision, up to ``mark``.
+
+    ``but_not``: the number of an actor whose changes are left out. So are binds and conditions of
+    the scheduler, which write no document of a pod: it writes the claims together with them. A pod
+    whose extended resources are devices is among these only when it ends. Queries up to twice.
+    """
+    ended = (
+        f"(c.verb = {DELETED} OR c.deletion_at IS NOT NULL OR c.phase IN ('Succeeded', 'Failed'))"
+    )
+    rows = sql.fetch(
+        f"""
+        SELECT c.kind, c.verb, c.object_id, c.name,
+               CASE WHEN c.kind = {_POD} AND c.verb = {DELETED} THEN d.text END
+        FROM change c
+        LEFT JOIN scheduling_class k ON k.id = c.class_id
+        LEFT JOIN document d ON d.id = c.document_id AND c.kind = {_POD} AND {ended}
+        WHERE c.revision > %s::bigint AND c.revision <= %s::bigint AND c.namespace = %s::text
+              AND c.actor_id IS DISTINCT FROM %s::integer
+              AND (c.kind IN ({_CLAIM}, {_TEMPLATE}) OR c.kind = {_POD}
+                   AND (c.document_id IS DISTINCT FROM c.previous_document_id OR {ended})
+                   AND (strpos(k.spec, '"resourceClaims"') > 0
+                        OR strpos(d.text, '"extendedResourceClaimStatus"') > 0))
+        """,
+        (after, mark, namespace, but_not),
+    )
+    pods = {row[2]: row[1] for row in rows if row[0] == _POD}
+    left = [document.compose(row[4], 0) for row in rows if row[4] is not None]
+    return ClaimNews(
+        pods=pod_manifests(list(pods)) if pods else {},
+        new={row[2] for row in rows if row[0] == _POD and row[1] == ADDED},
+        left=left,
+        claims={row[3] for row in rows if row[0] == _CLAIM and row[1] != DELETED},
+        templates=any(row[0] == _TEMPLATE for row in rows),
+    )
+
+
+def pods_named(namespace: str, names: Collection[str]) -> dict[str, Manifest]:
+    """Return pods by name: uid, node, phase and whether they leave. Queries once."""
+    if not names:
+        return {}
+    rows = sql.fetch(
+        "SELECT name, uid::text, node_name, phase, deletion_at FROM pod"
+        " WHERE namespace = %s AND name = ANY(%s)",
+        (namespace, sql.Texts(sorted(names))),
+    )
+    return {
+        name: {
+            "metadata": {"uid": uid} | ({"deletionTimestamp": str(leaves)} if leaves else {}),
+            "spec": {"nodeName": node_name},
+            "status": {"phase": phase},
+        }
+        for name, uid, node_name, phase, leaves in rows
+    }
