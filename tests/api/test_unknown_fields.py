@@ -15,6 +15,7 @@ from tests.api.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from tests.clock import NOW
 
 STRAY = "strayField"
+PORT = '.ports[containerPort=80,protocol="TCP"]'
 OF_APPLY = "fieldManager=tester&force=true"
 
 
@@ -119,6 +120,34 @@ def test_who_applies_them_is_refused(api, mode):
     )
     assert "reason" not in status
     api.get(f"{DEPLOYMENTS}/web").fails(404, "NotFound")
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "fault"),
+    [
+        ("env", [{"name": "X", "value": 1}],
+         '.env[name="X"].value: expected string, got &value.valueUnstructured{Value:1}'),
+        ("image", True, ".image: expected string, got &value.valueUnstructured{Value:true}"),
+        ("ports", [{"containerPort": 80, "hostPort": "80"}],
+         f"{PORT}.hostPort: expected numeric (int or float), got string"),
+        ("stdin", "yes", ".stdin: expected boolean, got &{yes}"),
+        ("args", "a", ".args: expected list, got &{a}"),
+        ("resources", 5, ".resources: expected map, got &{5}"),
+        ("resources", {"requests": {"cpu": 1, "memory": "1Gi"}}, ""),
+    ],
+)  # fmt: skip
+def test_who_applies_another_type_is_refused(api, where, value, fault):
+    """structured-merge-diff v6, typed/validate.go (``validateScalar``) and typed/helpers.go."""
+    body = deployment("web")
+    container = body["spec"]["template"]["spec"]["containers"][0]
+    container[where] = value
+    answer = api.patch(f"{DEPLOYMENTS}/web?{OF_APPLY}", body, content_type=APPLY)
+    if not fault:
+        answer.ok(201)
+        return
+    message = answer.fails(500, "")["message"]
+    name = container["name"]
+    assert message.endswith(f': .spec.template.spec.containers[name="{name}"]{fault}')
 
 
 def test_who_writes_them_does_not_own_them(api):

@@ -136,9 +136,10 @@ def _is_item(element: str) -> bool:
 
 
 def faults(manifest: Manifest, kind: Kind) -> list[str]:
-    """Return what an apply may not state: unknown fields, and items without or with equal keys.
+    """Return what an apply may not state.
 
-    Rule: structured-merge-diff ``typed/validate.go``, v6.
+    Unknown fields, scalars of another type, and items without or with equal keys. Rule:
+    structured-merge-diff ``typed/validate.go``, v6.
     """
     found = _faults(manifest, inspected.of_struct(kind.wire_type), (), None)
     return [f"{shown(path)}: {fault}" for path, fault in found]
@@ -149,7 +150,10 @@ def _faults(
 ) -> Iterator[tuple[Path, str]]:
     """Yield the faults in a value; ``keys``: of a list that merges, ``None`` for a whole."""
     if isinstance(declared, msgspec.inspect.UnionType):
-        for member in declared.types:
+        members = [one for one in declared.types if not isinstance(one, msgspec.inspect.NoneType)]
+        if len(members) > 1:  # a quantity, or a number or text: any scalar
+            members = [one for one in members if isinstance(one, _WITH_MEMBERS)]
+        for member in members:
             yield from _faults(value, member, path, keys)
     elif isinstance(declared, msgspec.inspect.StructType) and isinstance(value, dict):
         fields = _declared(declared.cls)
@@ -175,6 +179,35 @@ def _faults(
                     yield path, f"duplicate entries for key {shown((key,))}"
                 seen.add(element := key)
             yield from _faults(child, declared.item_type, (*path, element), None)
+    elif isinstance(value, bool | int | float | str) and (fault := _unfit(value, declared)):
+        yield path, fault
+
+
+_WITH_MEMBERS: Final = (
+    msgspec.inspect.StructType, msgspec.inspect.DictType, msgspec.inspect.ListType,
+)  # fmt: skip
+
+
+def _unfit(value: float | str, declared: msgspec.inspect.Type) -> str:
+    """Return what is wrong with a scalar, in Go's words; empty if nothing is.
+
+    The format of times is checked elsewhere.
+    """
+    text = value if isinstance(value, str) else encode(value).decode().removesuffix(".0")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    inspect = msgspec.inspect
+    if isinstance(declared, inspect.StrType):
+        fits = isinstance(value, str) or declared.pattern is not None
+        return "" if fits else f"expected string, got &value.valueUnstructured{{Value:{text}}}"
+    if isinstance(declared, inspect.IntType | inspect.FloatType):
+        given = "bool" if isinstance(value, bool) else "string"
+        return "" if is_number else f"expected numeric (int or float), got {given}"
+    if isinstance(declared, inspect.BoolType):
+        return "" if isinstance(value, bool) else f"expected boolean, got &{{{text}}}"
+    if isinstance(declared, inspect.ListType):
+        return f"expected list, got &{{{text}}}"
+    is_map = isinstance(declared, inspect.StructType | inspect.DictType)
+    return f"expected map, got &{{{text}}}" if is_map else ""
 
 
 @cache

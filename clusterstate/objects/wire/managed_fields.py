@@ -250,7 +250,8 @@ def require_typed(kind: Kind, applied: Any) -> None:
 
     Raises:
         BadRequest: it names no version, or another one than the path.
-        Untyped: a field is unknown, or items of a list with keys have none or the same ones.
+        Untyped: a field is unknown or a scalar of another type, or items of a list with keys have
+            none or the same ones.
     """
     if not isinstance(applied, dict):
         return
@@ -262,13 +263,26 @@ def require_typed(kind: Kind, applied: Any) -> None:
     metadata = applied.get("metadata", {})
     if applied.get("kind", kind.name) != kind.name or not isinstance(metadata, dict):
         return
-    if not metadata.get("managedFields") and (found := faults(applied, kind)):
+    try:
+        found = faults(applied, kind)
+    except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        return  # a number or text that JSON cannot hold is refused with its field
+    if found and not metadata.get("managedFields"):
         group, _, version = kind.api_version.rpartition("/")
-        raise Untyped(
-            f"failed to create typed patch object ({metadata.get('namespace') or ''}/"
-            f"{metadata.get('name') or ''}; {group}/{version}, Kind={kind.name}): "
-            + (found[0] if len(found) == 1 else "\n  ".join(["errors:", *found]))
+        namespace, name = (
+            text if isinstance(text := metadata.get(field), str) else ""
+            for field in ("namespace", "name")
         )
+        texts = found[0] if len(found) == 1 else "\n  ".join(["errors:", *found[:_MOST_FAULTS]])
+        raise Untyped(
+            f"failed to create typed patch object ({namespace}/{name}; {group}/{version}, "
+            f"Kind={kind.name}): {texts[:_LONGEST_FAULTS]}"
+        )
+
+
+_MOST_FAULTS: Final = 100
+_LONGEST_FAULTS: Final = 10_000
+"""Characters of what a refused apply is told."""
 
 
 def apply(
