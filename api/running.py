@@ -56,7 +56,7 @@ _SESSIONS = ("/admin", "/console")
 
 
 def hang_up() -> None:
-    """Close this thread's connection."""
+    """Close this thread's database connection."""
     connection.close()
 
 
@@ -98,7 +98,7 @@ def _answer(status: int, body: bytes, form: str, warnings: Sequence[str] = ()) -
 
 
 class _PlainAnswer:
-    """The place of the answer to a plain request."""
+    """Receives the answer to a plain request (``batches.Place``)."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -115,7 +115,7 @@ class _PlainAnswer:
 
 
 def _begin_plainly(work: Work, batch: Batch) -> _PlainAnswer | None:
-    """Have a batch do what a plain request asks of a pod or node; ``None``: the view does it.
+    """Add a plain request about a pod or node to the batch; ``None``: the view must serve it.
 
     Saves a third of the time of such a request. What is wrong with the request the view finds
     again, and says what it is.

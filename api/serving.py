@@ -148,7 +148,7 @@ class _Disconnected(Exception):
 
 
 def _address(scope: Scope) -> str:
-    """Return the flow of strangers who come from one address."""
+    """Return the flow that all unauthenticated clients of one IP address share."""
     client = scope.get("client")
     return f"@{client[0] if client else ''}"
 
@@ -189,7 +189,7 @@ def _may_send(user: User, scope: Scope, target: Target | None, policy: Policy | 
 
 
 def _is_known(sender: User, claim: Claim) -> bool:
-    """Return whether what a sender may do needs no look at any role."""
+    """Return whether a sender has all rights, so that no role has to be read."""
     return auth.MASTERS in sender.groups and claim.acts_for is None
 
 
@@ -209,7 +209,7 @@ def _remembered(claim: Claim) -> tuple[Known | None, str]:
 def _caller_of(
     scope: Scope, route: Route, entry: AuditedRequest, claim: Claim, known: Known
 ) -> Caller:
-    """Return the sender of a request, and tell the audit log's entry.
+    """Return the sender of a request, and set the sender in the audit log's entry.
 
     Raises:
         AccessDenied: they may not do that. ServiceUnavailable: the audit log is full.
@@ -259,7 +259,7 @@ def _note_failure(
 
 
 def _log_in(authorizations: Sequence[str]) -> list[Known | Exception]:
-    """Return the users that headers stand for, or why nobody. Queries; runs on a thread."""
+    """Authenticate Authorization headers; return users or errors. Queries; runs on a thread."""
     found: list[Known | Exception] = []
     with connections.used():
         for authorization in authorizations:
@@ -271,7 +271,7 @@ def _log_in(authorizations: Sequence[str]) -> list[Known | Exception]:
 
 
 class _Plain:
-    """A request that is answered without a task: what takes its answer, as a future would."""
+    """A request that is answered without an asyncio task; its lane delivers the answer to it."""
 
     __slots__ = ("_body", "_entry", "_flow", "_go_on", "_lane", "_light", "_of", "_scope", "_since")
 
@@ -313,7 +313,7 @@ class _Plain:
             self._go_on(lambda _, __, send: of.send(scope, send, answer, flow))
 
     def set_exception(self, error: Exception) -> None:
-        """Send the ``Status`` that tells of an error."""
+        """Send the error as a ``Status``."""
         self._end()
         response = _note_failure(self._scope, self._entry, self._body, self._since, error)
         entry = self._entry
@@ -444,7 +444,7 @@ class Application:
             metrics.end(scope["method"])
 
     def begin(self, scope: Scope, body: bytes, go_on: GoOn) -> None:
-        """Begin to answer a request that came whole: without a task if it is plain.
+        """Begin to answer a request with its whole body; a plain one needs no asyncio task.
 
         Plain is what is answered in batches, from a sender who is known. It costs the event loop
         two thirds of what it costs with ASGI's calls, and a task that waits.
@@ -468,7 +468,7 @@ class Application:
         go_on(self)
 
     def _lane(self, scope: Scope, route: Route, body: bytes) -> "Lane[Work, Answer]":
-        """Return the lane of a request: what comes in thousands is answered in batches."""
+        """Return the lane of a request; frequent sorts of requests have lanes with batches."""
         if route.is_page:
             return self._pages
         target, method = route.target, scope["method"]
@@ -563,7 +563,7 @@ class Application:
         receive: Receive,
         send: Send,
     ) -> None:
-        """Serve a request that stays open, when its headers allow it."""
+        """Serve a request that stays open, such as a watch."""
         entry = audit.opened(scope)
         send = audit.telling(entry, send)
         try:
@@ -587,7 +587,7 @@ class Application:
                 del self._open[caller.flow]
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Tell a page of the console what changes, until it is closed."""
+        """Send the console's page the changes of what it shows, until the page is closed."""
         entry = audit.opened(scope)
         code = 200
         try:
@@ -596,7 +596,7 @@ class Application:
             audit.answered(entry, code)
 
     async def _on_thread(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request through Django on one of the threads."""
+        """Answer a request by its Django view, on a thread of its lane."""
         started = time.perf_counter()
         entry = audit.opened(scope)
         route = routes.of(scope)
@@ -677,7 +677,7 @@ class Application:
                 return answer
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        """Start and stop what lives as long as the process."""
+        """Start and stop the threads and tasks that run as long as the process."""
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":

@@ -159,7 +159,7 @@ async def _pump(
 
 
 class _Answer:
-    """Collects what the parser finds in an answer."""
+    """Collects status, headers and body of an answer, as the HTTP parser's callbacks."""
 
     def __init__(self, is_head: bool, patience: float) -> None:  # noqa: FBT001
         self.is_head = is_head
@@ -193,7 +193,7 @@ class _Answer:
 
 
 async def _relay(reader: asyncio.StreamReader, answer: _Answer, send: Send) -> None:
-    """Pass the answer on as it comes.
+    """Send the console process's answer to the browser as it arrives.
 
     Raises:
         ConnectionError: the console's process ended before its answer did.
@@ -234,7 +234,7 @@ async def _read(reader: asyncio.StreamReader, answer: _Answer) -> bytes:
 
 
 async def _broken(scope: Scope, answer: _Answer, send: Send) -> int:
-    """Answer for a console's process that ended or is silent: 503, or just end what has begun."""
+    """Answer 503 if the console's process failed before its answer began, else end the answer."""
     if not answer.is_begun:
         return await _unavailable(scope, send, was_asked=True)
     await send({"type": "http.response.body", "body": b""})
@@ -265,7 +265,7 @@ async def _unavailable(scope: Scope, send: Send, *, was_asked: bool = False) -> 
 
 
 class BehindGate:
-    """The console's process: takes requests from the gate, and believes what it says of them."""
+    """The console process's application; accepts only requests that the proxy forwards."""
 
     def __init__(self, application: Application) -> None:
         self._application = application

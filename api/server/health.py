@@ -413,7 +413,7 @@ class _Lookout:
             self._changed.notify_all()
 
     def away_since(self) -> float:
-        """Return since when the database has not answered, monotonic, 0 while it does; at once."""
+        """Return the monotonic time since when the database does not answer; 0 if it does."""
         since = self._waits_since or 0.0
         is_known = self._is_away or time.monotonic() - since > _STATEMENT_SECONDS
         # A database that answers other threads meanwhile is only slow.

@@ -349,7 +349,7 @@ def _template(holder: Manifest) -> None:
 
 
 def _rolled(strategy: Manifest, **usual: Any) -> None:
-    """Fill in an update strategy: rolling, with these amounts."""
+    """Fill in an update strategy: RollingUpdate, with these default amounts."""
     fill(strategy, type="RollingUpdate")
     if strategy["type"] == "RollingUpdate":
         rolling = strategy.setdefault("rollingUpdate", {})

@@ -81,7 +81,7 @@ class Context(Protocol):
 
     @property
     def settings(self) -> AdmissionSettings:
-        """Return the switches in force."""
+        """Return the settings of admission."""
 
     def runtime_class(self, name: str) -> Manifest | None:
         """Return the RuntimeClass called ``name``."""

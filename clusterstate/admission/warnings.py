@@ -206,7 +206,7 @@ def unknown_profile(spec: Manifest, profiles: frozenset[str] | None) -> str:
 
 
 def _is_alike(kind: str, manifest: Manifest, old: Manifest) -> bool:
-    """Return whether an update leaves everything alone that there are warnings for."""
+    """Return whether an update changes nothing about which there are warnings."""
     if any(old.get(part) != manifest.get(part) for part in _WARNED_PARTS):
         return False
     if kind not in silent_fields.SILENT_LABELS:
@@ -386,7 +386,7 @@ def _term_warnings(term: Manifest, path: str) -> list[str]:
 
 
 def _unparsed(term: Manifest, path: str, consequence: str) -> list[str]:
-    """Return what validation let through and the scheduler cannot read, such as Gt with a word."""
+    """Return warnings for a valid term that the scheduler cannot parse, such as Gt with a word."""
     try:
         parsed = parse_term(msgspec.convert(term, NodeSelectorTerm), path)
     except msgspec.ValidationError:

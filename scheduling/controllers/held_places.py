@@ -68,7 +68,7 @@ class PlaceTaken(TooManyRequests):
 
 
 class Places:
-    """The places as a batch of steps of an operation reads them, once, and adds to them."""
+    """Reads an operation's held places once for a batch of steps, and creates more."""
 
     def __init__(self, plan_id: int) -> None:
         self._plan_id = plan_id
@@ -156,7 +156,7 @@ class Places:
 
 
 def _mark(context: catalogue.Catalogue, now: datetime, *, held: bool) -> None:
-    """Note at the namespace whether there may be places. Queries only where that differs."""
+    """Set or remove the namespace's annotation that places are held. Queries only if it differs."""
 
     def marked(namespace: Manifest) -> Manifest:
         metadata = namespace["metadata"]
@@ -216,7 +216,7 @@ def _container(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class Sweeper:
-    """Says once in ``EVERY`` seconds of the monotonic clock that it is time to sweep."""
+    """Makes a sweep due once in ``EVERY`` seconds of the monotonic clock."""
 
     EVERY: Final = 30.0
 
@@ -224,7 +224,7 @@ class Sweeper:
         self._due = 0.0
 
     def is_due(self) -> bool:
-        """Return whether it is time to sweep; then it is not for a while."""
+        """Return whether a sweep is due; if so, the next is due ``EVERY`` seconds later."""
         now = time.monotonic()
         is_due = now >= self._due
         if is_due:

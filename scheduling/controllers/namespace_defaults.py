@@ -112,7 +112,7 @@ def _belongings(names: Sequence[str] | None, authority: str) -> list[Belongings]
 
 
 def _complete(one: Belongings, authority: str, now: datetime) -> int:
-    """Create what one namespace lacks."""
+    """Create the default objects that a namespace lacks; return how many were written."""
     writes = 0
     if not one.has_account:
         account: Manifest = {"metadata": {"name": ACCOUNT}}

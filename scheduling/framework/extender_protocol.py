@@ -39,7 +39,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def decoded(text: bytes) -> Any:
-    """Return an answer as plain data.
+    """Decode the JSON answer of an extender.
 
     Raises:
         ExtenderFailed: it is not JSON.

@@ -604,7 +604,7 @@ class Scheduler:
                 arrival_checks.judge(mirror, frameworks, now)
 
     def measure(self) -> None:
-        """Set the gauges of what the first scheduler has in memory; do nothing in another one."""
+        """If this is the first scheduler, set the gauges of its snapshot and its division."""
         if not self.is_first:
             return
         snapshot = self.mirror.snapshot

@@ -210,7 +210,7 @@ class Looks:
             self.note(look.person, " ".join((*slot.scope, look.address)), seconds)
 
     def _slot(self, look: Look) -> _Slot:
-        """Return the slot of the answer: that of the widest scope that may share it."""
+        """Return the answer's cache slot: that of the widest scope with no personal answers."""
         with self._lock:
             slot = _Slot(look.scopes[0])
             for scope in look.scopes:

@@ -44,7 +44,7 @@ class Nodes(msgspec.Struct, frozen=True):
     began: int
 
     def since(self, revision: int) -> tuple[list[FleetNode], list[str]] | None:
-        """Return the nodes read and the names deleted after a revision; ``None``: take all."""
+        """Return nodes read and names deleted after a revision; ``None``: reload all nodes."""
         if revision < self.began:
             return None
         if len(self.gone) >= _GONE_KEPT and revision < self.gone[0][0]:
@@ -54,7 +54,7 @@ class Nodes(msgspec.Struct, frozen=True):
 
 
 class _Keeper:
-    """The nodes of this process."""
+    """Keeps the fleet's nodes in this process's memory, updated from the change log."""
 
     def __init__(self) -> None:
         # A reader may notice that the history of the rows was replaced, and call ``forget`` on its

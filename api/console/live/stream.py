@@ -115,7 +115,7 @@ class Tape:
         self._digests: list[Digest] = []
 
     def begin(self, position: int) -> None:
-        """Start again at a revision."""
+        """Drop all digests, and start again at a revision."""
         self.floor = self.position = position
         self._revisions, self._digests = [], []
 
@@ -152,7 +152,7 @@ class Shown(msgspec.Struct, frozen=True):
         return names.intersection(one.names) if names else ()
 
     def of(self, allowed: frozenset[str]) -> "Shown":
-        """Return the part that concerns these kinds."""
+        """Return the shown objects that are of the ``allowed`` kinds."""
         named = {kind: names for kind, names in self.named.items() if kind in allowed}
         return Shown(self.kinds & allowed, named)
 

@@ -67,7 +67,7 @@ class SignInRefused(Forbidden):
 
 
 class Away(StatusError):
-    """The provider cannot be reached, or its answer is not OpenID Connect."""
+    """The OpenID provider cannot be reached, or its answer is not valid OpenID Connect."""
 
     code = 503
     reason = "ServiceUnavailable"
@@ -86,7 +86,7 @@ def is_on() -> bool:
 
 
 class _Stays(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect, so that only the provider's own URLs are requested."""
+    """Refuses HTTP redirects, so that only the provider's own URLs are requested."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str,
@@ -122,7 +122,7 @@ def _ask(address: str, form: Mapping[str, str] | None = None, **headers: str) ->
 
 
 def _whole(answer: HTTPResponse) -> bytes:
-    """Return the body of an answer.
+    """Read the whole body of the provider's answer.
 
     Each single read has a time limit, but a server that sends a byte now and then could block the
     thread for hours, and anybody may begin a sign-in. So the whole answer has one, too.

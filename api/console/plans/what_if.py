@@ -34,7 +34,7 @@ _LONGEST: Final = 240
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A figure as it is now and with the changes; ``worse``: less room, or more problems."""
+    """A figure of today and with the changes; ``worse``: it shows less room, or more problems."""
 
     what: str
     today: str

@@ -15,7 +15,7 @@ LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
 def admit(request: Request) -> None:
-    """Refuse ``adminAccess`` in a new claim or template outside such a namespace.
+    """Refuse ``adminAccess`` in a new claim or template unless the namespace's label allows it.
 
     Updates are not checked, since specs are immutable.
 

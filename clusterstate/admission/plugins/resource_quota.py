@@ -29,7 +29,7 @@ _LOOKED_UP: Final = frozenset({"Terminating", "NotTerminating", "PriorityClass"}
 
 
 class _Selector(msgspec.Struct, frozen=True):
-    """One scope of a quota."""
+    """One requirement of a quota's scopes: scope, operator and values."""
 
     scope: str
     operator: str
@@ -141,7 +141,7 @@ def _text(amounts: Mapping[str, Quantity]) -> dict[str, str]:
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """What an object adds to each account now, and what it added ``before``, in their order."""
+    """The amounts that an object adds to each account: ``after`` and ``before`` the request."""
 
     after: tuple[dict[str, Quantity], ...]
     before: tuple[dict[str, Quantity], ...]

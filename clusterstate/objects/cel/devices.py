@@ -99,7 +99,7 @@ def _domain(name: str, driver: str) -> tuple[str, str]:
 
 
 def attribute_value(attribute: Mapping[str, Any], *, lists: bool = True) -> Any:
-    """Return the value of an attribute as CEL has it.
+    """Return the value of a device attribute as a value of CEL.
 
     Raises:
         EvaluationError: no value of a known kind, or a version that is none.
@@ -185,7 +185,7 @@ def _environment(*, lists: bool) -> Any:
 
 
 def _restore_fields(node: Node) -> None:
-    """Make a lookup in ``device`` of each variable that stands for one of its fields."""
+    """Replace variables such as ``device.driver`` by a selection of the field in ``device``."""
     for child in children(node):
         _restore_fields(child)
     if node.kind == "ident" and node.name.startswith("device."):

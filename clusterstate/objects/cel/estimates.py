@@ -224,7 +224,7 @@ class _Coster:
             self.entries[node.id] = (a[0], a[1].union(b[1]), a[2].union(b[2]))
 
     def _own(self, node: Node, name: str, overload: str) -> tuple[Range, Range | None]:
-        """Return what the function itself costs, and the size of its result where that is known."""
+        """Return the cost of the call without its arguments, and its result's size if known."""
         arguments, target = node.arguments, node.operand
         if name in ONE_UNIT:
             return ONE, None

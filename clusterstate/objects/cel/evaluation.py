@@ -24,7 +24,7 @@ from clusterstate.objects.values.quantity import Quantity
 
 
 class Frame:
-    """One evaluation: the variables in scope, what it has cost and may cost."""
+    """One evaluation: the variables in scope, its cost so far, and the limit of its cost."""
 
     __slots__ = ("cost", "limit", "variables")
 

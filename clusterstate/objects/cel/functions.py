@@ -32,7 +32,7 @@ class Failure(Exception):
 
 
 def no_overload(name: str = "", *arguments: Any) -> Failure:
-    """Return the failure of a call whose values no overload takes."""
+    """Return the error for a call whose argument types match no overload."""
     if not name:
         return Failure("no such overload")
     return Failure(f"no such overload: {name}({', '.join(map(type_name, arguments))})")
@@ -133,7 +133,7 @@ def no_bool(value: Any) -> str:
 
 
 def size(value: Any) -> int:
-    """Return what cel-go's ``size()`` gives; a scalar counts as one."""
+    """Return the result of cel-go's ``size()``; 1 for a scalar."""
     return len(value) if isinstance(value, str | bytes | list | dict) else 1
 
 
@@ -530,7 +530,7 @@ _MOST_VALUES: Final = 48
 
 
 def includes(where: Any, what: Any) -> bool:
-    """Return whether an attribute holds a value: is it, or is a list with it.
+    """Return whether an attribute equals ``what``, or is a list that contains it.
 
     Rule: dynamic-resource-allocation/cel/compile.go (``includesFunc``), v1.36.
     """

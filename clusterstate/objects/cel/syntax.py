@@ -30,7 +30,7 @@ DYN: Final = CelType("dyn")
 
 
 class Node(msgspec.Struct):
-    """One expression: ``kind`` tells which of the fields mean something.
+    """An expression of the syntax tree; ``kind`` decides which of the fields are used.
 
     ``const`` value; ``ident`` name; ``select`` operand, name, test_only; ``call`` operand (the
     target or none), name, arguments; ``list`` arguments, optional places; ``map`` entries (key,
@@ -63,7 +63,7 @@ class Fold(msgspec.Struct):
 
     @property
     def is_bind(self) -> bool:
-        """Whether it is what ``cel.bind`` expands to: no elements, one name for a value."""
+        """Whether the comprehension is an expanded ``cel.bind``: no elements, one variable."""
         return (
             self.range.kind == "list"
             and not self.range.arguments
@@ -91,7 +91,7 @@ class Unsigned(int):
 
 
 def _fields(data: bytes) -> list[tuple[int, Any]]:
-    """Return numbers and values of a message's fields; a double comes as eight bytes."""
+    """Return (field number, value) of a protobuf message; a double is returned as eight bytes."""
     found: list[tuple[int, Any]] = []
     at, end = 0, len(data)
     while at < end:
@@ -213,7 +213,7 @@ def _type(data: bytes) -> CelType:
 
 
 def read(serialized: bytes) -> CheckedExpression:
-    """Return the tree of what the library's ``Expression.serialize`` gave."""
+    """Return the syntax tree that the CEL library's ``Expression.serialize`` encoded."""
     message = dict(_fields(serialized))[2]  # within an Any
     checked = CheckedExpression(Node(0), {}, {}, {})
     for number, value in _fields(message):

@@ -18,7 +18,7 @@ ShareId = tuple[str, str, str, str]
 
 
 class AllocatedState(msgspec.Struct):
-    """The devices that one claim holds each, and the used shares and capacity of the others."""
+    """The devices that claims hold as a whole, and the used shares and capacity of the others."""
 
     devices: set[DeviceId] = msgspec.field(default_factory=set)
     shares: set[ShareId] = msgspec.field(default_factory=set)
@@ -37,7 +37,7 @@ class AllocatedState(msgspec.Struct):
         return any(share[:3] == device for share in self.shares)  # they were not taken here
 
     def held_among(self, devices: Iterable[DeviceId]) -> set[DeviceId]:
-        """Return which of some devices any claim holds, or a share of which."""
+        """Return those of ``devices`` of which any claim holds the whole or a share."""
         if not self.consumed and not self.shares:
             return self.devices.intersection(devices)
         return {device for device in devices if self.holds(device)}
@@ -84,7 +84,7 @@ def device_id(result: Any) -> DeviceId:
 
 
 def results(claim: Manifest) -> Iterator[Manifest]:
-    """Yield the results of a claim's allocation that hold something."""
+    """Yield the allocation results of a claim, except those for admin access: they hold nothing."""
     allocation = (claim.get("status") or {}).get("allocation") or {}
     for result in (allocation.get("devices") or {}).get("results") or ():
         if not result.get("adminAccess"):

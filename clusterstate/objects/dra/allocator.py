@@ -53,7 +53,7 @@ class FailedOnNode(AllocationError):
 
 
 class _TooMany(Exception):
-    """More devices than a claim can have: earlier choices in it cannot help."""
+    """The claim requests more devices than it may have; backtracking cannot help."""
 
 
 Candidate = tuple[DeviceView, SliceView, Pool]
@@ -80,7 +80,7 @@ class Candidates:
         )
 
     def at(self, index: int) -> Candidate | None:
-        """Return the candidate at a place, ``None`` behind the last."""
+        """Return the candidate at an index, ``None`` after the last."""
         found = self._found
         while index >= len(found):
             more = next(self._rest, None)
@@ -145,7 +145,7 @@ class _Result(msgspec.Struct):
 
 
 class _Constraint:
-    """Devices of some requests whose attribute must be the same, or must differ."""
+    """A constraint: the devices of some requests must agree, or differ, in an attribute."""
 
     def __init__(self, manifest: Manifest, *, distinct: bool, lists: bool) -> None:
         self.requests = manifest.get("requests") or ()
@@ -513,7 +513,7 @@ class _Search:
     def _is_suitable(
         self, claim: Manifest, request: _Request, device: DeviceView, one: SliceView
     ) -> bool:
-        """Return whether class, selectors and place allow a device (``isSelectable``)."""
+        """Return whether the selectors of class and request admit a device (``isSelectable``)."""
         if not self.features.binding_conditions and device.manifest.get("bindingConditions"):
             return False
         key = (device.id, id(request))
@@ -598,7 +598,7 @@ class _Search:
         return True
 
     def _give_back(self, claim: int) -> None:
-        """Take the last device of a claim back."""
+        """Free the device that a claim took last, to try another one."""
         last = self.results[claim].pop()
         for constraint in self.constraints[claim]:
             constraint.remove(last.request)
@@ -701,7 +701,7 @@ class _Search:
 
 
 def is_repelled(device: DeviceView, request: Manifest) -> bool:
-    """Return whether a taint keeps a request away; unknown effects do not."""
+    """Return whether a device's taints, which a request does not tolerate, exclude the device."""
     tolerations = request.get("tolerations") or ()
     return any(
         taint.get("effect") in ("NoSchedule", "NoExecute")

@@ -96,7 +96,7 @@ class Cancelled(Exception):
 
 
 def pre_enqueue(world: DeviceWorld, pod: Manifest, gates: Gates) -> Verdict:
-    """Return whether the pod's claims are there, so that it may be tried."""
+    """Return whether the pod's claims exist; if not, the pod is not tried."""
     if not gates.enabled:
         return _OK
     try:
@@ -336,7 +336,7 @@ class Attempt:
     def _special_on(
         self, allocatable: Callable[[str], int | None]
     ) -> tuple[Manifest | None, list[Manifest], Verdict]:
-        """Return the claim for extended resources that a node serves by devices."""
+        """Return the claim for the extended resources that the node offers as devices."""
         special = self.special
         if special is None:
             return None, [], _OK

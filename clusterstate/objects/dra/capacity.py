@@ -25,7 +25,7 @@ def unqualified(named: Mapping[str, T], driver: str) -> Mapping[str, T]:
 
 
 def consumed_capacity(requested: Quantity | None, capacity: Mapping[str, Any]) -> Quantity:
-    """Return what a request takes of one capacity: rounded up, the default, or all of it."""
+    """Return how much of a capacity a request consumes: rounded by its policy, or the default."""
     policy = capacity.get("requestPolicy")
     if requested is None:
         default = (policy or {}).get("default")

@@ -50,7 +50,7 @@ def is_done(pod: Manifest) -> bool:
 
 
 def made_for(claim: Manifest, owner: Manifest, entry: str) -> bool:
-    """Return whether a claim was made for an entry of a pod or group."""
+    """Return whether a claim was created for an entry of a pod or PodGroup."""
     annotations = claim["metadata"].get("annotations") or {}
     return annotations.get(POD_CLAIM_NAME) == entry and any(
         one.get("controller") and one.get("uid") == owner["metadata"].get("uid")
@@ -230,7 +230,7 @@ def _still_uses(
 
 
 def _is_of_done_pod(claim: Manifest, pod: Callable[[str], Manifest | None]) -> bool:
-    """Return whether a claim was made for a pod that is there and done; others are garbage."""
+    """Return whether a claim was created for a pod that still exists and has finished."""
     for owner in claim["metadata"].get("ownerReferences") or ():
         if owner.get("controller") and owner.get("kind") == "Pod":
             found = pod(owner["name"])

@@ -39,7 +39,7 @@ _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind of device that requests select: ``key`` identifies it, ``asked`` is a request."""
+    """The devices that a request selects: ``asked`` is such a request, ``key`` identifies it."""
 
     key: bytes
     asked: Manifest
@@ -127,7 +127,7 @@ def are_apart(allocator: Allocator, kind: Kind, other: Kind) -> bool:
 
 
 def _places_of(allocator: Allocator, one: SliceView, kind: Kind) -> list[int] | None:
-    """Return the same as ``_places``, which is remembered; ``None`` without the class, too."""
+    """Return the cached result of ``_places``; ``None`` also if the device class is missing."""
     key = (one.shape, kind.key)
     if key not in allocator.places:
         expressions = allocator.expressions_of(kind.asked)

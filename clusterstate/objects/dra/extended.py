@@ -87,7 +87,7 @@ def requests_and_mappings(
 def _request(
     index: int, container: Manifest, resource: str, class_name: str, reusable: Sequence[Manifest]
 ) -> tuple[Manifest | None, list[Manifest]]:
-    """Return one container's request beyond what it can reuse, and its mappings."""
+    """Return a container's request for devices that it cannot reuse, and all its mappings."""
     requests: Mapping[str, Any] = (container.get("resources") or {}).get("requests") or {}
     count = Quantity.parse(requests[resource]).value() if resource in requests else 0
     if count == 0:
@@ -112,7 +112,7 @@ def _request(
 
 
 def status_equal(one: Manifest | None, other: Manifest | None) -> bool:
-    """Return whether two ``extendedResourceClaimStatus`` say the same, order included."""
+    """Return whether two ``extendedResourceClaimStatus`` are equal, including the order."""
     if one is None or other is None:
         return one is other
     return (one.get("resourceClaimName"), one.get("requestMappings") or []) == (

@@ -18,7 +18,7 @@ PoolId = tuple[str, str]
 
 
 class Pool(msgspec.Struct):
-    """One pool as one node sees it; ``others`` are slices for other nodes, which take counters."""
+    """A pool as one node sees it; ``others``: slices for other nodes, which use its counters."""
 
     id: PoolId
     incomplete: bool = False
@@ -68,7 +68,7 @@ def _is_for(one: SliceView, node: NodeView) -> bool:
 
 
 def _add(found: dict[PoolId, list[SliceView]], one: SliceView) -> None:
-    """Keep the newest generation of a pool alone."""
+    """Add a slice to its pool; only slices of the pool's newest generation are kept."""
     newest = found.setdefault((one.driver, one.pool), [])
     if newest and one.generation > newest[0].generation:
         newest.clear()

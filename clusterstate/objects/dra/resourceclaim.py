@@ -20,7 +20,7 @@ MOST_RESERVED: Final = 256
 
 
 class ClaimError(ValueError):
-    """A claim is not what was asked for; the text is Kubernetes'."""
+    """A claim is missing or does not belong to the pod; the text is the same as in Kubernetes."""
 
 
 class NotCreatedYet(ClaimError):
@@ -75,7 +75,7 @@ def _is_of_group(claim: Manifest, group: str) -> bool:
 
 
 def reserved_for(claim: Manifest) -> list[Manifest]:
-    """Return who uses a claim."""
+    """Return the consumers of a claim (``status.reservedFor``)."""
     return (claim.get("status") or {}).get("reservedFor") or []
 
 
@@ -158,7 +158,7 @@ def pod_claims(pod: Manifest) -> Iterable[Manifest]:
 
 
 def asked_devices(claim: Manifest) -> Manifest:
-    """Return what a claim says of devices; a claim may ask for none."""
+    """Return ``spec.devices`` of a claim; empty if the claim requests none."""
     return (claim.get("spec") or {}).get("devices") or {}
 
 

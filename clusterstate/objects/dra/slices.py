@@ -52,13 +52,13 @@ class NodeAccess:
 
     @property
     def label_keys(self) -> set[str]:
-        """The labels of nodes that decide."""
+        """The keys of the node labels on which the selector depends."""
         terms = (self.selector or {}).get("nodeSelectorTerms") or ()
         return {one["key"] for term in terms for one in term.get("matchExpressions") or ()}
 
     @property
     def is_set(self) -> bool:
-        """Whether anything of it is set."""
+        """Whether a node name, all nodes, or a selector is given."""
         return bool(self.node_name or self.all_nodes or self._matcher)
 
     def matches(self, node: NodeView) -> bool:
@@ -77,7 +77,7 @@ _MOST_ANSWERS: Final = 256
 
 
 class Content:
-    """What a device of a driver is, its name apart, and what CEL selectors say of it."""
+    """A device without its name, shared by equal devices; caches the results of CEL selectors."""
 
     __slots__ = ("__weakref__", "_answers", "_device", "_values")
 

@@ -12,7 +12,7 @@ from clusterstate.objects.values.meta import Manifest
 
 
 def rule_applies(rule: Manifest, driver: str, pool: str, device: str) -> bool:
-    """Return whether a rule taints a device; what its selector leaves open matches all.
+    """Return whether a rule taints a device; fields absent from its selector match every device.
 
     Without a selector it taints none (resource/v1 ``DeviceTaintRuleSpec.deviceSelector``). A rule
     with an effect of None, or without, taints all the same; nothing acts on it.

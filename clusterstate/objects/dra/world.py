@@ -38,7 +38,7 @@ _KEPT_CHANGES: Final = 16_384
 
 
 class DeviceWorld:
-    """Claims, classes and slices of a cluster, and which allocations are on their way.
+    """The claims, device classes and slices of a cluster, and the allocations not written yet.
 
     ``claims`` are by namespace and name; ``in_flight`` by UID: claims with the allocation that a
     pod has reserved and that is not written yet.
@@ -151,7 +151,7 @@ class DeviceWorld:
         return old
 
     def _count(self, uid: str) -> None:
-        """Count what a claim holds now, in place of what was counted of it."""
+        """Count the devices that a claim holds now, instead of those counted for it before."""
         if self._held is None or not uid:  # claims without one cannot be told apart
             self._held = None
             self._touch([None])
@@ -195,7 +195,7 @@ class DeviceWorld:
         return None if None in found else {name for name in found if name is not None}
 
     def _slices_changed(self, old: SliceView | None, new: SliceView | None) -> None:
-        """Note that a slice came, changed or went: what its pool's slices say depends on it."""
+        """Update caches after a slice was added, changed or removed: its whole pool may change."""
         self._forget_allocators()
         self._on_nodes = self._label_keys = self._has_conditions = None
         for view, comes in ((old, False), (new, True)):
@@ -235,7 +235,7 @@ class DeviceWorld:
     # --- what is decided and not written ---
 
     def assume(self, key: Hashable, claims: list[Manifest]) -> None:
-        """Count allocations as a pod's; each claim comes as it will be."""
+        """Count the allocations in ``claims`` as made for pod ``key``, though not written yet."""
         self.forget(key)
         self._assumed[key] = claims
         for claim in claims:
@@ -246,7 +246,7 @@ class DeviceWorld:
     def assume_free(
         self, key: Hashable, claims: list[Manifest], node: str, devices: Iterable[DeviceId]
     ) -> None:
-        """Do what ``assume`` does, for claims that held nothing and are not in flight.
+        """Do what ``assume`` does, for claims that had no allocation, stored or assumed.
 
         ``devices``: their devices, which no other claim holds and only ``node`` sees, as a whole.
         """
@@ -274,18 +274,18 @@ class DeviceWorld:
         return bool(self._assumed)
 
     def assumed(self, key: Hashable) -> list[Manifest] | None:
-        """Return what was assumed for a pod, ``None`` if nothing was."""
+        """Return the claims that ``assume`` got for a pod, ``None`` if it got none."""
         return self._assumed.get(key)
 
     def confirm(self, key: Hashable) -> None:
-        """Count a pod's claims as they are stored; one that is not read yet stays as it will be."""
+        """End a pod's assumption: the binding wrote its claims. Those stay counted until read."""
         for claim in self._assumed.pop(key, ()):
             if claim["metadata"]["name"] == extended.CLAIM_IN_MEMORY:  # stored under another name
                 self._fly(claim["metadata"].get("uid", ""), None)
                 self.version += 1
 
     def forget(self, key: Hashable) -> None:
-        """Take back what was assumed for a pod."""
+        """Undo ``assume`` for a pod."""
         claims = self._assumed.pop(key, None)
         if claims is None:
             return
@@ -301,12 +301,12 @@ class DeviceWorld:
         self.version += 1
 
     def release(self, claim: Manifest) -> None:
-        """Count one claim as it is stored."""
+        """Drop the assumed allocation of a claim, and count the stored claim."""
         self._fly(claim["metadata"].get("uid", ""), None)
         self.version += 1
 
     def copy(self) -> "DeviceWorld":
-        """Return an equal table; neither sees what happens to the other afterwards."""
+        """Return an equal table; later changes of one do not affect the other."""
         new = DeviceWorld()
         for name in (
             "claims", "classes", "slices", "pod_groups", "in_flight", "_keys", "_of_pods", "rules",
@@ -366,7 +366,7 @@ class DeviceWorld:
         return found
 
     def allocated(self, *, consumable: bool = True) -> AllocatedState:
-        """Return what all claims hold, those on their way among them."""
+        """Return the devices that all claims hold, including allocations not written yet."""
         if consumable and self._held is not None:
             return self._held
         state, counted = AllocatedState(), dict[str, Manifest]()

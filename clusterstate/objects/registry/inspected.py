@@ -13,7 +13,7 @@ from clusterstate.objects.registry import wire_types
 
 
 def of_struct(struct: type[msgspec.Struct]) -> StructType:
-    """Return what a type of structures consists of; the fields of those within are in it."""
+    """Return msgspec's description of a Struct type and of all Structs within."""
     return _of_wire_types().get(struct) or _inspected(struct)
 
 

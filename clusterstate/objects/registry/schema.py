@@ -90,7 +90,7 @@ _plain: dict[type, type[msgspec.Struct]] = {}
 
 
 def _plain_struct(info: msgspec.inspect.Type) -> type[msgspec.Struct]:
-    """Return what ``_plain_type`` does, of a type that is known already with all that is in it.
+    """Return the result of ``_plain_type`` for a Struct type that msgspec has inspected already.
 
     To ask for it again at each type within would go through the same types hundreds of times.
     """

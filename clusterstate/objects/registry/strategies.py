@@ -219,7 +219,7 @@ def _without_heartbeats(node: Manifest) -> Manifest:
 
 
 def _without_author(manifest: Manifest) -> Manifest:
-    """Return the metadata without its version, and without what says who wrote what and when."""
+    """Return the metadata without resourceVersion and managedFields."""
     unsaid = ("managedFields", "resourceVersion")
     return {key: value for key, value in manifest["metadata"].items() if key not in unsaid}
 
@@ -383,11 +383,7 @@ class JobStrategy(Strategy):
 
 
 class CertificateStrategy(Strategy):
-    """``pkg/registry/certificates/certificates/strategy.go``: what is asked for does not change.
-
-    All conditions are written by /approval; the certificate and conditions that decide nothing by
-    /status. Admission fills in the requesting user (``certificate_requests``).
-    """
+    """``pkg/registry/certificates/certificates/strategy.go``: the request itself is immutable."""
 
     _DECISIONS: Final = ("Approved", "Denied")
 
@@ -396,7 +392,7 @@ class CertificateStrategy(Strategy):
         new.pop("status", None)
 
     def prepare_for_update(self, new: Manifest, old: Manifest, subresource: str) -> None:
-        """Keep what is not written this way."""
+        """Keep the fields that writes to this subresource do not change."""
         if not subresource:
             keep(new, old, "spec")
             return
@@ -427,7 +423,7 @@ class CertificateStrategy(Strategy):
 
 
 class StatusAloneStrategy(Strategy):
-    """A kind whose ``/status`` changes no metadata: who reports need not be who may label.
+    """Kinds whose ``/status`` leaves metadata alone: its writers may lack the right to label.
 
     ``pkg/registry/storage/volumeattachment/strategy.go``, ``metav1.ResetObjectMetaForStatus``.
     """

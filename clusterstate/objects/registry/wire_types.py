@@ -42,7 +42,7 @@ SCALARS: Final[dict[str, Any]] = {
 
 
 class _Definition(Struct, frozen=True):
-    """What ``wire_types.json`` has of a type."""
+    """The entry of a type in ``wire_types.json``."""
 
     definition: str
     """The full name in OpenAPI, ``io.k8s.api.core.v1.Pod``."""

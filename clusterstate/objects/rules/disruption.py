@@ -41,7 +41,7 @@ def counts_groups(annotations: Mapping[str, str] | None) -> bool:
 
 
 def is_whole(pods: int, min_count: int) -> bool:
-    """Return whether a group with so many pods counts as available."""
+    """Return whether a group of which ``pods`` are ready counts as available."""
     return pods >= max(min_count, 1)
 
 
@@ -58,7 +58,7 @@ def count_groups(groups: Iterable[Hashable], min_counts: Mapping[Any, int]) -> t
 
 
 def breaks(ready: int, min_count: int, *, is_ready: bool, together: bool) -> bool:
-    """Return whether a group with so many ready pods is no longer whole once a pod leaves.
+    """Return whether a group with ``ready`` ready pods becomes unavailable when a pod leaves.
 
     ``is_ready``: that pod is one of the ready ones. ``together``: all pods leave with it. A group
     that is not whole loses nothing.

@@ -37,14 +37,14 @@ class Use(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Why a pod waited, as the scheduler said it, and since when, as it is written."""
+    """Why and since when a pod waited: the scheduler's message, and an RFC 3339 text."""
 
     words: str
     since: str | None
 
     @property
     def moment(self) -> datetime | None:
-        """Return since when."""
+        """Return the time since when the pod waits."""
         return parse_time(self.since) if self.since else None
 
 
@@ -64,7 +64,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The amounts in a container's status, as they are written."""
+    """The amounts in a container's status, not decoded."""
 
     name: str = ""
     allocated_resources: msgspec.Raw = msgspec.Raw(b"")
@@ -90,7 +90,7 @@ class _Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod, as far as it has to be read if another one asked for the same."""
+    """The fields of a pod that are decoded for a glance; amounts stay JSON, as cache keys."""
 
     metadata: _Metadata = _Metadata()
     spec: _Spec = _Spec()
@@ -104,7 +104,7 @@ _Held = tuple[tuple[str, bytes, bytes], ...]
 
 
 class Glances:
-    """Glances at versions; remembers what pods ask for that are written alike."""
+    """Returns glances at versions; caches the requests of pods by the JSON of their amounts."""
 
     def __init__(self) -> None:
         self._texts: dict[tuple[int, tuple[bytes, ...], _Held], str] = {}

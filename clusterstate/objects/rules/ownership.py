@@ -104,7 +104,7 @@ def is_controlled_by(manifest: Manifest, uid: str) -> bool:
 
 
 def references(kind: str, manifest: Manifest) -> list[Reference] | None:
-    """Return who owns an object; ``None`` if one of them is of an unknown kind.
+    """Return the owners of an object; ``None`` if one of them is of an unknown kind.
 
     An object that has such an owner is never collected: whether that exists is unknown. The
     same holds for an object without namespace whose owner would be in one.
@@ -128,7 +128,7 @@ def references(kind: str, manifest: Manifest) -> list[Reference] | None:
 
 
 def finalizers_for(kind: str, present: Sequence[str], requested_policy: Policy | None) -> list[str]:
-    """Return the finalizers of an object that is deleted, in answer to its dependents.
+    """Return the finalizers of a deleted object, among them that of the policy for dependents.
 
     ``requested_policy`` overrides the finalizer that is there, which overrides the kind's default.
     """

@@ -38,13 +38,13 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def amounts(pod: Manifest) -> dict[str, int]:
-    """Return what a pod's spec asks for, in the units that the scheduler counts."""
+    """Return the requests of a pod's spec, in the scheduler's units."""
     spec = {"spec": pod.get("spec") or {}}
     return resources.pod_request_ints(msgspec.convert(spec, Pod))
 
 
 def counted(pod: Manifest) -> dict[str, int]:
-    """Return what a pod counts for on its node: while it is resized, the most of all amounts.
+    """Return the requests that a pod's node counts: during a resize, the maximum of all amounts.
 
     A status whose amounts cannot be read says nothing, as in its scheduling class.
     """
@@ -113,7 +113,7 @@ def _merged(resources_: Manifest, status: Manifest) -> Manifest:
 
 
 def _without(whole: Manifest, overhead: resources.ResourceList) -> Manifest:
-    """Return pod-level resources less the overhead, which what a status tells of them includes."""
+    """Subtract the pod's overhead from pod-level requests, as a status includes the overhead."""
     if not overhead:
         return whole
     requests = {
@@ -181,7 +181,7 @@ def verdict(requested: Amounts, has: Amounts, others: Amounts, offered: Amounts)
 
 
 def carry_out(pod: Manifest, generation: int) -> Manifest:
-    """Return a pod whose node has set aside what the spec asks for."""
+    """Return the pod once its node has allocated what the spec requests."""
     spec, status = pod.get("spec") or {}, dict(pod.get("status") or {})
     for asking, telling in _LISTS:
         if status.get(telling):
@@ -206,7 +206,7 @@ def _renewed(status: Manifest, resources_: Manifest | None) -> Manifest:
 
 
 def reported_resources(resources_: Manifest) -> Manifest:
-    """Return how the status of a container tells of resources that it has."""
+    """Return resources in the form in which a container's status reports them."""
     actual = {part: resources_[part] for part in ("requests", "limits") if resources_.get(part)}
     return {"allocatedResources": dict(resources_.get("requests") or {}), "resources": actual}
 
@@ -221,7 +221,7 @@ def _whole(pod: Manifest) -> Manifest:
 
 
 def hold(new: Manifest, had: Manifest, why: Verdict, generation: int, now: str) -> Manifest:
-    """Return a pod whose resize waits: with the condition, and with what is set aside meanwhile.
+    """Return a pod with a pending resize: with its condition, and the amounts still allocated.
 
     ``had`` is the pod with its allocation as its spec (``allocated``). ``now`` is the time of the
     condition, if the pod had none.
@@ -256,7 +256,7 @@ def hold(new: Manifest, had: Manifest, why: Verdict, generation: int, now: str) 
 
 
 def _unheard_of(container: Manifest) -> Manifest:
-    """Return the status of a container of which no agent told anything."""
+    """Return the status of a container that no agent has reported."""
     return {
         "name": container.get("name", ""),
         "image": container.get("image", ""),
@@ -268,7 +268,7 @@ def _unheard_of(container: Manifest) -> Manifest:
 
 
 def waits(pod: Manifest) -> bool:
-    """Return whether a pod's status says that a resize of it waits."""
+    """Return whether a pod has a pending resize, by its status."""
     return bool(reported_reason(pod)[0])
 
 
@@ -281,7 +281,7 @@ def reported_reason(pod: Manifest) -> tuple[str, str]:
 
 
 def turn(pod: Manifest, since: str) -> tuple[Any, ...]:
-    """Return the place of a waiting resize among others, the least first.
+    """Return a sort key for pending resizes; the lowest is tried first.
 
     Those that ask for no more than they have come first, then by priority, Guaranteed pods before
     others, and by how long they wait; ``since`` is when that began.

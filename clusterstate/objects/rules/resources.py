@@ -260,10 +260,10 @@ def _apply_pod_level(total: ResourceList, resources: ResourceList) -> None:
 
 
 def _pod_level_requests(pod: Pod, options: PodResourcesOptions) -> ResourceList:
-    """Return what counts of the requests that the pod states as a whole.
+    """Return the pod-level requests that the scheduler counts.
 
-    While it is resized that is the most of what it states, was promised and has; of a resize that
-    was found infeasible the last two. What the status says includes the overhead.
+    During a resize these are the maximum of requested, allocated and actual amounts; if the resize
+    was found infeasible, of the last two. What the status says includes the overhead.
     """
     assert pod.spec.resources is not None
     requests = parse_resources(pod.spec.resources.requests)
@@ -281,7 +281,7 @@ def _pod_level_requests(pod: Pod, options: PodResourcesOptions) -> ResourceList:
 
 
 def less(amount: Quantity, overhead: Quantity | None) -> Quantity:
-    """Return an amount that includes the overhead without it, 0 at least."""
+    """Return ``amount``, which includes ``overhead``, without it; at least 0."""
     return amount if overhead is None else Quantity(max(amount.nano - overhead.nano, 0))
 
 

@@ -136,7 +136,7 @@ def _with_names(kept_spec: Manifest, spec: Manifest) -> Manifest:
 
 
 def status_amounts(spec: Manifest, status: Manifest) -> Manifest:
-    """Return what a status says of amounts that the spec does not, empty if there is nothing.
+    """Return the amounts in a pod's status that differ from its spec, empty if none does.
 
     Agents repeat for each container what it asks for; that says nothing.
     """
@@ -191,7 +191,7 @@ def _requested_amounts(amounts: Manifest, request: Manifest) -> Manifest:
 
 
 def _counts_otherwise(plain: Manifest, resized: Manifest) -> bool:
-    """Return whether two manifests of a pod come to different requests."""
+    """Return whether the pod requests of two manifests differ."""
     try:
         before, after = (
             resources.pod_request_ints(msgspec.convert(one, Pod)) for one in (plain, resized)

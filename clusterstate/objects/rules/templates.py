@@ -25,7 +25,7 @@ def _canonical(template: Manifest) -> Manifest:
 
 
 def name_account(spec: Manifest) -> None:
-    """Say the service account of a pod spec under its name of today and the one before, in place.
+    """Set both ``serviceAccountName`` and the deprecated ``serviceAccount``, if one is set.
 
     Rule: pkg/apis/core/v1/conversion.go, v1.36.
     """

@@ -260,7 +260,7 @@ def _terms(affinity: PodAffinity) -> list[PodAffinityTerm]:
 
 
 def object_usage(kind: Kind, manifest: Manifest, resources_of: Mapping[str, str]) -> Usage:
-    """Return what an object that is no pod counts for.
+    """Return the quota usage of an object that is not a pod.
 
     ``resources_of``: the ``extendedResourceName`` of each device class that has one. It is asked
     for kinds alone that count by it (``looks_into_device_classes``).
@@ -272,7 +272,7 @@ def object_usage(kind: Kind, manifest: Manifest, resources_of: Mapping[str, str]
 
 
 def looks_into_device_classes(kind: Kind) -> bool:
-    """Return whether what an object of a kind counts for depends on device classes."""
+    """Return whether the quota usage of objects of a kind depends on device classes."""
     return kind.name == "ResourceClaim"
 
 
@@ -338,7 +338,7 @@ def _claim_usage(claim: Manifest) -> Usage:
 
 
 def _devices_usage(claim: Manifest, resources_of: Mapping[str, str]) -> Usage:
-    """Return what a claim for devices may come to: of alternatives the most of each class.
+    """Return the quota usage of a ResourceClaim: of alternatives the maximum for each class.
 
     Where a scheduler made the claim for a pod, the pod counts already for the resource that it asks
     for: the class's ``extendedResourceName`` if it has one, else the resource of the class. Which

@@ -125,7 +125,7 @@ def keep_allocated(new: Manifest, old: Manifest) -> Manifest:
 
 
 def _with_node_ports(new: list[Manifest], old: list[Manifest]) -> list[Manifest]:
-    """Return ports with the node ports that those of the same name had, unless another has them."""
+    """Return ports with the node ports of old ports of the same name, unless others use them."""
     used = {one.get("nodePort") for one in new} & {one.get("nodePort") for one in old}
     by_name = {one.get("name") or "": one.get("nodePort") for one in old}
     found = []

@@ -177,7 +177,7 @@ def _json(value: Any) -> str:
 
 
 def _pod_parts(manifest: Manifest, metadata: Manifest) -> tuple[str, str, Overlay]:
-    """Return spec, status and what was in the slots; what of it ``metadata`` has is dropped."""
+    """Return spec, status and slots of a pod; remove from ``metadata`` what went into slots."""
     spec = dict(manifest.get("spec") or ())
     node_name = spec.pop("nodeName", None) or ""
     status = dict(manifest.get("status") or ())
@@ -218,7 +218,7 @@ def _pod_parts(manifest: Manifest, metadata: Manifest) -> tuple[str, str, Overla
 
 
 def _scheduled(condition: Manifest, metadata: Manifest) -> tuple[datetime | None, str | None]:
-    """Return a PodScheduled condition as an ``Overlay`` has it: since when it is true; its text.
+    """Return a PodScheduled condition as the ``Overlay`` stores it: when it became true, and JSON.
 
     That it was made for the pod as it is now is not said.
     """
@@ -245,7 +245,7 @@ _TRUE_MEMBERS: Final = frozenset({"lastTransitionTime", "status", "type"})
 def _eviction_in(
     metadata: Manifest, conditions: Iterable[Manifest]
 ) -> tuple[Manifest | None, Eviction | None]:
-    """Return the condition that an eviction gives, and that eviction; no such one: ``None``.
+    """Return the condition of a NoExecute eviction, and the eviction; (``None``, ``None``) without.
 
     The eviction, composed, gives this condition, and the deletion and generation of ``metadata``.
     """
@@ -317,7 +317,7 @@ def _generation(head: str) -> str:
 
 
 def _of_next_generation(head: str) -> str:
-    """Return a document's beginning with the generation after its own; as it is if it has none."""
+    """Return the beginning of a document with its generation, if it has one, raised by 1."""
     present = _generation(head)
     if present in ("", "0"):
         return head
@@ -339,7 +339,7 @@ def _true_since(moment: datetime, generation: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _evicted(at: datetime, until: datetime) -> tuple[str, str]:
-    """Return what follows the resourceVersion in an evicted pod's metadata, and its condition.
+    """Return two pieces of an evicted pod's JSON: its deletion in metadata, and its condition.
 
     The former begins by closing the version's quotes and leaves its own last ones to the document.
     """
@@ -407,7 +407,7 @@ def compose(text: str, revision: int, overlay: Overlay = EMPTY) -> bytes:
 
 
 def _undisrupted(text: str) -> str:
-    """Return a pod's document without its disruption conditions: the eviction's takes over."""
+    """Return a pod's document without DisruptionTarget: the eviction adds its own condition."""
     manifest = decode(text, 0)
     status = dict(manifest.get("status") or ())
     status["conditions"] = [

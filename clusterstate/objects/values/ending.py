@@ -31,7 +31,7 @@ def condition(reason: str, message: str | None = None) -> Manifest:
 
 
 def is_preempted(conditions: Iterable[PodCondition]) -> bool:
-    """Return whether the conditions of a pod say that the scheduler made room by it."""
+    """Return whether the conditions of a pod say that the scheduler preempts it."""
     return any(
         one.type == TARGET and one.status == "True" and one.reason == PREEMPTED
         for one in conditions

@@ -94,5 +94,5 @@ def canonical(text: str, *, micro: bool) -> str:
 
 
 def is_never(moment: datetime) -> bool:
-    """Return whether an aware moment does not come."""
+    """Return whether an aware moment is ``NEVER`` or later."""
     return moment >= NEVER

@@ -186,7 +186,7 @@ def arrange(
 
 
 def content(ports: Ports, endpoints: Sequence[Manifest]) -> Manifest:
-    """Return the ports and endpoints of a slice as it holds them."""
+    """Return ``endpoints`` and ``ports`` of an EndpointSlice as JSON."""
     return {
         "endpoints": list(endpoints),
         "ports": [
@@ -250,7 +250,7 @@ def _fill(
 
 
 def _take(endpoints: list[Manifest], rest: list[Manifest]) -> list[Manifest]:
-    """Add as many endpoints as fit into a slice; return the others."""
+    """Move endpoints from ``rest`` to ``endpoints`` up to a slice's limit; return those left."""
     room = max(0, MOST - len(endpoints))
     endpoints += rest[:room]
     return rest[room:]

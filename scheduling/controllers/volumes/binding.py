@@ -77,7 +77,7 @@ def _lost(reason: str, message: str) -> ClaimAction:
 
 
 def fate_of(claim: PersistentVolumeClaim, world: VolumeState) -> ClaimAction:
-    """Return the action for a claim."""
+    """Return what to do about a claim: bind it, have a volume provisioned, or write a phase."""
     if BIND_COMPLETED in claim.metadata.annotations:
         return _bound(claim, world)
     name = claim.spec.volume_name

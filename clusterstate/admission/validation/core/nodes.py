@@ -94,7 +94,7 @@ class _AvoidPod(msgspec.Struct):
 
 
 class _AvoidPods(msgspec.Struct):
-    """The annotation's fields that are validated (core/v1 ``AvoidPods``)."""
+    """The validated fields of a Node's annotation ``preferAvoidPods`` (core/v1 ``AvoidPods``)."""
 
     preferAvoidPods: list[_AvoidPod] | None = None  # noqa: N815  # the wire's name
 

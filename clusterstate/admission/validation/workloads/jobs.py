@@ -162,7 +162,7 @@ def _redirected(template: Manifest, new_template: Manifest) -> Manifest:
 
 
 def _taking(mine: Manifest, other: Manifest, fields: tuple[str, ...]) -> Manifest:
-    """Return a copy of ``mine`` with these fields of ``other``."""
+    """Return a copy of ``mine`` in which the named fields have the values of ``other``."""
     rest = {key: value for key, value in mine.items() if key not in fields}
     return rest | {key: other[key] for key in fields if key in other}
 
