@@ -255,8 +255,8 @@ def test_a_gang_displaces_as_many_as_it_needs_at_once():
     assert ending == {"low0", "low1"} or not {"low0", "low1"} & set(stored("Pod"))
 
 
-@pytest.mark.parametrize("becomes_ready", [True, False])
-def test_a_gang_displaces_nobody_while_a_node_starts_but_not_for_ever(becomes_ready: bool):
+@pytest.mark.parametrize("then", ["ready", "too old", "too old, after a restart"])
+def test_a_gang_displaces_nobody_while_a_node_starts_but_not_for_ever(then: str):
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
             "metadata": {"name": "high"}, "value": 100}  # fmt: skip
     objects.create("PriorityClass", "", high, now=NOW)
@@ -291,7 +291,7 @@ def test_a_gang_displaces_nobody_while_a_node_starts_but_not_for_ever(becomes_re
     )
     assert scheduler.groups.next_due() == SECONDS + 90
 
-    if becomes_ready:
+    if then == "ready":
         objects.update(
             "Node", "", "n3", lambda old: {**old, "spec": {**old["spec"], "taints": []}},
             now=after(20),
@@ -302,6 +302,9 @@ def test_a_gang_displaces_nobody_while_a_node_starts_but_not_for_ever(becomes_re
         decide_all(scheduler, SECONDS + 91)
         assert leaving() == set()
         return
+    if then == "too old, after a restart":
+        scheduler = Scheduler(configuration, lambda: 7, revision=revision)
+        scheduler.load(SECONDS + 88)
     decide_all(scheduler, SECONDS + 89)
     assert leaving() == set()
     decide_all(scheduler, SECONDS + 91)
