@@ -213,7 +213,10 @@ class Decider:
             return []
         if len(self.refusals):
             pods = self._before_refused(pods, first)
-        return self._lane.decide(pods, first, options, draw, start) or []
+        run: Sequence[Decision] = self._lane.decide(pods, first, options, draw, start) or []
+        if run:
+            self._unplaced.discard(pods[first].info.index)
+        return run
 
     def _on_nominated(
         self, pods: Sequence[PodToPlace], first: int, options: Options, draw: int, start: int

@@ -12,8 +12,11 @@ from clusterstate.objects.values.compatibility import Compatibility
 from clusterstate.objects.values.pod_group import PodGroup
 from clusterstate.objects.values.workloads import PodDisruptionBudget
 from scheduling.engine.deciding import Decider
+from scheduling.engine.fast import fast_lane
 from scheduling.engine.groups import GroupDecision, schedule_group
-from scheduling.engine.reference.cycle import Options
+from scheduling.engine.preemption import row_program
+from scheduling.engine.reference.cycle import Options, PodToPlace, schedule_batch
+from scheduling.engine.reference.decision import Decisions
 from scheduling.engine.snapshot import Snapshot
 from scheduling.framework.configuration.plugin_args import GangSchedulingArgs
 from scheduling.framework.pod_groups import (
@@ -26,6 +29,7 @@ from scheduling.framework.pod_groups import (
 from scheduling.framework.status import SUCCESS, Code, Status
 from scheduling.simulation.gangs import shortfall
 from tests.builders import PodBuilder, make_node, make_pod
+from tests.engine import lanes
 from tests.forms import many
 from tests.harness import build_snapshot, kubernetes_framework, place, to_place
 
@@ -397,6 +401,27 @@ def test_the_fast_way_comes_to_what_the_rule_comes_to(sizes, wants, count, seed)
     assert outcomes[0] == outcomes[1]
     if len(set(wants)) == 1:
         assert outcomes[0][0] == rule.status.ok
+
+
+def test_pods_of_a_class_that_fits_again_are_not_diagnosed_before_they_are_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    snapshot, framework = cluster("2"), kubernetes_framework()
+    decider = Decider(snapshot, framework)
+    pods = [to_place(snapshot, make_pod(f"p{n}").asks(cpu="1").build()) for n in range(5)]
+
+    def decide_these(*pods: PodToPlace) -> Decisions:
+        return schedule_batch(snapshot, framework, pods, Options(seed=1), decider=decider)
+
+    with lanes.only(fast_lane, row_program):
+        assert [one.scheduled for one in decide_these(*pods[:3])] == [True, True, False]
+        snapshot.forget(pods[0].key)
+        assert decide_these(pods[3])[0].scheduled
+        snapshot.forget(pods[1].key)
+        diagnosed: list[object] = []
+        monkeypatch.setattr(decider, "_diagnose", lambda pod, *rest: diagnosed.append(pod.key))
+        assert decide_these(pods[4])[0].scheduled
+    assert diagnosed == []
 
 
 def test_place_keeps_pods_of_groups_by_group():
