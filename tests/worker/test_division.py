@@ -405,11 +405,11 @@ def test_a_member_that_waited_for_its_gang_is_asked_for_room_again() -> None:
     assert (node_of("p0"), node_of("p1")) == ("node-a", "node-b")
 
 
-def bound_by_another(name: str, node_name: str) -> bool:
+def bound_by_another(name: str, node_name: str, *counters: int) -> bool:
     """Bind a pod as another scheduler that knows all binds."""
     return bool(
         bind_pods(
-            [Binding(find_pod_id("default", name) or 0, node_name)],
+            [Binding(find_pod_id("default", name) or 0, node_name, counters=counters)],
             snapshot_revision=changes.watermark(),
             now=NOW,
             binder="another",
@@ -459,6 +459,38 @@ def test_in_its_turn_a_scheduler_decides_on_what_the_one_before_bound() -> None:
     another.result()
     assert node_of("mine") == ""
     assert not made.scheduler.binder.was_overtaken
+
+
+@pytest.mark.parametrize("interferes", [False, True])
+def test_a_decision_made_before_a_rule_came_is_bound_unless_the_rule_matters(
+    monkeypatch: pytest.MonkeyPatch,
+    interferes: bool,
+) -> None:
+    """The rule is stored after the scheduler read the rules and before it binds."""
+    cluster(3)
+    made = Cluster(several=True)
+    create_pods([manifest("mine", "x")], now=NOW)
+    at = made.now.timestamp()
+    binder, calls = made.scheduler.binder, []
+    read = binder.with_rules
+
+    def then_a_rule_comes(bindings: Any) -> Any:
+        found = read(bindings)
+        if not calls:
+            apart = manifest("apart", "y", **required("podAntiAffinity", term("x", ZONE)))
+            create_pods([{**apart, "spec": {**apart["spec"], "schedulerName": "another"}}], now=NOW)
+            if interferes:
+                assert bound_by_another("apart", "n1", counter_of("x"))
+        calls.append([one.counters for one in found[1]])
+        return found
+
+    monkeypatch.setattr(binder, "with_rules", then_a_rule_comes)
+    made.scheduler.cycle(at)
+    assert calls == [[()], [(counter_of("x"),)]]
+    assert bool(node_of("mine")) is not interferes
+    assert binder.was_overtaken is interferes
+    made.turn(1)
+    assert node_of("mine") not in ("", "n1" if interferes else "")
 
 
 def test_nobody_waits_long_for_a_turn() -> None:
