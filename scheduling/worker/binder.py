@@ -71,7 +71,7 @@ _INLINE = 32
 _MOST_BESIDE, _FEWEST_BESIDE = 500, 8
 """The most and the fewest pods decided at once if several schedulers work: of more pods, the last
 ones would often be decided in vain."""
-_MOST_OVERTAKEN = 0.05
+_MOST_OVERTAKEN = 0.02
 """If other schedulers refuse a larger share of binds, fewer pods are decided at once."""
 _CONTENDED = 5.0
 """Seconds for which a scheduler then takes turns with others (``Scheduler.cycle``)."""
