@@ -41,9 +41,9 @@ def test_what_is_documented_is_served_and_the_other_way_round() -> None:
     served = {one.name + ("_total" if one.type == "counter" else ""): one.type for one in parsed}
     kernel = {name for name in served if name.startswith("process_")}
     assert kernel <= exposition.PROCESS.keys()
-    # The tests' database is no embedded one, so of its disk nothing is told.
+    # The tests' database is no embedded one, so of its disk nothing is told; it has no replica.
     expected = (
-        {"stowage_disk_free_bytes"}
+        {"stowage_disk_free_bytes", "stowage_replica_lag_seconds"}
         | served.keys()
         | families.FAMILIES.keys()
         | STATE.keys()
