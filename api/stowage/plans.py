@@ -65,7 +65,7 @@ class PlansViewSet(OwnViewSet):
     asks = True
     no_past = "one is kept as it was predicted (status.at), and its operation as it is"
     renderer_classes = renderers.OF_OBJECTS
-    foretold: Manifest
+    foretold: Manifest | None = None
     answer: bytes
     """An advisor's prediction for a new plan, as JSON text: it may be long."""
 
@@ -129,7 +129,8 @@ class PlansViewSet(OwnViewSet):
         elif self.action == "apply" and _holding(request) != NOTHING:
             plan = find_plan(kwargs["name"])
             actions.check_unapplied(plan)
-            self.foretold = advisor.ask("plan", plan.posted_document())
+            if not has_rounds(plan):
+                self.foretold = advisor.ask("plan", plan.posted_document())
         elif self.action == "undo":
             self.foretold = advisor.ask("plan", _undone(find_plan(kwargs["name"])))
 
@@ -145,8 +146,7 @@ class PlansViewSet(OwnViewSet):
     def apply(self, request: Request, name: str) -> Response:
         """Carry a plan out if its prediction holds (``?holding=leaving``: which pods leave)."""
         holding = _holding(request)
-        again = None if holding == NOTHING else self.foretold
-        begun = begin(find_plan(name), holding=holding, by=self.user, foretold=again)
+        begun = begin(find_plan(name), holding=holding, by=self.user, foretold=self.foretold)
         return self._operated(begun)
 
     @action(detail=True, methods=["post"])
@@ -221,10 +221,6 @@ def predicted_plan(
 def _store(
     document: Manifest, status: Manifest, *, by: User, is_preview: bool = False
 ) -> StoredPlan:
-    """Store a plan; its ``rebalance`` is replaced by the predicted changes, if there are any."""
-    if changes := status.get("changes"):
-        spec = {"holdPlaces": True, **document["spec"], "changes": changes}
-        document = {**document, "spec": spec}
     return actions.store(document, status, by=by.name, now=clock.now(), is_preview=is_preview)
 
 
@@ -245,7 +241,7 @@ def begin(
             applied already.
     """
     actions.check_unapplied(plan)
-    if holding != NOTHING:
+    if holding != NOTHING and not has_rounds(plan):
         again: Manifest = foretold or advisor.ask("plan", plan.posted_document(), deadline=seconds)
         before = {**plan.prediction(), "steps": plan.to_do()}
         found = list(differences(before, again["status"], holding))
@@ -287,8 +283,21 @@ def _undone(plan: StoredPlan) -> Manifest:
     return {"apiVersion": own.API_VERSION, "kind": "Plan", "spec": {"changes": changes}}
 
 
+def has_rounds(plan: StoredPlan) -> bool:
+    """Return whether a plan is carried out on a schedule."""
+    return bool((plan.posted_document().get("spec") or {}).get("schedule"))
+
+
 def rights(plan: StoredPlan) -> Iterator[Attributes]:
-    """Yield the right to each change in a plan, each right once."""
+    """Yield the right to each change in a plan, each right once.
+
+    For one with a schedule, the right to what any round may do.
+    """
+    if has_rounds(plan):
+        yield Attributes(verb="patch", resource="nodes")
+        yield Attributes(verb="create", resource="pods", subresource="eviction")
+        yield Attributes(verb="create", resource="pods", namespace=PLACES)
+        return
     seen: set[Attributes] = set()
     for step in plan.to_do():
         wanted = [_right(step)]

@@ -12,6 +12,8 @@ from django.db import transaction
 from clusterstate.actions.kinds.events import about_own, record_many
 from clusterstate.database import sql
 from clusterstate.objects.values.actor import current
+from clusterstate.objects.values.cron import Schedule
+from clusterstate.objects.values.document import format_time
 from clusterstate.objects.values.errors import Conflict
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.scheduler.plans import (
@@ -49,10 +51,16 @@ def store(
 ) -> StoredPlan:
     """Store a new plan; return it with its name. Two statements.
 
+    Its ``rebalance`` is replaced by the predicted changes, if there are any; a plan with a schedule
+    keeps it, since each round is predicted anew.
     If there are too many, the user's oldest plan that was not applied is deleted. A preview, which
     a page makes when it is opened, has a special name prefix: it replaces only previews, and lists
     omit it.
     """
+    changes = outcome.get("changes")
+    if changes and not document["spec"].get("schedule"):
+        spec = {"holdPlaces": True, **document["spec"], "changes": changes}
+        document = {**document, "spec": spec}
     prefix = PREVIEW if is_preview else "plan-"
     name = f"{prefix}{secrets.token_hex(4)}"
     steps = outcome.get("steps") or []
@@ -100,18 +108,83 @@ def begin(name: str, *, by: str, impersonator: str, now: datetime) -> StoredPlan
         NotFound: there is no such plan.
         Conflict: it was applied already.
     """
+    plan = find_plan(name)
+    clause, due = "", None
+    if (spec := _scheduled(plan.document)) is not None:
+        clause = "steps = '[]', progress = '', "
+        due = now if spec["schedule"].startswith("@every") else _next_round(spec, now)
     with transaction.atomic():
         found = _change(
             name,
             (PLANNED,),
-            f"state = '{RUNNING}', applied_by = %s, impersonator = %s,"
-            " applied_at = %s::timestamptz",
-            (by, impersonator, now),
+            f"{clause}state = '{RUNNING}', applied_by = %s, impersonator = %s,"
+            " applied_at = %s::timestamptz, retry_at = %s::timestamptz",
+            (by, impersonator, now, due),
             now=now,
         )
-        steps = len(found.progress)
-        _tell(name, "PlanBegun", f"{by or 'somebody'} applied it: {steps} steps", now=now)
+        what = f"{len(found.progress)} steps" if due is None else _begins(due)
+        _tell(name, "PlanBegun", f"{by or 'somebody'} applied it: {what}", now=now)
     return found
+
+
+# Rounds -----------------------------------------------------------------------------------------
+#
+# A plan with ``spec.schedule`` is predicted anew for each round. Between two rounds the operation
+# has no steps, and ``retry_at`` says when the next round begins.
+
+
+def _scheduled(document: str) -> Manifest | None:
+    """Return the spec of a plan's document if it has a schedule."""
+    if '"schedule"' not in document:
+        return None
+    spec: Manifest = msgspec.json.decode(document)["spec"]
+    return spec if spec.get("schedule") else None
+
+
+def _next_round(spec: Manifest, now: datetime) -> datetime | None:
+    return Schedule(spec["schedule"], spec.get("timeZone") or None).after(now)
+
+
+def _begins(due: datetime) -> str:
+    return f"the next round begins at {format_time(due)}"
+
+
+def due_rounds(*, now: datetime) -> list[StoredPlan]:
+    """Return the operations whose next round is due. Queries once."""
+    rows = sql.fetch(
+        f"SELECT {COLUMNS} FROM plan WHERE state = '{RUNNING}' AND progress = ''"
+        " AND retry_at <= %s::timestamptz ORDER BY retry_at",
+        (now,),
+    )
+    return [found for row in rows if _scheduled((found := stored(row)).document) is not None]
+
+
+def begin_round(plan: StoredPlan, outcome: Manifest, *, now: datetime) -> None:
+    """Give an operation the steps of its next round, unless it got them already or has ended.
+
+    Its changes of earlier rounds cannot be undone from then on. Without steps the operation waits
+    for the round after that.
+    """
+    spec = _scheduled(plan.document)
+    assert spec is not None
+    steps = outcome.get("steps") or []
+    due = None if steps else _next_round(spec, now)
+    text = "" if due is None else f"nothing to do: {_begins(due)}"
+    rest = {key: value for key, value in outcome.items() if key != "steps"}
+    with transaction.atomic():
+        row = sql.fetch_one(
+            "UPDATE plan SET outcome = %s, steps = %s, progress = %s, retry_at = %s::timestamptz,"
+            " message = %s, failures = '{}', applied_at = %s::timestamptz,"
+            " updated_at = %s::timestamptz"
+            f" WHERE id = %s::bigint AND state = '{RUNNING}' AND progress = '' RETURNING name",
+            (
+                _encode(rest).decode(), _encode(steps).decode(), TO_DO * len(steps), due, text,
+                now, now, plan.id,
+            ),
+        )  # fmt: skip
+        if row is not None and steps:
+            sql.run("DELETE FROM plan_undo WHERE plan_id = %s::bigint", (plan.id,))
+            _tell(plan.name, "PlanRoundBegun", f"{len(steps)} steps", now=now)
 
 
 def _tell(name: str, reason: str, message: str, *, now: datetime, type_: str = "Normal") -> None:
@@ -309,20 +382,33 @@ def rest(plan_id: int, *, until: datetime) -> None:
 
 
 def finish(plan_id: int, *, now: datetime) -> None:
-    """End an operation that has nothing left to do."""
+    """End an operation that has nothing left to do; one with a schedule waits for its round."""
     with transaction.atomic():
-        row = sql.fetch_one(f"SELECT name, progress FROM plan {_LOCKED}", (plan_id,))
+        row = sql.fetch_one(f"SELECT name, progress, document FROM plan {_LOCKED}", (plan_id,))
         if row is None or TO_DO in row[1] or HELD in row[1]:
             return
-        name, progress = row
+        name, progress, document = row
+        spec = _scheduled(document)
+        due = None if spec is None else _next_round(spec, now)
+        if due is not None and not progress:
+            return  # it waits already
         bad = HAS_FAILED in progress
         done, failed = progress.count(IS_DONE), progress.count(HAS_FAILED)
+        text = f"{done} steps are done, {failed} failed"
+        if due is not None:
+            text = f"{text}; {_begins(due)}"
+            sql.run(
+                "UPDATE plan SET steps = '[]', progress = '', message = %s,"
+                " retry_at = %s::timestamptz, updated_at = %s::timestamptz WHERE id = %s::bigint",
+                (text, due, now, plan_id),
+            )
+            _tell(name, "PlanRoundDone", text, now=now, type_="Warning" if bad else "Normal")
+            return
         sql.run(
             "UPDATE plan SET state = %s, message = CASE WHEN %s THEN message ELSE '' END,"
             " updated_at = %s::timestamptz WHERE id = %s::bigint",
             (FAILED if bad else DONE, bad, now, plan_id),
         )
-        text = f"{done} steps are done, {failed} failed"
         reason, type_ = ("PlanFailed", "Warning") if bad else ("PlanDone", "Normal")
         _tell(name, reason, text, now=now, type_=type_)
 

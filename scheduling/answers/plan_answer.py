@@ -7,7 +7,8 @@ from clusterstate.objects.values.document import format_time
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.scheduler.planning import StayingPod
 from scheduling.answers import plan_steps
-from scheduling.answers.plan_leavers import BY_STEPS, Leavers
+from scheduling.answers.plan_holding import moves_alone
+from scheduling.answers.plan_leavers import Leavers
 from scheduling.answers.plan_nodes import Nodes
 from scheduling.simulation import plan_undo
 from scheduling.simulation.document import API_VERSION
@@ -73,9 +74,7 @@ def with_status(
         if "landing" in one and not one["landing"]["nodeName"]
     ]
     gone = [
-        (leavers.pods[one.key], one)
-        for one in evicted
-        if one.cause in BY_STEPS and isinstance(one.key, int)
+        (leavers.pods[one.key], one) for one in evicted if one.by_step and isinstance(one.key, int)
     ]
     status: Manifest = {
         "revision": str(revision),
@@ -100,7 +99,11 @@ def with_status(
                 plan.changes,
                 nodes.chosen,
                 gone,
-                {title: one.node_name for title, one in landings.items() if plan.holds_places},
+                {
+                    title: (one.node_name, moves_alone(one.waiter.info))
+                    for title, one in landings.items()
+                    if plan.holds_places and one.node_name
+                },
                 plan.pods_per_hour,
             )
         ),

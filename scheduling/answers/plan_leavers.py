@@ -43,7 +43,7 @@ EVICTED: Final = "Eviction"
 SCALED: Final = "ScaledDown"
 GROUPED: Final = "PodGroup"
 """The cause of a pod that leaves because its group is disrupted as a whole."""
-BY_STEPS: Final = (DRAINED, EVICTED, plan_steps.REMOVED)
+_BY_STEPS: Final = (DRAINED, EVICTED, plan_steps.REMOVED)
 """Causes of pods that leave by a step of the plan, and not by a controller."""
 COUNTED: Final = (TAINTED, RELABELLED, DRAINED, EVICTED)
 """Causes to which brakes and the zones' rate apply."""
@@ -95,10 +95,11 @@ class Leavers:
         leavers = sorted(found.values(), key=lambda one: (one.due, one.key))
         return plan_brakes.in_turn(leavers, COUNTED)
 
-    def _of_groups(self, found: Mapping[int, Leaver]) -> list[Leaver]:
+    def _of_groups(self, found: dict[int, Leaver]) -> list[Leaver]:
         """Return pods that leave because one of their group does, at that pod's time.
 
-        Rule: ``actions.pods.together``, if a disruption makes the first one leave.
+        Rule: ``actions.pods.together``, if a disruption makes the first one leave. If a pod of the
+        group is to stay, no step of the plan makes one of them leave: ``found`` loses them.
         """
         first = [key for key, one in found.items() if one.cause in (*COUNTED, DELETED)]
         groups = leaving_together(first) if first else []
@@ -106,6 +107,15 @@ class Leavers:
         result = []
         for group in groups:
             mine = [found[key] for key in group.pods if key in found and key in first]
+            pods = [self.pods[key] for key in group.pods if key in self.pods]
+            kept = [self._kept[pod.title] for pod in pods if pod.title in self._kept]
+            if kept and any(one.by_step for one in mine):
+                for member in pods:
+                    if member.id in found and found[member.id].by_step:
+                        self._stays(member, f"of group {group.name}: {kept[0]}")
+                        del found[member.id]
+                        self.caused.discard(member.id)
+                mine = [one for one in mine if not one.by_step]
             leader = min(mine, key=lambda one: (one.due, one.key), default=None)
             for key in group.pods:
                 own, pod = found.get(key), self.pods.get(key)
@@ -116,7 +126,8 @@ class Leavers:
                 rule = f"of group {group.name}, with pod {leader.title}: {leader.rule}"
                 result.append(
                     self._leaver(pod, due=leader.due, cause=GROUPED, rule=rule,
-                                 held=leader.held_by_budgets and self._is_guarded(pod))
+                                 held=leader.held_by_budgets and self._is_guarded(pod),
+                                 by_step=leader.by_step)
                 )  # fmt: skip
         return result
 
@@ -172,6 +183,7 @@ class Leavers:
                     rule="deleted by name" if change.ignores_budgets else "evicted by name",
                     grace=None if grace is None else float(grace),
                     held=self._is_guarded(pod) and not change.ignores_budgets,
+                    target=change.targets.get(pod.title, ""),
                 )
 
     def _scaled_down(self) -> Iterable[Leaver]:
@@ -307,6 +319,8 @@ class Leavers:
         grace: float | None = None,
         held: bool = False,
         again: str | None = None,
+        target: str = "",
+        by_step: bool = False,
     ) -> Leaver:
         return Leaver(
             key=pod.id,
@@ -318,6 +332,8 @@ class Leavers:
             comes_again=comes_again(pod) if again is None else again,
             held_by_budgets=held,
             grace_given=grace is not None,
+            target=target,
+            by_step=by_step or cause in _BY_STEPS,
         )
 
     def _on(self, names: Sequence[str]) -> list[StayingPod]:

@@ -10,6 +10,7 @@ and ``api.stowage.plans`` checks the user's right to it::
     {do: configuration, subject, document}
     {do: evict, subject, namespace, name, uid, gracePeriodSeconds}     if budgets allow it
         {..., place: NODE, podsPerHour}     after its room is reserved on NODE
+        {..., alone: true}     while no other operation moves pods to places
     {do: remove, subject, namespace, name, uid, gracePeriodSeconds}    a pod, ignoring budgets
 
 Nodes are changed first, so that no pod is placed on a node to be emptied.
@@ -34,7 +35,7 @@ def steps(
     changes: Sequence[PlanChange],
     chosen: Mapping[str, Sequence[str]],
     evicted: Sequence[tuple[StayingPod, Leaver]],
-    places: Mapping[str, str],
+    places: Mapping[str, tuple[str, bool]],
     pods_per_hour: int,
 ) -> Iterator[Step]:
     """Yield the steps of a plan in order.
@@ -43,7 +44,8 @@ def steps(
         changes: those of the plan.
         chosen: the names of each change's nodes, by its path.
         evicted: the pods to evict, named ones or those of drained nodes, in order.
-        places: the nodes where room is reserved for replacements, by the pods' titles.
+        places: the nodes where room is reserved for replacements, and whether others may not move
+            pods meanwhile, by the pods' titles.
         pods_per_hour: how many pods may leave in an hour; 0 without a limit.
     """
     for change in changes:
@@ -88,7 +90,9 @@ def steps(
         if leaver.grace_given:
             step["gracePeriodSeconds"] = int(leaver.grace)
         if place := places.get(pod.title):
-            step["place"] = place
+            step["place"] = place[0]
+            if place[1]:
+                step["alone"] = True
         if pods_per_hour:
             step["podsPerHour"] = pods_per_hour
         yield step

@@ -34,7 +34,7 @@ from clusterstate.queries.pods.queue import load_waiting
 from scheduling import simulation
 from scheduling.answers import plan_answer, plan_brakes, plan_queue, plan_rebalancing
 from scheduling.answers.live import LiveBase, LiveWorld
-from scheduling.answers.plan_holding import DEPENDS, RoomNow
+from scheduling.answers.plan_holding import DEPENDS, HeldPlaces
 from scheduling.answers.plan_leavers import COUNTED, Leavers, comes_again, replacement_timing
 from scheduling.answers.plan_nodes import Nodes, node_change, room
 from scheduling.engine.snapshot import Snapshot
@@ -45,7 +45,7 @@ from scheduling.simulation import plan_document
 from scheduling.simulation.cluster import VirtualCluster
 from scheduling.simulation.document import GROUP, Given
 from scheduling.simulation.foresight import Foresight, Leaver, Waiter
-from scheduling.simulation.plan_document import KIND, PlanDocument
+from scheduling.simulation.plan_document import KIND, PlanChange, PlanDocument
 from scheduling.simulation.preparing import Preparer, Ready, Set, UnplacedStatus
 from scheduling.worker import profiles
 
@@ -74,15 +74,8 @@ def plan(world: LiveWorld, document: object) -> Manifest:
     parsed = plan_document.read(document)
     comes_to: list[Manifest] | None = None
     if any(one.what == plan_document.REBALANCE for one in parsed.changes):
-        parsed = plan_rebalancing.settled(
-            world, parsed, lambda one: _Planning(world, one).answer()["status"]
-        )
-        comes_to = [
-            {one.what: {"nodes": list(one.nodes)}}
-            if one.nodes
-            else {one.what: {"pods": ["/".join(pod) for pod in one.pods]}}
-            for one in parsed.changes
-        ]
+        parsed = plan_rebalancing.settled(world, parsed, partial(_foretold, world))
+        comes_to = [_entry(one) for one in parsed.changes]
     kept: dict[str, str] = {}
     planning = _Planning(world, parsed)
     answer = planning.answer()
@@ -110,6 +103,20 @@ def plan(world: LiveWorld, document: object) -> Manifest:
         else:
             plan_answer.set_apart(status, without)
     return answer
+
+
+def _foretold(world: LiveWorld, document: PlanDocument) -> tuple[Manifest, Mapping[str, str]]:
+    """Return the status of a plan, and the pods for which no place can be held, with the reason."""
+    planning = _Planning(world, document)
+    return planning.answer()["status"], planning.without_place
+
+
+def _entry(change: PlanChange) -> Manifest:
+    """Return a drain or evictions as an entry of ``spec.changes``."""
+    if change.nodes:
+        return {change.what: {"nodes": list(change.nodes)}}
+    places = {"places": change.targets} if change.targets else {}
+    return {change.what: {"pods": ["/".join(pod) for pod in change.pods], **places}}
 
 
 class _Planning:
@@ -158,11 +165,11 @@ class _Planning:
             future.at(0.0, node_change(name, new))
         self._add_objects(base, future)
         future.leave(leavers)
-        room_now = RoomNow(snapshot, leavers) if self._plan.holds_places else None
+        places = HeldPlaces(future, leavers) if self._plan.holds_places else None
         future.run(horizon=self._plan.horizon)
-        if room_now is not None:
-            self.without_place = room_now.without_place(future)
-            self._to_move = room_now.movers()
+        if places is not None:
+            self.without_place = places.without_place()
+            self._to_move = places.movers()
         counted = [one for one in leavers if one.cause in COUNTED]
         brakes = plan_brakes.ahead(counted, self._leavers.pods, self._now)
         return plan_answer.with_status(

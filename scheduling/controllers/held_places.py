@@ -8,8 +8,10 @@
 
 The scheduler of the pod places the placeholder, so the same rules reserve the place that predicted
 it; ``clusterstate.actions.pods.places`` says how the pod's replacement gets it. A placeholder has
-the pod's requests, host ports, tolerations, priority and runtime class; volumes, device claims and
-affinity to other pods are not reserved.
+the pod's requests, host ports, tolerations, priority and runtime class. Its rules about other pods
+and its volumes are not reserved: the prediction has shown that the place keeps them in whatever
+order the pods of the plan leave (``answers.plan_holding``), so a pod with such rules moves only
+while no other operation moves pods to places.
 """
 
 import time
@@ -34,7 +36,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import get_manifest
 from clusterstate.queries.pods import find_pod_id
 from clusterstate.queries.scheduler.planning import pods_named
-from clusterstate.queries.scheduler.plans import PLACES, full_until
+from clusterstate.queries.scheduler.plans import PLACES, full_until, other_mover
 
 MOST: Final = 100
 """Places that are held at a time."""
@@ -75,6 +77,7 @@ class Places:
         self._by_pod: dict[str, Place] | None = None
         """By the uid of the moving pod."""
         self._refusal = ""
+        self._other: tuple[str, bool] | None = None
 
     def read(self, now: datetime) -> None:
         """Read the places, and let pods that are created ask for them. Queries only the first time.
@@ -87,6 +90,7 @@ class Places:
             except StatusError as error:
                 self._refusal = f"no room can be reserved: {error}"
             self._by_pod = {one.uid: one for one in find_places()}
+            self._other = other_mover(self._plan_id)
 
     def hold(self, step: Manifest, *, now: datetime) -> None:
         """Return if all places of the operation are held; else create a step's placeholder.
@@ -101,14 +105,23 @@ class Places:
 
         Raises:
             PlaceNotHeld: the scheduler has not decided about all places of the operation yet, or
-                another operation holds one for the pod.
+                another operation holds one for the pod, or must move its pods alone.
             PlacesFull: there are ``MOST`` already.
-            PlaceTaken: the scheduler or the node rejected the placeholder, which is deleted.
+            PlaceTaken: the scheduler or the node rejected the placeholder, which is deleted; or
+                another operation moved pods, and rules of this one's are about other pods.
             NotFound: the pod is gone.
         """
         assert self._by_pod is not None
         if self._refusal:
             raise PlaceNotHeld(self._refusal)
+        if self._other is not None:
+            other, is_stale = self._other
+            if is_stale:
+                raise PlaceTaken(
+                    f"plan {other} moves pods too, and rules of this one's pods are about other"
+                    " pods: make it again after that one"
+                )
+            raise PlaceNotHeld(f"waits for the end of plan {other}")
         node, place = step["place"], self._by_pod.get(step["uid"])
         if place is None:
             if not self._make(step, now):

@@ -60,8 +60,8 @@ _sweeper: Final = held_places.Sweeper()
 Step = dict[str, Any]
 _WHOLE: Final = ("evict", "remove")
 """Steps that are one action, which is done or not done without a savepoint around it."""
-_steps: dict[str, tuple[int, list[msgspec.Raw]]] = {}
-"""The ids and the steps of operations that are at work, by name."""
+_steps: dict[str, tuple[int, datetime | None, list[msgspec.Raw]]] = {}
+"""Id, begin and steps of operations that are at work, by name; a new round begins anew."""
 memory.when_replaced(_steps.clear)
 
 
@@ -76,7 +76,7 @@ def run(now: Callable[[], datetime], *, stopping: Callable[[], bool] = lambda: F
     """
     ids, sweeps = plans.running(), _sweeper.is_due()
     held_steps.forget_others(ids)
-    for name in [name for name, (plan_id, _) in _steps.items() if plan_id not in ids]:
+    for name in [name for name, (plan_id, *_) in _steps.items() if plan_id not in ids]:
         _steps.pop(name, None)  # paused, or a client ended it
     if not ids and not sweeps:
         return 0
@@ -141,11 +141,11 @@ def carry_out(plan_id: int, now: datetime) -> int:
 def _steps_of(plan: StoredPlan) -> list[msgspec.Raw]:
     """Return a plan's steps, each as JSON, cached: else each batch would parse all of them."""
     found = _steps.get(plan.name)
-    if found is None:
-        found = _steps[plan.name] = plan.id, plans.steps_of(plan.id)
+    if found is None or found[1] != plan.applied_at:
+        found = _steps[plan.name] = plan.id, plan.applied_at, plans.steps_of(plan.id)
         while len(_steps) > _MOST_KEPT:
             _steps.pop(next(iter(_steps)), None)
-    return found[1]
+    return found[2]
 
 
 def _next(plan: StoredPlan, held: HeldSteps, now: datetime) -> list[int]:

@@ -65,7 +65,7 @@ def run_duties(loop: Loop) -> None:
     reporter = progress.Reporter(loop.name)
     binding_cycles = _BindingCycles(loop)
     controllers = Controllers()
-    landings, trimming = OwnThread("landings"), OwnThread("trim")
+    landings, rounds, trimming = OwnThread("landings"), OwnThread("rounds"), OwnThread("trim")
     deliveries = ThreadPoolExecutor(_DELIVERING_AT_ONCE, thread_name_prefix="webhook")
     delivering: set[int] = set()
     duties = (
@@ -73,6 +73,7 @@ def run_duties(loop: Loop) -> None:
         _Duty(settings.NODE_MONITOR_PERIOD_SECONDS, lambda: lifecycle.run(steady_clock.now())),
         _Duty(_LOOK_SECONDS, binding_cycles.begin),
         _Duty(_LOOK_SECONDS, lambda: _foresee_landings(landings)),
+        _Duty(_LOOK_SECONDS, lambda: _begin_rounds(rounds)),
         _Duty(_LOOK_SECONDS, lambda: _deliver_webhooks(deliveries, delivering)),
         _Duty(_UNCLAIMED_SECONDS, lambda: unclaimed.tell(steady_clock.now())),
         _Duty(_TRIM_SECONDS, lambda: trimming.begin(trim)),
@@ -96,6 +97,7 @@ def run_duties(loop: Loop) -> None:
         binding_cycles.end()
         controllers.end()
         landings.end()
+        rounds.end()
         trimming.end()
         deliveries.shutdown(wait=False, cancel_futures=True)  # a receiver may take its time
 
@@ -303,6 +305,14 @@ def _foresee_all() -> None:
     from scheduling.processes import landings  # imports NumPy, so only when needed
 
     landings.foresee(steady_clock.now())
+
+
+def _begin_rounds(thread: OwnThread) -> None:
+    """Begin, on ``thread``, the due rounds of plans with a schedule."""
+    if plans.due_rounds(now=steady_clock.now()):
+        from scheduling.processes import rounds
+
+        thread.begin(lambda: rounds.begin_due(steady_clock.now()))
 
 
 _CLASSES_EVERY: Final = 10

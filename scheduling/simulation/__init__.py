@@ -21,7 +21,9 @@ A ``Simulation`` states a world (empty, or the live one with changes) and pods t
     node_exchange    which nodes to remove and which to add instead: several choices
     node_advice_document  parses the question about both, and builds the answer
     packing          places all pods together, and bounds the best possible result
-    making_room      which pods to move to other nodes so that a waiting one fits
+    moves            who may move, at which price, in which order
+    making_room      which pods to move to other nodes so that a waiting one, or a group, fits
+    improving        which pods to move so that zones are balanced, or soft rules kept
     checks           checks what a plugin declares about itself, for tests of plugins
     plan_document    a ``Plan``: the changes to predict; plan_undo: the changes that undo them
     cluster          a cluster in virtual time: the live queue, hints and batches

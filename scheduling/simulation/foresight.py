@@ -44,7 +44,9 @@ class Leaver(msgspec.Struct, frozen=True, kw_only=True):
 
     ``key``: its key in the snapshot. ``due``: seconds from now; ``grace``: seconds from then until
     it is gone. ``held_by_budgets``: it leaves only if its disruption budgets allow (the eviction
-    API). ``grace_given``: the grace period is not the pod's own.
+    API). ``grace_given``: the grace period is not the pod's own. ``target``: the node to which its
+    replacement is nominated, empty without one. ``by_step``: a step of the plan makes it leave,
+    and not a controller.
     """
 
     key: Hashable
@@ -56,6 +58,8 @@ class Leaver(msgspec.Struct, frozen=True, kw_only=True):
     comes_again: str = NEVER
     held_by_budgets: bool = False
     grace_given: bool = False
+    target: str = ""
+    by_step: bool = False
 
 
 class Waiter(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,13 +67,14 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
 
     ``replaces``: the title of the pod that it replaces, or empty. ``comes_again`` and
     ``grace_seconds``: those of the pod itself, if it leaves. ``generation``: how many pods it
-    replaces in succession.
+    replaces in succession. ``nominated``: the node to which it is nominated, if it is new.
     """
 
     title: str
     info: PodInfo
     place: QueuePlace | None = None
     replaces: str = ""
+    nominated: str = ""
     comes_again: str = NEVER
     grace_seconds: float = 0.0
     generation: int = 0
@@ -337,6 +342,7 @@ class Foresight:
                 replaces=leaver.title,
                 comes_again=leaver.comes_again,
                 grace_seconds=leaver.grace,
+                nominated=leaver.target,
                 generation=1 if before is None else before.generation + 1,
             )
         )
@@ -349,7 +355,7 @@ class Foresight:
         if place is None:
             self._new += 1
             pod_id = self._new
-            has_profile = self.cluster.add(pod_id, waiter.info)
+            has_profile = self.cluster.add(pod_id, waiter.info, nominated=waiter.nominated)
         else:
             pod_id = place.pod_id
             has_profile = self.cluster.take_in(waiter.info, place)

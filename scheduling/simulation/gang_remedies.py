@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import HOSTNAME, Node
@@ -28,7 +27,7 @@ from scheduling.framework.node_table import Rows
 from scheduling.framework.runtime import Framework
 from scheduling.simulation import plan_document
 from scheduling.simulation.edits import NodeEdit
-from scheduling.simulation.gangs import Shortfall, room_on_empty
+from scheduling.simulation.gangs import Shortfall, domains_of, room_on_empty
 from scheduling.simulation.needs import groups
 from scheduling.simulation.remedies import MOST_GROUPS, MOST_TRIED, Remedy, changed, in_json
 from scheduling.simulation.verdicts import judge
@@ -113,22 +112,11 @@ class _Trial:
             steps = [step for need in alike.needs for step in need.node[0]]
             if any(step.action not in _OPENING for step in steps):
                 continue
-            for rows in self._by_domain(alike.rows)[:_MOST_DOMAINS]:
+            for rows in domains_of(snapshot, self._group, alike.rows)[:_MOST_DOMAINS]:
                 found = self._fewest(rows[:MOST_TRIED], steps)
                 if found is not None:
                     yield found
                     break
-
-    def _by_domain(self, rows: Rows) -> list[Rows]:
-        """Return the rows of each domain that the group may be in, most rows first."""
-        found: dict[tuple[int, ...], list[int]] = {}
-        columns = [self._snapshot.label_column(key).ids for key in self._group.topology_keys]
-        for row in rows.tolist():
-            domain = tuple(int(ids[row]) for ids in columns)
-            if -1 not in domain:
-                found.setdefault(domain, []).append(row)
-        ordered = sorted(found.values(), key=lambda one: (-len(one), one))
-        return [np.array(one, np.intp) for one in ordered]
 
     def _fewest(self, rows: Rows, steps: Sequence[NodeEdit]) -> Remedy | None:
         before = [self._snapshot.node(row) for row in rows.tolist()]

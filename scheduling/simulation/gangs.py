@@ -121,6 +121,18 @@ def room_on_empty(
     return room
 
 
+def domains_of(snapshot: Snapshot, group: PodGroup, rows: Rows) -> list[Rows]:
+    """Return the rows of each domain that the group may be in, most rows first."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    columns = [snapshot.label_column(key).ids for key in group.topology_keys]
+    for row in rows.tolist():
+        domain = tuple(int(ids[row]) for ids in columns)
+        if -1 not in domain:
+            found.setdefault(domain, []).append(row)
+    ordered = sorted(found.values(), key=lambda one: (-len(one), one))
+    return [np.array(one, np.intp) for one in ordered]
+
+
 def gang_of(key: GroupKey, size: int, topology_key: str) -> PodGroup:
     """Return a PodGroup with ``minCount`` ``size``, in one domain of ``topology_key`` if given."""
     constraint = (TopologyConstraint(key=topology_key),) if topology_key else ()

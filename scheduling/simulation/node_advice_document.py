@@ -15,9 +15,10 @@ from clusterstate.objects.values.quantity import QuantityError, value
 from scheduling.framework.configuration import reading
 from scheduling.framework.outcomes import PluginFailed
 from scheduling.simulation.document import API_VERSION, GROUP, type_error
+from scheduling.simulation.moves import Prices, read_prices
 from scheduling.simulation.node_advice import DEFAULT_NODES, LARGEST_NODES, MOST_SHAPES, Offer
 from scheduling.simulation.node_exchange import Frontier, frontier
-from scheduling.simulation.packing import Prices, Question, gathered, moves_answer, read_prices
+from scheduling.simulation.packing import Question, gathered, moves_answer
 from scheduling.simulation.world import Base
 
 KIND: Final = "NodeAdvice"
@@ -31,8 +32,8 @@ class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     ``namespace``: only its pods; empty for all. ``catalogue``: entries ``{name, price, node}``,
     with ``limit`` if only this many can be bought. ``nominate``: whether pods will be nominated for
     the nodes in the answer; else the scheduler must place them by itself. ``prices`` (of existing
-    nodes), ``movePrice``, ``movePrices``: with these, nodes may be removed as well
-    (``packing.read_prices``); ``mostMoves``: the most pods to move.
+    nodes), ``movePrice``, ``movePrices``, ``lostWorkPrice``: with these, nodes may be removed as
+    well (``moves.read_prices``); ``mostMoves``: the most pods to move.
     """
 
     catalogue: list[Any] = []
@@ -43,6 +44,7 @@ class Spec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     prices: list[Any] = []
     move_price: Any = 0
     move_prices: list[Any] = []
+    lost_work_price: Any = 0
     most_moves: int | None = None
 
 

@@ -20,15 +20,13 @@ from scheduling.packing import exchange, process
 from scheduling.packing.exchange import Exchanges
 from scheduling.packing.facts import Facts, Seeker
 from scheduling.packing.problem import Bought, Needs, PackingAnswer, Problem
+from scheduling.simulation.moves import TO_EMPTY, Prices, in_waves
 from scheduling.simulation.node_advice import Offer, new_node
 from scheduling.simulation.packing import (
     NEVER,
-    TO_EMPTY,
     MoverRefused,
     Packer,
     PackingResult,
-    Prices,
-    in_waves,
 )
 
 _SECONDS: Final = 4.0

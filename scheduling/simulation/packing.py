@@ -16,13 +16,11 @@ import numpy as np
 from clusterstate.objects.values.errors import (
     INVALID,
     NOT_SUPPORTED,
-    REQUIRED,
     TYPE_INVALID,
     FieldError,
     Invalid,
     StatusError,
 )
-from clusterstate.objects.values.labels import Selector, SelectorError, parse_selector
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from scheduling.engine import deciding
@@ -38,12 +36,25 @@ from scheduling.packing import facts, process
 from scheduling.packing.facts import Facts, Seeker
 from scheduling.packing.problem import PackingAnswer, Problem
 from scheduling.simulation.document import API_VERSION, GROUP, Simulation, read_world, without
+from scheduling.simulation.improving import TERMS, ZONE, improve
+from scheduling.simulation.moves import (
+    OF_MOVES,
+    STAYING_OWNERS,
+    TO_EMPTY,
+    Move,
+    Prices,
+    in_waves,
+    may_move,
+    put_on,
+    read_prices,
+)
 from scheduling.simulation.preparing import Preparer, Ready, UnplacedStatus
 from scheduling.simulation.running import frameworks_of, world_of
 from scheduling.simulation.world import Base, World
 
 KIND: Final = "Packing"
-NEVER, TO_FIT, TO_EMPTY = "Never", "ToFit", "ToEmptyNodes"
+NEVER, TO_FIT = "Never", "ToFit"
+MOVES: Final = (NEVER, TO_FIT, TO_EMPTY, *TERMS)
 DEFAULT_SECONDS: Final = 1.5
 LARGEST_SECONDS: Final = 40.0
 MOST_PODS: Final = 20_000
@@ -53,33 +64,8 @@ _PRICE_OF_NODE: Final = 1_000
 """How many moves an emptied node is worth."""
 _UNITS: Final = 10_000
 """The highest price of a node or move as an integer of the solver."""
-_LARGEST_PRICE: Final = 1e12
 _OF_A_GROUP: Final = "it belongs to a PodGroup, which the packer cannot place as a whole"
-_STAYING_OWNERS: Final = frozenset({"DaemonSet", "Node"})
-"""Owners of pods that cannot leave their node."""
-
 Solve = Callable[[Problem], PackingAnswer]
-
-
-class Prices(msgspec.Struct, frozen=True):
-    """Prices of nodes and of moves of pods, by labels: the first selector that matches counts.
-
-    ``move``: the price of moving a pod that no selector of ``moves`` matches.
-    """
-
-    nodes: tuple[tuple[Selector, float], ...]
-    move: float
-    moves: tuple[tuple[Selector, float], ...] = ()
-
-    def of(self, labels: Mapping[str, str]) -> float:
-        """Return the price of a node with these labels, 0 if no selector matches."""
-        return next((price for selector, price in self.nodes if selector.matches(labels)), 0.0)
-
-    def of_move(self, labels: Mapping[str, str]) -> float:
-        """Return the price of moving a pod with the given labels."""
-        return next(
-            (price for selector, price in self.moves if selector.matches(labels)), self.move
-        )
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -89,20 +75,7 @@ class Question(msgspec.Struct, frozen=True):
     move: str
     seconds: float
     prices: Prices | None = None
-
-
-class Move(msgspec.Struct, frozen=True):
-    """A running pod that moves to another node.
-
-    ``wave``: moves of one wave can run in parallel after those of earlier waves: the room on the
-    new node is free before the pod leaves the old one. 0: the move is part of a cycle of pods that
-    wait for each other's room.
-    """
-
-    key: Hashable
-    origin: str
-    target: str
-    wave: int = 0
+    topology_key: str = ZONE
 
 
 class UnplacedPod(msgspec.Struct, frozen=True):
@@ -135,8 +108,8 @@ class PackingResult(msgspec.Struct, frozen=True):
 def read_packing(document: object) -> Question:
     """Return a parsed ``Packing`` document, with a world and pods as in a ``Simulation``.
 
-    In addition it has ``spec.move`` (``Never``, ``ToFit`` or ``ToEmptyNodes``), ``spec.seconds``,
-    and for nodes to empty the fields of ``read_prices``.
+    In addition it has ``spec.move`` (of ``MOVES``), ``spec.seconds``, the fields of
+    ``moves.read_prices``, and ``topologyKey`` for zones to balance.
 
     Raises:
         Invalid: with every wrong field.
@@ -154,13 +127,13 @@ def read_packing(document: object) -> Question:
     if isinstance(spec, dict):
         move, seconds = spec.get("move", NEVER), spec.get("seconds", DEFAULT_SECONDS)
         prices = read_prices(spec, errors)
-        own = ("move", "seconds", "prices", "movePrice", "movePrices")
+        own = ("move", "seconds", "topologyKey", "prices", *OF_MOVES)
         inner = without(spec, own, ("mode", "tieBreak", "explain", "preemption"), errors)
         world["spec"] = {**inner, "explain": "none"}
     elif spec is not None:
         errors.append(FieldError(TYPE_INVALID, "spec", spec, "must be an object"))
-    if move not in (NEVER, TO_FIT, TO_EMPTY):
-        detail = f'supported values: "{NEVER}", "{TO_FIT}", "{TO_EMPTY}"'
+    if move not in MOVES:
+        detail = "supported values: " + ", ".join(f'"{one}"' for one in MOVES)
         errors.append(FieldError(NOT_SUPPORTED, "spec.move", move, detail))
     if (
         isinstance(seconds, bool)
@@ -169,56 +142,11 @@ def read_packing(document: object) -> Question:
     ):
         detail = f"must be a number above 0 and at most {LARGEST_SECONDS:g}"
         errors.append(FieldError(INVALID, "spec.seconds", seconds, detail))
+    topology_key: Any = spec.get("topologyKey", ZONE) if isinstance(spec, dict) else ZONE
+    if not isinstance(topology_key, str) or not topology_key:
+        errors.append(FieldError(INVALID, "spec.topologyKey", topology_key, "must be a label"))
     found = read_world(KIND, world, errors)
-    return Question(found, move, float(seconds), prices)
-
-
-def read_prices(spec: Manifest, errors: list[FieldError]) -> Prices | None:
-    """Return the prices of nodes and moves, ``None`` if ``spec`` has none.
-
-    Its fields are ``prices`` and ``movePrices`` (``selector`` and ``price`` each) and
-    ``movePrice``.
-    """
-    if not spec.keys() & {"prices", "movePrice", "movePrices"}:
-        return None
-    if "prices" not in spec:
-        errors.append(FieldError(REQUIRED, "spec.prices"))
-    move = spec.get("movePrice", 0)
-    if not _is_price(move):
-        errors.append(FieldError(INVALID, "spec.movePrice", move, "must be at least 0"))
-        move = 0
-    nodes = _selected_prices("spec.prices", spec.get("prices", ()), errors)
-    moves = _selected_prices("spec.movePrices", spec.get("movePrices", ()), errors)
-    return Prices(nodes, float(move), moves)
-
-
-def _selected_prices(
-    name: str, given: object, errors: list[FieldError]
-) -> tuple[tuple[Selector, float], ...]:
-    if not isinstance(given, list | tuple):
-        errors.append(FieldError(TYPE_INVALID, name, given, "must be a list"))
-        given = []
-    found = []
-    for number, entry in enumerate(given):
-        path = f"{name}[{number}]"
-        if not isinstance(entry, dict) or entry.keys() != {"selector", "price"}:
-            errors.append(FieldError(INVALID, path, None, "must have selector and price"))
-        elif not isinstance(entry["selector"], str) or not _is_price(entry["price"]):
-            errors.append(
-                FieldError(
-                    INVALID, path, None, "must be a label selector and a price of at least 0"
-                )
-            )
-        else:
-            try:
-                found.append((parse_selector(entry["selector"]), float(entry["price"])))
-            except SelectorError as error:
-                errors.append(FieldError(INVALID, f"{path}.selector", None, str(error)))
-    return tuple(found)
-
-
-def _is_price(given: object) -> bool:
-    return isinstance(given, int | float) and given is not True and 0 <= given <= _LARGEST_PRICE
+    return Question(found, move, float(seconds), prices, topology_key)
 
 
 def gathered(
@@ -282,6 +210,8 @@ def run_packing(
     """
     simulation = question.simulation
     world, frameworks, pods, refused = gathered(simulation, base, waiting, title)
+    if question.move in TERMS:
+        return _improved(question, world, frameworks, base.go_on)
     try:
         found_packing = pack(
             world.snapshot,
@@ -306,6 +236,29 @@ def run_packing(
     if len(pods) > MOST_PODS:
         warnings.append(f"of {len(pods)} pods only the first {MOST_PODS} are packed")
     if warnings:
+        status["warnings"] = warnings
+    return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
+
+
+def _improved(
+    question: Question,
+    world: World,
+    frameworks: Mapping[str, Framework],
+    go_on: Callable[[], None],
+) -> Manifest:
+    """Return the answer where running pods move towards an objective, and no waiting pod."""
+    before = copy_snapshot(world.snapshot)
+    found = improve(
+        world.snapshot, frameworks, question.move, prices=question.prices or Prices(),
+        topology_key=question.topology_key, seconds=question.seconds, go_on=go_on,
+    )  # fmt: skip
+    moves = in_waves(before, found.moves, frameworks, go_on)
+    status: Manifest = {
+        "before": round(found.before, 3), "after": round(found.after, 3),
+        "movesCost": round(found.price, 6),
+        "moves": moves_answer(moves, world.full_names([one.key for one in moves])),
+    }  # fmt: skip
+    if warnings := [*question.simulation.warnings, *world.warnings]:
         status["warnings"] = warnings
     return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
 
@@ -436,35 +389,6 @@ def pack(
         return Packer(before, classes, frameworks, go_on).run(solve, move=NEVER)
 
 
-def may_move(snapshot: Snapshot, frameworks: Mapping[str, Framework]) -> list[Seeker]:
-    """Return running pods that may move: a controller recreates them, and budgets allow it."""
-    closed = [one for one in snapshot.disruption_budgets() if one.disruptions_allowed <= 0]
-    found = []
-    for record in snapshot.pods():
-        info, framework = record.info, frameworks.get(record.info.scheduler_name)
-        if (
-            framework is not None
-            and info.owner is not None
-            and info.owner[1] not in _STAYING_OWNERS
-            and not record.terminating
-            and not _leaves_with_others(snapshot, info)
-            and not any(
-                one.namespace == info.namespace and one.selector.matches(info.labels)
-                for one in closed
-            )
-        ):
-            node = snapshot.node_of(record.key) or ""
-            found.append(Seeker(record.key, info, framework, node, runs=True))
-    return found
-
-
-def _leaves_with_others(snapshot: Snapshot, info: PodInfo) -> bool:
-    """Return whether the pod's PodGroup is disrupted as a whole."""
-    key = group_key(info.pod)
-    group = None if key is None else snapshot.groups.find(key)
-    return group is not None and group.leaves_together
-
-
 class MoverRefused(Exception):
     """A running pod did not fit the node to which it was to move."""
 
@@ -590,10 +514,7 @@ class Packer:
         for pod in pods:
             record, row = records.get(pod.key), snapshot.row_of(pod.node_name)
             if pod.runs and record is not None:
-                snapshot.add_pod(
-                    pod.key, record.info, pod.node_name, start_time=record.start_time,
-                    name=record.name,
-                )  # fmt: skip
+                put_on(snapshot, record, pod.node_name)
             elif row is not None:
                 snapshot.assume(pod.key, pod.info, row)
 
@@ -625,7 +546,9 @@ class Packer:
             asked = np.array(
                 [shapes.get(name, self._price_of(name)) for name in found.nodes], np.float64
             )
-            moves = np.array([self._prices.of_move(one[0].info.labels) for one in found.classes])
+            moves = np.array(
+                [self._prices.of_move(self._snapshot, one[0].info) for one in found.classes]
+            )
             units = _UNITS / max(float(asked.max(initial=0.0)), float(moves.max(initial=0)), 1e-12)
             prices = np.rint(asked * units).astype(np.int64)
             costs = costs * np.maximum(np.rint(moves * units).astype(np.int64), 1)
@@ -645,7 +568,7 @@ class Packer:
         record = self._records.get(key)
         if record is None or self._prices is None:
             return 0.0
-        return self._prices.of_move(record.info.labels)
+        return self._prices.of_move(self._snapshot, record.info)
 
     def take_back(self, found: Facts | None) -> None:
         """Remove the pods from the nodes that ``settled`` gave them, before another placement."""
@@ -659,7 +582,7 @@ class Packer:
         """Return whether a node has pods other than DaemonSet and static pods."""
         row = self._snapshot.row_of(name)
         return row is not None and any(
-            record.info.owner is None or record.info.owner[1] not in _STAYING_OWNERS
+            record.info.owner is None or record.info.owner[1] not in STAYING_OWNERS
             for record in self._snapshot.pods_on(row)
         )
 
@@ -678,9 +601,7 @@ class Packer:
         for pod, node in targets:
             record = records.get(pod.key)
             if pod.runs and record is not None and pod.node_name == node:
-                snapshot.add_pod(
-                    pod.key, record.info, node, start_time=record.start_time, name=record.name
-                )
+                put_on(snapshot, record, node)
             else:
                 waiting.append((pod, node))
         waiting.sort(key=lambda one: not one[0].runs)
@@ -713,48 +634,6 @@ class Packer:
             return False
         snapshot.assume(pod.key, pod.info, decision.row)
         return True
-
-
-def in_waves(
-    snapshot: Snapshot,
-    moves: Sequence[Move],
-    frameworks: Mapping[str, Framework],
-    go_on: Callable[[], None],
-) -> list[Move]:
-    """Return moves with their waves: the new room of each is free while the pods still run.
-
-    Args:
-        snapshot: the world before any move; each move changes it.
-        moves: all moves to make.
-        frameworks: the profiles by scheduler name.
-        go_on: raises if the run takes too long.
-    """
-    options = Options(preempt=False, tie_break="first")
-    found: list[Move] = []
-    waiting, wave = list(moves), 0
-    while waiting:
-        wave += 1
-        held: list[Move] = []
-        again: list[Move] = []
-        for move in waiting:
-            go_on()
-            record = snapshot.pod(move.key)
-            assert record is not None
-            place = PodToPlace(("instead of", move.key), record.info, move.target)
-            framework = frameworks[record.info.scheduler_name]
-            decision = schedule_pod(snapshot, framework, place, options)
-            if decision.node_name == move.target:
-                snapshot.assume(place.key, record.info, decision.row)
-                held.append(msgspec.structs.replace(move, wave=wave))
-            else:
-                again.append(move)
-        if not held:
-            return [*found, *waiting]
-        for move in held:
-            snapshot.remove_pod(move.key)
-        found += held
-        waiting = again
-    return found
 
 
 def assigned(found: Facts, x: Int64) -> list[tuple[Seeker, str]]:

@@ -7,17 +7,20 @@
     {label: {nodes: [n1], set: {disk: ssd}, remove: [old]}}
     {resize: {nodes: [n1], amounts: {cpu: "8"}}}
     {drain: {nodes: [n1], force: false, deleteEmptyDirData: false, gracePeriodSeconds: 30}}
-    {evict: {pods: [NAMESPACE/NAME], disableEviction: false, gracePeriodSeconds: 30}}
+    {evict: {pods: [NAMESPACE/NAME], disableEviction: false, gracePeriodSeconds: 30,
+             places: {NAMESPACE/NAME: NODE}}}
     {delete: {nodes: [n1]}}                           {add: {objects: [NODE, ...]}}
     {pods: {objects: [POD, ...]}}                     {configuration: {...}}
     {scale: {kind: Deployment, namespace: default, name: web, replicas: 5}}
     {import: {objects: [NODE, POD, PRIORITY CLASS, BUDGET, LIST ...]}}
     {rebalance: {selector: "pool=spot", mostNodes: 10}}
-    {rebalance: {roomFor: NAMESPACE/NAME}}
+    {rebalance: {objective: ToBalanceZones, topologyKey: rack, mostPods: 50, movePrice: 1,
+                 movePrices: [{selector: "app=db", price: 9}], lostWorkPrice: 5}}
+    {rebalance: {roomFor: NAMESPACE/NAME}}            {rebalance: {roomForGroup: NAMESPACE/NAME}}
 
 An import is read as several changes: other objects, then added nodes, then pods. A rebalance is the
-only change of its plan; it becomes a drain, or an eviction of the pods that must move so that a
-waiting pod fits (``answers.plan_rebalancing``).
+only change of its plan; it becomes a drain, or an eviction of the pods that must move
+(``answers.plan_rebalancing``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,6 +28,7 @@ from typing import Any, Final
 
 import msgspec
 
+from clusterstate.admission.validation.workloads.jobs import is_zone, schedule_problem
 from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.rules import node_edits
 from clusterstate.objects.values.errors import (
@@ -49,6 +53,8 @@ from scheduling.framework.configuration import KubeSchedulerConfiguration, readi
 from scheduling.framework.configuration.reading import Errors, Field
 from scheduling.plugins.catalogue import load_configuration
 from scheduling.simulation.document import API_VERSION, GROUP, below, type_error
+from scheduling.simulation.improving import TERMS, TO_BALANCE, ZONE
+from scheduling.simulation.moves import OF_MOVES, TO_EMPTY, Prices, read_move_prices
 
 KIND: Final = "Plan"
 CORDON, UNCORDON, TAINT, UNTAINT, LABEL, RESIZE = (
@@ -82,6 +88,7 @@ _OTHERS: Final = (
 _LISTS: Final = frozenset({"List", *(f"{kind}List" for kind in ("Node", "Pod", *_OTHERS))})
 _MOST_REPLICAS: Final = 100_000
 _MOST_EMPTIED: Final = 1_000
+_MOST_MOVED: Final = 10_000
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MOST_CPU: Final = 10**6
 _MOST_AMOUNT: Final = 2**60
@@ -94,8 +101,10 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
 
     ``nodes`` are names, ``selector`` adds more; ``objects`` are manifests, ``places`` their paths.
     ``pods``: namespaces and names. ``ignores_budgets``: delete pods instead of evicting them.
-    ``workload``: kind, namespace and name of the object to scale to ``replicas``. ``most``: the
-    most nodes to empty.
+    ``workload``: kind, namespace and name of the object to scale to ``replicas``. ``targets``: the
+    nodes for the replacements of ``pods``, by title. ``objective``: of a rebalance; ``prices`` and
+    ``topology_key`` belong to it, and ``most``: the most nodes to empty, or pods to move.
+    ``makes_room``: for the pod in ``pods``, or the group of this name.
     """
 
     what: str
@@ -116,7 +125,12 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     delete_local_data: bool = False
     grace_seconds: int | None = None
     configuration: Manifest | None = None
+    targets: dict[str, str] = {}
+    objective: str = ""
+    prices: Prices = Prices()
+    topology_key: str = ZONE
     most: int = 0
+    makes_room: str = ""
 
 
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +175,10 @@ def read(document: object) -> PlanDocument:
     pods_per_hour = spec.integer("podsPerHour", 0)
     if spec.has("podsPerHour") and pods_per_hour < 1:
         spec.error("podsPerHour", pods_per_hour, "must be at least 1")
+    holds_places = spec.boolean("holdPlaces", default=rebalances)
+    if not holds_places and any(one.targets or one.objective in TERMS for one in changes):
+        spec.error("holdPlaces", None, "must be true where a plan says to which nodes pods move")
+    _check_schedule(spec, repeats=rebalances and pods_per_hour > 0)
     configurations = [one.configuration for one in changes if one.configuration is not None]
     horizon = spec.integer("horizonSeconds", 86400)
     if not 0 <= horizon <= _LONGEST_HORIZON:
@@ -172,7 +190,7 @@ def read(document: object) -> PlanDocument:
         seed=spec.integer("seed", 0) if spec.has("seed") else None,
         horizon=float(horizon),
         configuration=_configuration(configurations[-1]) if configurations else None,
-        holds_places=spec.boolean("holdPlaces", default=rebalances),
+        holds_places=holds_places,
         pods_per_hour=pods_per_hour,
     )
     if found.seed is not None and found.seed < 0:
@@ -181,6 +199,19 @@ def read(document: object) -> PlanDocument:
     if errors:
         raise Invalid(KIND, "", errors, GROUP)
     return found
+
+
+def _check_schedule(spec: Field, *, repeats: bool) -> None:
+    """Check ``schedule`` and ``timeZone``; ``repeats``: whether the plan may have them."""
+    schedule, zone = spec.text("schedule"), spec.text("timeZone")
+    if schedule and (problem := schedule_problem(schedule)):
+        spec.error("schedule", schedule, problem)
+    elif spec.has("schedule") and not repeats:
+        detail = "needs a rebalance, and podsPerHour"
+        spec.errors.append(FieldError(FORBIDDEN, spec.child("schedule"), None, detail))
+    if zone and (not schedule or not is_zone(zone)):
+        detail = f"unknown time zone {zone}" if schedule else "needs a schedule"
+        spec.error("timeZone", zone, detail)
 
 
 def of(changes: Sequence[Manifest]) -> Manifest:
@@ -274,10 +305,14 @@ def _read(what: str, body: Field) -> PlanChange:
     if what == SCALE:
         return _scaled(body)
     if what == EVICT:
+        pods, targets = tuple(_named_pods(body)), _texts(body, "places")
+        for title in targets.keys() - {"/".join(pod) for pod in pods}:
+            body.error("places", title, "is not one of the pods")
         return PlanChange(
             what=what,
             path=body.path,
-            pods=tuple(_named_pods(body)),
+            pods=pods,
+            targets=targets,
             ignores_budgets=body.boolean("disableEviction", default=False),
             grace_seconds=_grace(body),
         )
@@ -336,18 +371,36 @@ def _scaled(body: Field) -> PlanChange:
 
 
 def _rebalanced(body: Field) -> PlanChange:
-    if body.has("roomFor"):
-        text = body.text("roomFor")
-        namespace, _, name = text.partition("/")
-        if not namespace or not name or "/" in name:
-            body.error("roomFor", text, "must be a namespace and a name: default/web-1")
-        return PlanChange(what=REBALANCE, path=body.path, pods=((namespace, name),))
-    most = body.integer("mostNodes", _MOST_EMPTIED)
-    if not 1 <= most <= _MOST_EMPTIED:
-        body.error("mostNodes", most, f"must be between 1 and {_MOST_EMPTIED}")
+    for field, makes_room in (("roomFor", "Pod"), ("roomForGroup", "PodGroup")):
+        if body.has(field):
+            text = body.text(field)
+            namespace, _, name = text.partition("/")
+            if not namespace or not name or "/" in name:
+                body.error(field, text, "must be a namespace and a name: default/web-1")
+            return PlanChange(
+                what=REBALANCE, path=body.path, pods=((namespace, name),), makes_room=makes_room,
+                prices=_prices(body),
+            )  # fmt: skip
+    objective = body.text("objective", TO_EMPTY)
+    if objective not in (TO_EMPTY, *TERMS):
+        listed = ", ".join(f'"{one}"' for one in (TO_EMPTY, *TERMS))
+        body.error("objective", objective, f"supported values: {listed}")
+    field, limit = "mostNodes", _MOST_EMPTIED
+    if objective in TERMS:
+        field, limit = "mostPods", _MOST_MOVED
+    most = body.integer(field, limit)
+    if not 1 <= most <= limit:
+        body.error(field, most, f"must be between 1 and {limit}")
     return PlanChange(
-        what=REBALANCE, path=body.path, selector=_selector(body, body.text("selector")), most=most
-    )
+        what=REBALANCE, path=body.path, selector=_selector(body, body.text("selector")), most=most,
+        objective=objective, prices=_prices(body),
+        topology_key=body.text("topologyKey", ZONE) if objective == TO_BALANCE else ZONE,
+    )  # fmt: skip
+
+
+def _prices(body: Field) -> Prices:
+    given = {name: body.take(name) for name in OF_MOVES if body.has(name)}
+    return read_move_prices(given, body.path, body.errors, 1.0)
 
 
 def _grace(body: Field) -> int | None:

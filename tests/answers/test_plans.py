@@ -596,8 +596,8 @@ def test_a_rebalance_empties_chosen_nodes_alone_and_none_whose_pods_cannot_move(
 
 
 @pytest.mark.parametrize("is_owned", [True, False])
-def test_a_pod_that_leaves_with_its_group_from_elsewhere_speaks_against_the_nodes_alone(is_owned):
-    """The place of one on another node would not be held: the others' nodes stay."""
+def test_a_group_that_leaves_as_a_whole_moves_with_a_place_for_each_pod_or_not_at_all(is_owned):
+    """The pod on n0 leaves with the others; nobody makes it again if it has no owner."""
     for number in range(4):
         make_node(f"n{number}")
         set_labels(f"n{number}", pool="spot" if number else "kept")
@@ -611,7 +611,201 @@ def test_a_pod_that_leaves_with_its_group_from_elsewhere_speaks_against_the_node
     for number in (1, 2):
         owned(f"on-{number}", f"n{number}", **member, **asking("10"))
     owned("free", "n3", **asking("30"))
-    assert rebalanced(selector="pool=spot")["changes"] == [{"drain": {"nodes": ["n3"]}}]
+    status = rebalanced(selector="pool=spot")
+    moved = {one["name"]: one["place"] for one in status["steps"] if one["do"] == "evict"}
+    if is_owned:
+        assert status["changes"] == [{"drain": {"nodes": ["n3", "n1"]}}]
+        assert set(moved) == {"elsewhere", "on-1", "on-2", "free"}
+        assert set(moved.values()) <= {"n0", "n2"}
+        assert leaving(status)["elsewhere"][0] == "PodGroup"
+    else:
+        assert status["changes"] == [{"drain": {"nodes": ["n3"]}}]
+        assert set(moved) == {"free"}
+
+
+def test_a_group_of_which_one_pod_has_no_place_stays_as_a_whole():
+    for number in range(3):
+        make_node(f"n{number}")
+    group = {
+        "metadata": {"name": "g", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}},
+    }
+    objects.create("PodGroup", "default", group, now=NOW)
+    member = {"schedulingGroup": {"podGroupName": "g"}}
+    owned("small", "n0", **member, **asking("1"))
+    owned("large", "n1", **member, **asking("60"))
+    owned("other", "n0", **asking("1"))
+    make_pod("full", "n2", **asking("30"))
+    status = ask({"drain": {"nodes": ["n0"]}}, holdPlaces=True)
+    assert set(leaving(status)) == {"other"}
+    (why,) = [one for one in status["staying"] if one["pod"] == "default/small"]
+    assert "of group g" in why["message"]
+
+
+def zoned(count=3):
+    for number in range(count):
+        make_node(f"n{number}")
+        set_labels(f"n{number}", zone="abc"[number])
+
+
+def spread_over_zones(app):
+    return {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+                "nodeAffinityPolicy": "Ignore",
+                "labelSelector": {"matchLabels": {"app": app}},
+            }
+        ]
+    }  # fmt: skip
+
+
+def around(kind, app, key):
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def test_a_pod_with_rules_about_others_moves_only_if_its_place_takes_it_in_any_order():
+    """Zone b may be empty when the pod of zone a comes, which then has two: it stays."""
+    zoned()
+    for number, zone in enumerate("aabbcc"):
+        here = {"nodeSelector": {"zone": zone}, **spread_over_zones("one")}
+        owned(f"{zone}-{number}", f"n{number // 2}", app="one", **here)
+    for number, zone in enumerate("ab"):
+        make_node(f"m{number}")
+        set_labels(f"m{number}", zone=zone)
+    closed = {"cordon": {"nodes": ["n0", "n1"]}}
+    status = ask(closed, {"evict": {"pods": [f"default/{name}" for name in ("a-0", "b-2", "b-3")]}},
+                 holdPlaces=True)  # fmt: skip
+    places = {one["name"]: one["place"] for one in status["steps"] if one["do"] == "evict"}
+    assert places == {"b-2": "m1", "b-3": "m1"}
+    (why,) = status["staying"]
+    assert why["pod"] == "default/a-0"
+    assert "rules about other pods" in why["message"]
+    status = ask(closed, {"evict": {"pods": ["default/a-0"]}}, holdPlaces=True)
+    (step,) = [one for one in status["steps"] if one["do"] == "evict"]
+    assert (step["place"], step["alone"]) == ("m0", True)
+
+
+def test_a_pod_that_must_be_near_others_that_leave_stays():
+    zoned()
+    owned("base", "n0", app="base")
+    owned("near", "n0", app="near", **around("podAffinity", "base", "zone"))
+    make_node("m0")
+    set_labels("m0", zone="a")
+    status = ask({"drain": {"nodes": ["n0"]}}, holdPlaces=True)
+    places = {one["name"]: one.get("place") for one in status["steps"] if one["do"] == "evict"}
+    assert "near" not in places
+    owned("fixed", "m0", app="base")
+    status = ask({"evict": {"pods": ["default/near"]}}, {"cordon": {"nodes": ["n0"]}},
+                 holdPlaces=True)  # fmt: skip
+    (step,) = [one for one in status["steps"] if one["do"] == "evict"]
+    assert (step["name"], step["place"]) == ("near", "m0")
+
+
+def test_pods_that_exclude_each_other_do_not_swap_places():
+    for number in range(3):
+        make_node(f"n{number}")
+    for number in range(2):
+        owned(f"p{number}", f"n{number}", app="x",
+              **around("podAntiAffinity", "x", "kubernetes.io/hostname"))  # fmt: skip
+    for number in range(3):
+        set_labels(f"n{number}", **{"kubernetes.io/hostname": f"n{number}"})
+    evicted = {"evict": {"pods": ["default/p0", "default/p1"]}}
+    status = ask(evicted, holdPlaces=True)
+    places = [one["place"] for one in status["steps"] if one["do"] == "evict"]
+    assert places == ["n2"], "the other's node takes nobody while it may still be there"
+
+
+def test_a_plan_says_to_which_nodes_pods_move_and_holds_these_places():
+    for number in range(4):
+        make_node(f"n{number}")
+    owned("a", "n0", **asking("1"))
+    owned("b", "n0", **asking("1"))
+    make_pod("full", "n3", **asking("64"))
+    moved = {"pods": ["default/a", "default/b"], "places": {"default/a": "n2", "default/b": "n3"}}
+    status = ask({"evict": moved}, holdPlaces=True)
+    (step,) = status["steps"]
+    assert (step["name"], step["place"]) == ("a", "n2")
+    (why,) = status["staying"]
+    assert "node n3 does not take it" in why["message"]
+    with pytest.raises(Invalid) as refused:
+        ask({"evict": {"pods": ["default/a"], "places": {"default/c": "n1"}}})
+    assert {one.field for one in refused.value.errors} == {
+        "spec.changes[0].evict.places", "spec.holdPlaces",
+    }  # fmt: skip
+
+
+def test_zones_are_balanced_by_moves_to_the_nodes_that_the_plan_tells():
+    zoned()
+    for number in range(6):
+        owned(f"p{number}", "n0", **asking("4"))
+    owned("free", "n1", **asking("4"))
+    status = rebalanced(objective="ToBalanceZones", topologyKey="zone")
+    ((what, moved),) = status["changes"][0].items()
+    assert what == "evict"
+    assert len(moved["places"]) == len(moved["pods"]) == 3
+    places = {one["place"] for one in status["steps"]}
+    assert places == set(moved["places"].values()) == {"n1", "n2"}
+    assert status["stuck"] == []
+    assert len(rebalanced(objective="ToBalanceZones", topologyKey="zone",
+                          mostPods=1)["changes"][0]["evict"]["pods"]) == 1  # fmt: skip
+    dear = [{"selector": "app=web", "price": 100}]
+    kept = rebalanced(objective="ToBalanceZones", topologyKey="zone", movePrices=dear)
+    assert kept["changes"] == []
+
+
+def test_soft_rules_are_mended_and_pods_that_cannot_move_stay():
+    zoned()
+    term = {"weight": 1, "preference": {"matchExpressions": [
+        {"key": "zone", "operator": "In", "values": ["c"]}]}}  # fmt: skip
+    soft = {"affinity": {"nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [term]}}}  # fmt: skip
+    owned("bad", "n0", **soft, **asking("1"))
+    owned("good", "n2", **soft, **asking("1"))
+    make_pod("alone", "n0", **soft, **asking("1"))
+    status = rebalanced(objective="ToMendSoftRules")
+    assert status["changes"] == [
+        {"evict": {"pods": ["default/bad"], "places": {"default/bad": "n2"}}}
+    ]
+    assert rebalanced(objective="ToMendSoftRules", selector="zone=b")["changes"] == []
+    with pytest.raises(Invalid) as refused:
+        rebalanced(objective="ToSleep", movePrice=-1, lostWorkPrice="x")
+    assert {one.field.rpartition(".")[2] for one in refused.value.errors} == {
+        "objective", "movePrice", "lostWorkPrice",
+    }  # fmt: skip
+
+
+def test_a_whole_rack_is_freed_for_a_group_by_the_cheapest_moves():
+    for number in range(6):
+        make_node(f"n{number}")
+        set_labels(f"n{number}", rack=f"r{number // 2}")
+    for number in range(4):
+        owned(f"p{number}", f"n{number}", app=f"app{number // 2}", **asking("20"))
+    for number in (4, 5):
+        make_pod(f"fixed-{number}", f"n{number}", **asking("10"))
+    group = {
+        "metadata": {"name": "g", "namespace": "default"},
+        "spec": {
+            "schedulingPolicy": {"gang": {"minCount": 2}},
+            "schedulingConstraints": {"topology": [{"key": "rack"}]},
+        },
+    }
+    objects.create("PodGroup", "default", group, now=NOW)
+    member = {"schedulingGroup": {"podGroupName": "g"}}
+    for number in range(2):
+        make_pod(f"m{number}", **member, **asking("60"))
+    dear = [{"selector": "app=app0", "price": 9}]
+    status = rebalanced(roomForGroup="default/g", movePrices=dear)
+    assert set(leaving(status)) == {"p2", "p3"}
+    placed = {one["pod"]: one["nodeName"] for one in status["placed"]}
+    assert placed == {"default/m0": "n2", "default/m1": "n3"} or placed == {
+        "default/m0": "n3", "default/m1": "n2",
+    }  # fmt: skip
+    dear = [{"selector": "app=app1", "price": 9}]
+    assert set(leaving(rebalanced(roomForGroup="default/g", movePrices=dear))) == {"p0", "p1"}
+    with pytest.raises(Invalid, match="no PodGroup with waiting pods"):
+        rebalanced(roomForGroup="default/h")
 
 
 def moves_for(name):

@@ -1,6 +1,7 @@
 """Plans over HTTP: foretold, applied, paused, cancelled, taken back, finished after a kill."""
 
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 from django.db import transaction
@@ -11,11 +12,12 @@ from clusterstate.actions.pods import places as places_held
 from clusterstate.actions.pods.create import create_pods
 from clusterstate.database import sql
 from clusterstate.objects.values.errors import NotFound
+from clusterstate.processes import steady_clock
 from clusterstate.queries.evictions.brakes import count_asked
 from clusterstate.queries.scheduler.plans import PLACES, find_plan, latest_plans
 from scheduling.controllers import held_places, operations
 from scheduling.controllers.budgets import statuses
-from scheduling.processes import duties
+from scheduling.processes import duties, rounds
 from scheduling.processes.loop import Loop
 from tests import roundtrips
 from tests.api.conftest import Api, grant, make_token
@@ -254,6 +256,84 @@ def test_operations_that_would_move_the_same_pods_hold_one_place_for_each(cluste
         carry_out(first["metadata"]["name"], at=after(4))
     assert len(leaving(cluster)) == 12
     assert counted.number < 12 * 40
+
+
+def test_a_pod_with_rules_about_others_moves_beside_no_other_operation(cluster):
+    """Its place was proved with the moves of its own plan alone."""
+    cluster.post("/api/v1/nodes", make_node("n3").offers(cpu="64").manifest).ok(201)
+    for number, node in enumerate(("n1", "n2")):
+        apart = make_pod(f"apart-{number}").in_namespace("ns").labelled(app="apart").on(node)
+        apart = apart.away_from("kubernetes.io/hostname", app="apart").manifest
+        apart["metadata"]["ownerReferences"] = [OWNER]
+        cluster.post("/api/v1/namespaces/ns/pods", apart).ok(201)
+
+    def evicting(*names):
+        change = {"evict": {"pods": [f"ns/{name}" for name in names]}}
+        spec = {"changes": [change], "holdPlaces": True}
+        document = {"apiVersion": "stowage.dev/v1", "kind": "Plan", "spec": spec}
+        return cluster.post(PLANS, document).ok(201)
+
+    alone, plain, late = evicting("apart-0"), evicting("pod-01"), evicting("apart-1")
+    assert [one.get("alone") for one in alone["status"]["steps"]] == [True]
+    assert [one.get("alone") for one in plain["status"]["steps"]] == [None]
+    for plan in (alone, plain, late):
+        act(cluster, plan, "apply").ok(201)
+    for plan in (alone, plain, late):
+        carry_out(plan["metadata"]["name"], at=after(2))
+    assert len(places(cluster)) == 1
+    assert operation(cluster, plain)["message"].endswith(
+        f"waits for the end of plan {alone['metadata']['name']}"
+    )
+    assert operation(cluster, late)["state"] == "Paused"
+    assert "moves pods too" in operation(cluster, late)["message"]
+    place_all(cluster)
+    carry_out(alone["metadata"]["name"], at=after(4))
+    assert leaving(cluster) == ["apart-0"]
+    carry_out(plain["metadata"]["name"], at=after(6))
+    assert "not all held yet" in operation(cluster, plain)["message"]
+
+
+def test_a_rebalance_on_a_schedule_begins_a_round_each_time_and_keeps_its_rate(cluster):
+    def asked(**spec):
+        document = {
+            "apiVersion": "stowage.dev/v1", "kind": "Plan",
+            "spec": {"changes": [{"rebalance": {}}], **spec},
+        }  # fmt: skip
+        return cluster.post(PLANS, document)
+
+    assert "podsPerHour" in asked(schedule="@every 10m").fails(422, "Invalid")["message"]
+    wrong = {
+        "unrecognized descriptor": {"schedule": "@sometimes"},
+        "needs a schedule": {"timeZone": "Europe/Berlin"},
+    }
+    for text, spec in wrong.items():
+        assert text in asked(**spec, podsPerHour=3).fails(422, "Invalid")["message"]
+    plan = asked(schedule="@every 10m", podsPerHour=39).ok(201)
+    name = plan["metadata"]["name"]
+    assert plan["spec"]["changes"] == [{"rebalance": {}}], "each round is predicted anew"
+    begun = act(cluster, plan, "apply").ok(201)["status"]["operation"]
+    assert (begun["state"], begun["steps"]) == ("Running", 0)
+    carry_out(name)
+    assert operation(cluster, plan)["state"] == "Running"
+    now = steady_clock.now()
+    assert rounds.begin_due(now) == 1
+    assert rounds.begin_due(now) == 0
+    assert operation(cluster, plan)["steps"] == 41
+    carry_out(name, at=now)
+    place_all(cluster)
+    carry_out(name, at=now + timedelta(seconds=2))
+    assert len(leaving(cluster)) == 39
+    later = now + timedelta(hours=2)
+    carry_out(name, at=later)
+    assert len(leaving(cluster)) == 40
+    told = operation(cluster, plan)
+    assert (told["state"], told["steps"]) == ("Running", 0)
+    assert "the next round begins at" in told["message"]
+    assert rounds.begin_due(later + timedelta(seconds=500)) == 0
+    assert rounds.begin_due(later + timedelta(seconds=700)) == 1
+    assert "nothing to do" in operation(cluster, plan)["message"]
+    act(cluster, plan, "cancel").ok(201)
+    assert rounds.begin_due(later + timedelta(days=1)) == 0
 
 
 def test_where_places_are_held_a_pod_stays_that_has_none(cluster):

@@ -557,6 +557,15 @@ def test_a_rebalance_is_asked_for_by_a_form_with_how_its_pods_leave(
     told = text(operator.get(f"/console/plans/{plan.name}/yaml"))
     assert "holdPlaces: true" in told
     assert "podsPerHour: 20" in told
+    mended, _ = preview("do=rebalance&objective=ToMendSoftRules&most=5&hold=on")
+    assert mended.posted_document()["spec"]["changes"] == [
+        {"rebalance": {"objective": "ToMendSoftRules", "mostPods": 5}}
+    ], "as no rule is unmet, nothing moves"
+    daily, _ = preview("do=rebalance&per_hour=9&hold=on&schedule=@daily")
+    assert daily.posted_document()["spec"]["schedule"] == "@daily"
+    assert "there is no PodGroup with waiting pods" in text(
+        operator.get(f"{CHANGE}?do=rebalance&group=default/g&hold=on")
+    )
     without, _ = preview("do=rebalance")
     assert not any("place" in one for one in without.to_do())
     wrong = operator.get(f"{CHANGE}?do=rebalance&per_hour=many")

@@ -18,10 +18,11 @@ from scheduling.packing import process, purchase, search
 from scheduling.packing.facts import Seeker
 from scheduling.packing.problem import Bought, Needs, PackingAnswer, Problem
 from scheduling.simulation import Base
+from scheduling.simulation.moves import Prices
 from scheduling.simulation.node_advice import Offer
 from scheduling.simulation.node_advice_document import run_node_advice
 from scheduling.simulation.node_exchange import Exchange, Frontier, frontier
-from scheduling.simulation.packing import Prices, read_packing
+from scheduling.simulation.packing import read_packing
 from tests import harness
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.forms import many

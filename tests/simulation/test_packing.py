@@ -24,7 +24,8 @@ from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.packing import process, search
 from scheduling.packing.problem import PackingAnswer, Problem
 from scheduling.simulation import Base
-from scheduling.simulation.packing import Move, in_waves, may_move, read_packing, run_packing
+from scheduling.simulation.moves import Move, in_waves, may_move
+from scheduling.simulation.packing import read_packing, run_packing
 from tests import harness
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.forms import many

@@ -34,6 +34,7 @@ KNOWN: Final = (
 SCALED: Final = ("Deployment", "ReplicaSet", "StatefulSet")
 """The kinds whose replicas a plan may change."""
 MOST_NODES: Final = 500
+_TO_EMPTY: Final = "ToEmptyNodes"
 _MOST_NAMED: Final = 3
 _END: Final = "END"
 _UNTOLD: Final = "you may not read"
@@ -63,6 +64,8 @@ def how_of(query: QueryDict) -> Manifest:
         found["holdPlaces"] = query.get("hold") == "on"
     if pods := _number(query, "per_hour", "pods"):
         found["podsPerHour"] = pods
+    if schedule := query.get("schedule", "").strip():
+        found["schedule"] = schedule
     return found
 
 
@@ -125,12 +128,16 @@ def _scale(query: QueryDict) -> Manifest:
 
 
 def _rebalance(query: QueryDict) -> Manifest:
-    if room_for := query.get("pod", "").strip():
-        return {"roomFor": room_for}
-    selector, most = query.get("selector", "").strip(), _number(query, "most", "nodes")
+    for name, field in (("pod", "roomFor"), ("group", "roomForGroup")):
+        if whom := query.get(name, "").strip():
+            return {field: whom}
+    selector, objective = (query.get(one, "").strip() for one in ("selector", "objective"))
+    empties = objective in ("", _TO_EMPTY)
+    most = _number(query, "most", "nodes" if empties else "pods")
     return {
+        **({} if empties else {"objective": objective}),
         **({"selector": selector} if selector else {}),
-        **({} if most is None else {"mostNodes": most}),
+        **({} if most is None else {"mostNodes" if empties else "mostPods": most}),
     }
 
 

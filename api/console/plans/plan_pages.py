@@ -315,7 +315,8 @@ def as_yaml(request: HttpRequest, name: str) -> HttpResponse:
 def _how(plan: StoredPlan) -> Manifest:
     """Return the fields of a plan's ``spec`` besides its changes."""
     spec = plan.posted_document().get("spec") or {}
-    return {field: spec[field] for field in ("holdPlaces", "podsPerHour") if field in spec}
+    fields = ("holdPlaces", "podsPerHour", "schedule", "timeZone")
+    return {field: spec[field] for field in fields if field in spec}
 
 
 def yaml_file(changes: Sequence[Manifest], name: str, how: Manifest | None = None) -> HttpResponse:

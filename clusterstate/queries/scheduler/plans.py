@@ -115,6 +115,27 @@ def full_until(plan_id: int, most: int, *, now: datetime) -> datetime | None:
     return None if row is None else row[0] + _HOUR
 
 
+def other_mover(plan_id: int) -> tuple[str, bool] | None:
+    """Return an operation that this one must not move pods beside; ``None`` if there is none.
+
+    It was applied before this one, and moves or has since moved pods to held places. Of one of the
+    two there is a step that is to be ``alone``. With it, whether this one has such a step: then its
+    prediction no longer holds; if not, it can wait for the other's end. Queries once.
+    """
+    row = sql.fetch_one(
+        "SELECT o.name, m.steps LIKE %s FROM plan o, plan m"
+        " WHERE m.id = %s::bigint AND (o.applied_at, o.id) < (m.applied_at, m.id)"
+        f" AND (o.updated_at >= m.applied_at OR o.state = '{RUNNING}') AND o.steps LIKE %s"
+        f" AND (m.steps LIKE %s OR o.state = '{RUNNING}' AND o.steps LIKE %s)"
+        " ORDER BY o.id LIMIT 1",
+        (_ALONE, plan_id, '%"place":%', _ALONE, _ALONE),
+    )
+    return None if row is None else (row[0], row[1])
+
+
+_ALONE: Final = '%"alone":true%'
+
+
 def is_there(namespace: str, name: str, uid: str) -> bool:
     """Return whether the pod of this name still has this uid. Queries once."""
     row = sql.fetch_one(

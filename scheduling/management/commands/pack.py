@@ -21,7 +21,7 @@ from clusterstate.processes import collector
 from scheduling import simulation
 from scheduling.management import files, workloads
 from scheduling.scenarios.manifests import is_on_a_node
-from scheduling.simulation import packing
+from scheduling.simulation import improving, packing
 from scheduling.simulation.node_advice_document import KIND as NODE_ADVICE
 from scheduling.simulation.node_advice_document import run_node_advice
 
@@ -45,9 +45,10 @@ class Command(BaseCommand):
         )  # fmt: skip
         parser.add_argument(
             "--move",
-            choices=(packing.NEVER, packing.TO_FIT, packing.TO_EMPTY),
+            choices=packing.MOVES,
             default=packing.NEVER,
-            help="whether running pods may move: so that more pods fit, or also to empty nodes",
+            help="whether running pods may move, and why: so that more pods fit, also to empty"
+            " nodes, so that zones are equally full, or so that fewer soft rules are unmet",
         )
         parser.add_argument(
             "--seconds", type=float, default=packing.DEFAULT_SECONDS,
@@ -56,6 +57,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--catalogue", metavar="FILE",
             help="a NodeAdvice document: say which nodes to buy and, with prices, to remove",
+        )  # fmt: skip
+        parser.add_argument(
+            "--topology-key", default=improving.ZONE,
+            help="the label of zones, where these are to be equally full (default: %(default)s)",
         )  # fmt: skip
         parser.add_argument("--seed", type=int, default=0, help="seed of the search")
 
@@ -116,6 +121,8 @@ class Command(BaseCommand):
             raise CommandError("The files hold neither nodes nor pods.")
         spec["move"] = options["move"]
         spec["seconds"], spec["seed"] = options["seconds"], options["seed"]
+        if options["topology_key"] != improving.ZONE:
+            spec["topologyKey"] = options["topology_key"]
         return {"apiVersion": "stowage.dev/v1", "kind": packing.KIND, "spec": spec}
 
 
@@ -159,6 +166,14 @@ def table(answer: Manifest) -> str:
     status = answer["status"]
     if answer["kind"] == NODE_ADVICE:
         return advice_table(status)
+    rows = [["POD", "FROM", "TO", "WHY"]]
+    rows += [
+        [one["pod"], one["from"], one["to"], f"wave {one['wave']}" if one["wave"] else "a swap"]
+        for one in status.get("moves", ())
+    ]
+    if "before" in status:
+        lines = [f"{len(rows) - 1} moves: {status['before']:g} before, {status['after']:g} after."]
+        return "\n".join([*lines, *_lines(rows), *_warnings(status)])
     fit = f"{status['placed']} of {status['of']} pods fit"
     lines = [f"{fit} ({status['schedulerAlone']} one by one): {status['bound']['message']}."]
     if emptied := status.get("emptied"):
@@ -166,16 +181,10 @@ def table(answer: Manifest) -> str:
             f"{len(emptied)} nodes can be emptied by {len(status.get('moves', ()))} moves:"
             f" {', '.join(emptied)}."
         )
-    rows = [["POD", "FROM", "TO", "WHY"]]
-    rows += [
-        [one["pod"], one["from"], one["to"], f"wave {one['wave']}" if one["wave"] else "a swap"]
-        for one in status.get("moves", ())
-    ]
     rows += [[one["pod"], "-", one["nodeName"], ""] for one in status["pods"]]
     rows += [[one["pod"], "-", "-", one["message"]] for one in status["left"]]
     rows += [[one["pod"], "-", "-", one["message"]] for one in status.get("skipped", ())]
-    lines += _lines(rows)
-    return "\n".join([*lines, *(f"Warning: {text}" for text in status.get("warnings", ()))])
+    return "\n".join([*lines, *_lines(rows), *_warnings(status)])
 
 
 def advice_table(status: Manifest) -> str:
@@ -209,6 +218,10 @@ def advice_table(status: Manifest) -> str:
         for one in (*status.get("left", ()), *status.get("skipped", ()))
     ]
     return "\n".join([*lines, *_lines(rows)])
+
+
+def _warnings(status: Manifest) -> list[str]:
+    return [f"Warning: {text}" for text in status.get("warnings", ())]
 
 
 def _lines(rows: list[list[str]]) -> list[str]:

@@ -217,7 +217,8 @@ def _item_problem(item: str, low: int, high: int, names: dict[str, int]) -> str:
 
 
 @remembered(1024)
-def _is_zone(name: str) -> bool:
+def is_zone(name: str) -> bool:
+    """Return whether a time zone has this name."""
     try:
         zoneinfo.ZoneInfo(name)
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
@@ -247,7 +248,7 @@ def _cron_job(new: Manifest, old: Manifest | None) -> Errors:
         elif zone.lower() == "local":
             detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
             errors.append(invalid("spec.timeZone", zone, detail))
-        elif not _is_zone(zone):
+        elif not is_zone(zone):
             errors.append(invalid("spec.timeZone", zone, f"unknown time zone {zone}"))
     names = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
     errors += none_negative(spec, "spec", *names)
