@@ -45,9 +45,9 @@ _read: set[str] = {*_OTHERS}
 
 
 _DROPPED = {
-    "DB_POOL": "each thread of a web process has a connection; STOWAGE_WEB_THREADS says how many",
+    "DB_POOL": "each thread of a web process has one connection; set STOWAGE_WEB_THREADS",
     "POD_GC_QUARANTINE": "pods of a node that is gone are collected after 20 s, as in Kubernetes",
-    "WAITING_GOAL_SECONDS": "give the goal with the question: waitingtimes --goal, goalSeconds",
+    "WAITING_GOAL_SECONDS": "give the goal with each request (goalSeconds, waitingtimes --goal)",
 }
 """Former settings without STOWAGE_, and what holds or is to be done instead."""
 

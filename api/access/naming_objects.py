@@ -17,7 +17,7 @@ from clusterstate.objects.registry.kinds import KINDS
 from clusterstate.objects.values.errors import Forbidden, StatusError
 from clusterstate.objects.values.meta import Manifest
 
-_UNTOLD: Final = "the pod would not be admitted; who may create pods there can see why"
+_UNTOLD: Final = "the pod would not be admitted; users who may create pods there can see why"
 _OF_ADMISSION: Final = frozenset({"Forbidden", "NotFound", "Conflict", "AlreadyExists"})
 _TAKEN: Final = ("FieldValueDuplicate", "metadata.name")
 _SCALED: Final = "Deployment"

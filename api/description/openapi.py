@@ -182,7 +182,7 @@ def _patch_operation(kind: Kind) -> Json:
                 "in": "query",
                 "name": "dryRun",
                 "type": "string",
-                "description": "All: do everything, store nothing.",
+                "description": "All: check the request and answer it, but store nothing.",
             }
         ],
         "responses": {"200": {"description": "OK"}},

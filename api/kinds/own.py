@@ -47,7 +47,7 @@ class OwnViewSet(ActionsMixin, StatusView):
     """The actions that can answer for a past moment: they read ``moment``."""
     versioned: ClassVar[Collection[str]] = ()
     """The actions that can answer for a past revision: they read ``revision``."""
-    no_past: ClassVar[str] = "it is told as it is now"
+    no_past: ClassVar[str] = "only its present state is kept"
     """The reason why the other actions have no past."""
 
     moment: datetime | None = None

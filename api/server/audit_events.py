@@ -293,7 +293,7 @@ def _show(
         else:
             shown = reading.read_json(body)
     except Exception:  # noqa: BLE001  # a client may send anything
-        event.setdefault("annotations", {})[f"stowage.dev/{field}"] = "left out: it cannot be read"
+        event.setdefault("annotations", {})[f"stowage.dev/{field}"] = "left out: unreadable"
         return
     if verdict.omit_managed_fields:
         _without_managed_fields(shown)

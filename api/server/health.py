@@ -113,7 +113,7 @@ def _work() -> Iterator[Part]:
         elif silent > found.patience[loop]:
             yield Part(loop, f"has not worked for {silent:.0f} s")
         elif loop in found.ended:
-            yield Part(loop, "its session of the database has ended, another one begins")
+            yield Part(loop, "its database session has ended; it opens another one")
         else:
             yield Part(loop)
     for loop in sorted(set(progress.schedulers()).difference(progress.LOOPS, found.ended)):
@@ -123,11 +123,11 @@ def _work() -> Iterator[Part]:
         slow = silent > found.patience.get(loop, progress.SILENT_SECONDS)
         yield Part(loop, f"has not worked for {silent:.0f} s" if slow else "")
     held = found.log_held_seconds
-    yield Part("log", f"held up by a transaction of {held:.0f} s" if held > _HELD_SECONDS else "")
+    yield Part("log", f"held up by a transaction, {held:.0f} s old" if held > _HELD_SECONDS else "")
     if settings.SERVES:  # a test's clock differs from the database's
         ahead = clock.compare(database=found.at, before=before, after=after)
         which = "ahead of" if ahead > 0 else "behind"
-        problem = f"is {abs(ahead):.0f} s {which} the database's, whose time is written"
+        problem = f"is {abs(ahead):.0f} s {which} the database's clock, by which times are stored"
         yield Part("clock", problem if abs(ahead) > _CLOCK_SECONDS else "", needed=False)
 
 

@@ -95,7 +95,7 @@ _EFFECTS: Final = {
     "timers": "no pod is evicted, and lost nodes are not noticed",
     "controllers": "Deployments, Jobs and other workloads do not create or replace pods",
     "log": "pages and watches do not show what is new",
-    "followers": "what these do about a change comes later than usual",
+    "followers": "their reactions to changes come later than usual",
     "advisor": "previews, what-if and remedies are not available",
 }
 

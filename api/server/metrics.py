@@ -307,7 +307,7 @@ def _disk() -> Iterator[str]:
     free = room.free()
     if free is not None:  # the disk of another server is not visible
         yield exposition.gauge(
-            "stowage_disk_free_bytes", "Room that is left where the embedded database lies.", free
+            "stowage_disk_free_bytes", "Free space on the disk of the embedded database.", free
         )
 
 

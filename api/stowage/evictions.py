@@ -50,7 +50,7 @@ class EvictionListViewSet(OwnViewSet):
 
     kind = "Eviction"
     resource = KIND.plural
-    no_past = "a timer goes when it fires or is taken back; the changes of a pod tell what it did"
+    no_past = "a timer is deleted once it fired or is cancelled; the pod's changes say which"
     is_namespaced = True
     renderer_classes = renderers.OF_OBJECTS
     pagination_class = EvictionsPagination

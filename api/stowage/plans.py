@@ -63,7 +63,7 @@ class PlansViewSet(OwnViewSet):
     kind = KIND.name
     resource = PLURAL
     asks = True
-    no_past = "one is kept as it was predicted (status.at), and its operation as it is"
+    no_past = "a plan is stored as predicted (status.at), with the present state of its operation"
     renderer_classes = renderers.OF_OBJECTS
     foretold: Manifest | None = None
     answer: bytes
@@ -277,7 +277,7 @@ def _undone(plan: StoredPlan) -> Manifest:
     changes = taken_back(plan)
     if not changes:
         raise Conflict(
-            f'plan "{plan.name}" has nothing that can be taken back',
+            f'plan "{plan.name}" has nothing that can be undone',
             {"name": plan.name, "group": GROUP, "kind": PLURAL},
         )
     return {"apiVersion": own.API_VERSION, "kind": "Plan", "spec": {"changes": changes}}
@@ -492,7 +492,7 @@ class BrakesViewSet(OwnViewSet):
 
     kind = BRAKE.name
     resource = BRAKE.plural
-    no_past = "one is kept as it is; the changes of a pod name the approval that let it go"
+    no_past = "a brake has its present state only; the changes of an evicted pod name the approval"
     renderer_classes = renderers.OF_OBJECTS
 
     def wants(self, request: Request) -> Iterable[Attributes]:

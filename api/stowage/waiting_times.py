@@ -35,7 +35,7 @@ class WaitingTimesViewSet(OwnViewSet):
     kind = KIND.name
     resource = KIND.plural
     is_single = True
-    no_past = "pods that wait are counted as they are now; pastSeconds says how far back it looks"
+    no_past = "waiting pods count as they are now; use pastSeconds for placed pods"
     renderer_classes = renderers.OF_OBJECTS
 
     def retrieve(self, request: Request, namespace: str = "") -> Response:

@@ -59,7 +59,7 @@ class WhyViewSet(CompressedViewSet):
     """Each filter's verdict on every node for a pod, the scores, and remedies."""
 
     kind = "Explanation"
-    no_past = "say world=then for the cluster that the last decision was made on"
+    no_past = "use world=then for the cluster at the time of the last decision"
     resource, subresource, owner = "pods", "why", "name"
     is_namespaced = True
     is_single = True

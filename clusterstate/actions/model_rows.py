@@ -63,7 +63,7 @@ class RowWriter:
         for name in changed:
             if name not in edits or not hasattr(row, name):
                 raise NotByRow(
-                    f"{kind.name}.{name} follows from the object or is the service's own: set"
+                    f"{kind.name}.{name} is computed from the object: set"
                     " row.manifest and save, or call clusterstate.actions.objects.update"
                 )
         if row.edit is None and not changed:
@@ -126,7 +126,7 @@ def _composed(row: Any, kind: Kind) -> Manifest:
     compose = _COMPOSED.get(kind.name)
     if compose is None:
         raise NotByRow(
-            f"the columns of a {kind.name} do not say what it is: give the object, as in"
+            f"a {kind.name} cannot be made from columns: give the whole object, as in"
             f" {type(row).__name__}.objects.create(manifest={{...}})"
         )
     metadata: Manifest = {"name": row.name}

@@ -222,7 +222,7 @@ def cancel(name: str, *, now: datetime) -> StoredPlan:
             now=now,
         )
         done = found.progress.count(IS_DONE)
-        _tell(name, "PlanCancelled", f"{_by()} cancelled it: {done} steps are done", now=now)
+        _tell(name, "PlanCancelled", f"{_by()} cancelled the plan after {done} steps", now=now)
     return found
 
 

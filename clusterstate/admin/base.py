@@ -148,7 +148,7 @@ class CommonAdmin(ModelAdmin[Object]):
             _tell_audit(request, self.opts.model, "delete" if self._deletes(request) else "update")
             actions = {one for one in request.POST.getlist("action") if one}
             if not actions <= self.get_actions(request).keys():
-                raise PermissionDenied("You may not do that with these objects.")
+                raise PermissionDenied("Your roles do not allow this for the chosen objects.")
         return super().changelist_view(request, extra_context)
 
     def response_action(

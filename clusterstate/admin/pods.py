@@ -32,7 +32,7 @@ _STAGES = {
     "backoff": "waits before the next try",
     "unschedulable": "waits for a change in the cluster",
     "gated": "waits for its scheduling gates to be removed",
-    "inflight": "decided, waits for a plugin's permission",
+    "inflight": "has a node, waits for a Permit plugin",
 }
 
 

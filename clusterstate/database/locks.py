@@ -166,7 +166,7 @@ def alone(lock: int) -> Iterator[bool]:
 def _open_no_other(sender: object, connection: Any, **_: object) -> None:
     if _held.locks and connection is connections[DEFAULT_DB_ALIAS]:
         connection.close()
-        raise OperationalError("the session that held the lock of this work has ended")
+        raise OperationalError("the database session that held the lock for this work has ended")
 
 
 connection_created.connect(_open_no_other, dispatch_uid="clusterstate.database.locks")

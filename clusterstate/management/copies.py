@@ -199,7 +199,7 @@ def _pods(progress: Progress) -> Found:
             if _plain(row[column], value) != value:
                 yield where, f"{_COLUMN} {column} is {row[column]!r}, its document says {value!r}"
         if digest is not None and scheduling_class.encode(manifest)[0] != bytes(digest):
-            yield where, f"it is not of scheduling class {row['class_id']}"
+            yield where, f"the pod's spec is not that of scheduling class {row['class_id']}"
 
 
 def _classes(progress: Progress) -> Found:
@@ -215,7 +215,7 @@ def _classes(progress: Progress) -> Found:
         if blake2b(spec.encode(), digest_size=scheduling_class.DIGEST_SIZE).digest() != bytes(
             digest
         ):
-            yield where, "its digest is not that of its spec"
+            yield where, "its digest does not match its spec"
         _, *expected = class_facts(spec)
         for column, here, there in zip(names, found, expected, strict=True):
             if _value(column, here) != _value(column, there):
@@ -252,12 +252,12 @@ def _taints(progress: Progress) -> Found:
                 ", ".join(f"{one[0]}={one[2]}:{one[1]}" for one in some) or "none"
                 for some in (found, expected)
             )
-            yield f"Node {row['name']}", f"its rows are {here}, its document says {there}"
+            yield f"Node {row['name']}", f"its rows of taints are {here}, its document says {there}"
     for (node_id,) in sql.fetch(
         "SELECT DISTINCT t.node_id FROM taint t"
         " WHERE NOT EXISTS (SELECT 1 FROM node n WHERE n.id = t.node_id) ORDER BY 1"
     ):
-        yield f"node {node_id}", "it has taints and does not exist"
+        yield f"node {node_id}", "the node does not exist, but has rows of taints"
 
 
 def _moment(taint: Manifest) -> datetime | None:
@@ -289,21 +289,21 @@ WHERE NOT EXISTS (SELECT 1 FROM pod p WHERE p.id = e.pod_id) ORDER BY 1
 
 def _queue(progress: Progress) -> Found:
     for namespace, name in sql.fetch(_UNQUEUED):
-        yield _named("Pod", namespace, name), "it waits and has no place in the queue"
+        yield _named("Pod", namespace, name), "the pod is pending, but not in pending_pod"
     for pod_id, namespace, name in sql.fetch(_QUEUED_FOR_NOTHING):
         if name is None:
-            yield f"pod {pod_id}", "it has a place in the queue and does not exist"
+            yield f"pod {pod_id}", "the pod does not exist, but is in pending_pod"
         else:
-            yield _named("Pod", namespace, name), "it has a place in the queue and does not wait"
+            yield _named("Pod", namespace, name), "the pod is not pending, but in pending_pod"
     progress("pending pods", 0)
 
 
 def _terminating(progress: Progress) -> Found:
     for namespace, name, here, there in sql.fetch(_UNENDED):
-        what = f"it ends at {here or 'no time'}, terminating_pod says {there or 'no time'}"
+        what = f"the deletion ends at {here or 'no time'}; terminating_pod: {there or 'no time'}"
         yield _named("Pod", namespace, name), what
     for (pod_id,) in sql.fetch(_ENDED):
-        yield f"pod {pod_id}", "it ends and does not exist"
+        yield f"pod {pod_id}", "the pod does not exist, but is in terminating_pod"
     progress("terminating pods", 0)
 
 
@@ -337,7 +337,7 @@ def _timers(progress: Progress) -> Found:
     where: dict[int, str] = {}
     for pod_id, cause, node_name, *rest, namespace, name, ending in sql.fetch(_TIMERS):
         if name is None:
-            yield f"pod {pod_id}", "it has a timer and does not exist"
+            yield f"pod {pod_id}", "the pod does not exist, but has an eviction timer"
             continue
         where[pod_id] = _named("Pod", namespace, name)
         if pod_id not in fresh and node_name not in fresh_nodes and not ending:
@@ -345,15 +345,15 @@ def _timers(progress: Progress) -> Found:
     for pod_id, cause, expected in _due(fresh, fresh_nodes):
         found = stored.pop((pod_id, cause), None)
         if found is None:
-            what = f"it must leave {expected[0]} and has no timer"
+            what = f"the pod must leave {expected[0]}, but has no eviction timer"
             yield where.get(pod_id) or _pod_named(pod_id), what
         elif cause == TAINT and found != expected:
             yield (
                 where[pod_id],
-                f"its timer says {_timer_text(found)}, its taints {_timer_text(expected)}",
+                f"its timer says {_timer_text(found)}, by its taints it is {_timer_text(expected)}",
             )
     for (pod_id, _), found in stored.items():
-        yield where[pod_id], f"it has a timer, due {found[-1]}, and need not leave {found[0]}"
+        yield where[pod_id], f"its eviction timer, due {found[-1]}, has no cause on {found[0]}"
     progress("timers", len(where))
 
 
@@ -467,11 +467,11 @@ def _log(progress: Progress) -> Found:
             if verb is None:
                 yield where, f"the change log lacks its revision {revision}"
             elif revision is None:
-                yield where, f"the change log has it at revision {logged}, and it does not exist"
+                yield where, f"the object does not exist, but the log has it at revision {logged}"
             elif verb == changes.DELETED:
-                yield where, f"the log says that it is gone, revision {logged}, and it is there"
+                yield where, f"the object exists, but the log has its deletion, revision {logged}"
             else:
-                yield where, f"it is at revision {revision}, the log has {logged}"
+                yield where, f"the object is at revision {revision}, the log has {logged}"
         progress(f"{kind.resource} in the log", 0)
 
 
@@ -501,9 +501,9 @@ def _documents(progress: Progress) -> Found:
         where = _named(NAMES[code], namespace, name)
         yield where, f"the log at revision {revision} refers to document {id_}, which is missing"
     for (id_,) in sql.fetch(_UNREFERRED):
-        yield f"document {id_}", "no object has it, and it is not listed as superseded"
+        yield f"document {id_}", "no object uses the document, and it is not listed as superseded"
     for (id_,) in sql.fetch(_SUPERSEDED):
-        yield f"document {id_}", "an object has it, and it is listed as superseded"
+        yield f"document {id_}", "an object uses the document, but it is listed as superseded"
     progress("documents", 0)
 
 
@@ -537,7 +537,7 @@ COPIES: Final = (
         "taint",
         "spec.taints in the node's document",
         _taints,
-        "the rows count: set this node's taints to themselves in SQL; its document follows",
+        "the rows are right: UPDATE this node's taints to the same values; its document follows",
     ),
     Copy(
         "queue",

@@ -244,7 +244,7 @@ class Leavers:
         quarantine = settings.POD_GC_QUARANTINE_SECONDS
         for pod in self._on(names):
             self.caused.add(pod.id)
-            rule = f"pods of node {pod.node_name}, which is gone, are collected"
+            rule = f"pods of node {pod.node_name}, which no longer exists, are garbage-collected"
             yield self._leaver(pod, due=quarantine, cause=DELETED, rule=rule, grace=0.0)
 
     def _tainted(self, nodes: Nodes) -> Iterable[Leaver]:
@@ -304,7 +304,7 @@ class Leavers:
             wait = max(0.0, (turn + 1 - max(1.0, rate)) / rate) if rate > 0 else 0.0
             turn += 1
             self.caused.add(pod.id)
-            rule = f"labels of node {pod.node_name} that its affinity requires during execution"
+            rule = f"node {pod.node_name} no longer matches its affinity for execution"
             yield self._leaver(
                 pod, due=grace + wait, cause=RELABELLED, rule=rule, held=self._is_guarded(pod)
             )

@@ -62,7 +62,7 @@ class Nodes:
                 self.after[name] = None
                 continue
             if change.what == plan_document.DRAIN and self._deleted(name, changes):
-                detail = "drain a node in a plan of its own before it is deleted"
+                detail = "a plan cannot drain and delete a node: drain it in an earlier plan"
                 self.errors.append(FieldError(INVALID, f"{change.path}.nodes", name, detail))
             edited = plan_document.edited(change, node)
             wrong = validate_node_update(edited, node)

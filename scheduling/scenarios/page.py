@@ -107,7 +107,7 @@ def pictures(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     ]
     measure = outcomes[0].measure
     charts += [
-        (f"{measure} that is free but fragmented", lambda s: s.fragmented, _percent),
+        (f"{measure} that is free but too fragmented to use", lambda s: s.fragmented, _percent),
         ("pods that wait", lambda s: float(s.pending), _count),
         ("nodes in use", lambda s: float(s.nodes_used), _count),
     ]

@@ -477,6 +477,6 @@ def raise_priority(to: int, name: str) -> PodEdit:
         )
 
     return PodEdit(
-        "RaisePriority", f"give it the priority class {name} ({to})",
+        "RaisePriority", f"use the priority class {name} ({to})",
         {"priorityClassName": name, "priority": to}, change,
     )  # fmt: skip

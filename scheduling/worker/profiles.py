@@ -55,7 +55,7 @@ def _at(revision: int) -> KubeSchedulerConfiguration:
         return cached[0]
     stored = decisions.configuration(revision)
     if stored is None:
-        raise Expired(f"scheduler configuration {revision} is no longer kept")
+        raise Expired(f"revision {revision} of the scheduler configuration is no longer stored")
     found = _read(stored)
     why = problems(found)
     if why and (cached is None or problems(cached[0]) != why):

@@ -173,7 +173,7 @@ def why(wanted: ServiceOptions, pod: str, namespace: str, form: str) -> None:
         ("What stands in the way", ("plugin", "reasons", "nodes", "alone"), [
             {**one, "reasons": "; ".join(one["reasons"])} for one in status.get("blockers") or []
         ]),
-        ("What would help, tried", ("text", "opens", "frees"), status.get("remedies") or []),
+        ("Remedies that were tried", ("text", "opens", "frees"), status.get("remedies") or []),
         ("Nodes", ("node", "total", "rejected by", "reason"), nodes_of(found)),
     ]  # fmt: skip
     for title, columns, rows in tables:
@@ -275,7 +275,7 @@ def decisions(
         "csv" if as_csv else form, items, rows,
         columns=("at", "pod", "outcome", "node", "message"),
         wide=("id", "total", "margin", "feasible", "profile"),
-        nothing="No such decision is kept.",
+        nothing="No stored decision matches.",
     )  # fmt: skip
 
 

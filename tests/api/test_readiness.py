@@ -72,7 +72,9 @@ def test_a_clock_that_differs_from_the_databases_is_told(ahead, told, settings, 
     monkeypatch.setattr(health.time, "time", lambda: seconds + ahead + time.monotonic() - began)
     (part,) = [one for one in health._work() if one.name == "clock"]
     assert not part.needed
-    assert part.problem == (f"is {told} the database's, whose time is written" if told else "")
+    assert part.problem == (
+        f"is {told} the database's clock, by which times are stored" if told else ""
+    )
     host = datetime.now(UTC)  # noqa: TID251  # the host's own clock is what is judged
     assert abs((host - clock.now()).total_seconds() - ahead) < 1
 

@@ -117,7 +117,7 @@ def test_a_seal_over_the_border_of_what_is_kept_is_told_apart() -> None:
     decide(4)
     seals.seal()
     decisions.trim(now=NOW, keep_seconds=3600)
-    assert "4 decisions match their seals (5 more are partly gone)" in verified()
+    assert "4 decisions match their seals (5 more are partly trimmed)" in verified()
 
 
 def test_a_decision_that_is_being_recorded_is_not_passed_over() -> None:
@@ -172,7 +172,7 @@ def test_what_a_seal_says_was_dropped_is_not_there() -> None:
     seals.seal()
     with transaction.atomic():
         seals.trim(before=NOW + timedelta(days=1), now=NOW)
-    with pytest.raises(CommandError, match="is recorded as dropped"):
+    with pytest.raises(CommandError, match="are recorded as dropped"):
         verified()
     sql.run("DELETE FROM decision")
     assert verified()
@@ -197,7 +197,7 @@ def test_decisions_that_are_dropped_while_the_chain_is_verified_are_no_break(
         return rows(*arguments)
 
     monkeypatch.setattr(queries, "rows", dropped_before)
-    assert "4 decisions match their seals (5 more are partly gone)" in verified()
+    assert "4 decisions match their seals (5 more are partly trimmed)" in verified()
 
 
 def test_an_audit_log_that_says_too_much_was_dropped_is_found() -> None:

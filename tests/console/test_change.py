@@ -440,7 +440,7 @@ def test_pods_are_evicted_and_deleted_by_preview(operator: Client, two_nodes: No
 
 def test_deleting_a_node_tells_of_its_pods(two_nodes: None) -> None:
     page = text(signed_in("root", superuser=True).get(f"{CHANGE}?do=delete&node=n1"))
-    assert "are collected" in page
+    assert "are garbage-collected" in page
     assert "Delete node, 2 pods will leave" in page
 
 

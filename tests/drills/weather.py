@@ -429,6 +429,8 @@ class _Look:
             except JavascriptException:  # the page has opened the preview that it waited for
                 load_axe(self._browser)
                 wrong = serious(self._browser, look)
+            except TimeoutException:
+                wrong = ["axe had no answer in time"]
             if wrong:
                 self._find(f"axe: {name}{look}: {wrong}")
             if self._into is not None:

@@ -37,7 +37,7 @@ _MOST_OF_ONE: Final = 2000
 """The longest runs of lines that are shown in full: equal lines, and lines of one text."""
 _MEANS: Final = {" ": "unchanged", "-": "removed", "+": "added"}
 _POLICIES: Final = (
-    ("RuntimeClass", "where pods of a runtime run, and their overhead"),
+    ("RuntimeClass", "the nodes and overhead of pods with a container runtime"),
     ("PriorityClass", "which pods preempt which"),
     ("ResourceQuota", "limits of a namespace, and what is used"),
     ("LimitRange", "defaults and bounds in a namespace"),

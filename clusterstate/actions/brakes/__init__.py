@@ -76,7 +76,7 @@ def settle(found: Sequence[tuple[Share, float]], *, now: datetime) -> int:
     """
     keys = sql.Texts([share.key for share, _ in found])
     gone = sql.fetch(_RELEASE, (keys, now - COUNTED_FOR, now))
-    why = {HELD: "fewer pods than its limit would leave", APPROVED: "its approval of an hour ended"}
+    why = {HELD: "fewer pods than its limit would leave", APPROVED: "the hour of approval ended"}
     news = [_event(f"{row[0]}.{row[1]}", "EvictionsReleased", why[row[2]]) for row in gone]
     record_many(news, now=now)
     _set(found, now)

@@ -217,8 +217,7 @@ def _tell(
         uid="" if found is None else found[0],
         type="Warning",
         reason=REASON,
-        message=f"{follower} cannot process this object and goes on without it until it changes:"
-        f" {text}",
+        message=f"{follower} cannot process this object and skips it until it changes: {text}",
         component=follower,
     )
     _attempt(lambda news: events.record_many(news, now=now), [occurrence])

@@ -43,7 +43,7 @@ def from_provider(name: str, groups: Iterable[str]) -> User:
     if not name.strip() or len(name) > _LONGEST or not name.isprintable():
         raise NotAPerson("the name claim of the identity provider is empty or too long")
     if name.startswith(_RESERVED):
-        raise NotAPerson(f"names that begin with {_RESERVED} are the cluster's own")
+        raise NotAPerson(f"names that begin with {_RESERVED} are reserved for the cluster")
     printed = {one for one in groups if 0 < len(one) <= _LONGEST and one.isprintable()}
     group_names = sorted(printed)[:MOST_GROUPS]
     with transaction.atomic():

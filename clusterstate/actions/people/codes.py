@@ -37,7 +37,7 @@ class TooManyTries(Exception):  # a refusal with its end
     """Too many codes were wrong; none is checked before ``until``."""
 
     def __init__(self, until: datetime) -> None:
-        super().__init__(f"too many wrong codes, until {until}")
+        super().__init__(f"too many wrong codes: none is accepted until {until}")
         self.until = until
 
 

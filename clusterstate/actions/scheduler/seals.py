@@ -241,8 +241,8 @@ def _follow() -> _Chain:
             is_seal, is_decision = seals.left_behind(ends.trimmed, kept_from)
             if is_seal or is_decision:
                 raise Broken(
-                    f"what is from before {kept_from:%Y-%m-%dT%H:%M:%SZ} is recorded as dropped,"
-                    " but some of it is still there"
+                    f"decisions from before {kept_from:%Y-%m-%dT%H:%M:%SZ} are recorded as dropped,"
+                    " but some still exist"
                 )
         return _Chain(ends, found, kept_from)
 

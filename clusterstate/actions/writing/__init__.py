@@ -249,7 +249,7 @@ class Writer:
                     one.admitted.manifest["metadata"]["uid"],
                 )
             break
-        late = TooManyRequests("namespaces and classes change too quickly; try again")
+        late = TooManyRequests("objects that admission reads change too quickly; try again")
         if all_or_nothing and None in results:
             raise late
         return [late if result is None else result for result in results]

@@ -46,7 +46,7 @@ class Driver(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
         if self.nodes is not None and self.nodes < 0:
             return "nodes: must be 0 or more"
         if self.all_nodes and self.nodes is not None:
-            return "nodes: has no effect beside allNodes, since the pool is published once"
+            return "nodes: must be left out with allNodes, whose pool is published once"
         if self.pool and not self.all_nodes:
             return "pool: needs allNodes; without it, each pool has the name of its node"
         return ""

@@ -25,7 +25,7 @@ class Command(BaseCommand):
             "--contains",
             metavar="DIGEST",
             default="",
-            help="a digest that this command printed before: fail unless it is still in the chain",
+            help="a digest that this command printed earlier; fail if the log no longer has it",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -57,7 +57,7 @@ class Command(BaseCommand):
             )
         if sealed.kept_from is not None:
             self.stdout.write(f"decisions made before {format_time(sealed.kept_from)} were dropped")
-        trimmed = f" ({sealed.trimmed:,} more are partly gone)" if sealed.trimmed else ""
+        trimmed = f" ({sealed.trimmed:,} more are partly trimmed)" if sealed.trimmed else ""
         self.stdout.write(f"{sealed.decisions:,} decisions match their seals{trimmed}")
         if sealed.last:
             self.stdout.write(f"seal {sealed.last}: {sealed.digest.hex()}")

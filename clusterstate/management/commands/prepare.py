@@ -27,7 +27,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--new-history",
             action="store_true",
-            help="begin a new history of revisions, as after a copy of the disk was put back",
+            help="begin a new history of revisions; use this after you put back a copy of the disk",
         )
 
         parser.add_argument(

@@ -112,7 +112,7 @@ def entry(data: bytes) -> tuple[bytes, bytes]:
     parts = dict(pairs(data, 0, size))
     key, value = parts.get(1, b""), parts.get(2, b"")
     if not isinstance(key, bytes) or not isinstance(value, bytes):
-        raise Malformed("an entry of a map is a number")
+        raise Malformed("an entry of a map is a number instead of a message")
     return key, value
 
 

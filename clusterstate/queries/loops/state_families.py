@@ -243,7 +243,7 @@ _NODES = [
     ),
     *(
         _node(
-            f"status_{which}", f"The {which} of a node by resource.",
+            f"status_{which}", f"The {which} resources of a node.",
             ("resource", _RESOURCE), ("unit", _UNIT),
             value=_quantity("r.value"),
             more=f" CROSS JOIN LATERAL jsonb_each_text(j #> '{{status,{which}}}') r",
