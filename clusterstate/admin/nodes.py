@@ -295,7 +295,7 @@ class NodeAdmin(PreviewedAdmin[Node]):
         """Redirect to the preview of a cordon of the selected nodes."""
         return self.preview_of("cordon", queryset)
 
-    @admin.action(description="Uncordon: take pods again", permissions=["change"])
+    @admin.action(description="Uncordon: place new pods again", permissions=["change"])
     def uncordon(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponseRedirect:
         """Redirect to the preview of an uncordon."""
         return self.preview_of("uncordon", queryset)

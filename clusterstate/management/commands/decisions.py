@@ -37,7 +37,7 @@ class Command(BaseCommand):
         """Declare the filters, the format and the file."""
         for name, text in _TEXTS.items():
             parser.add_argument(f"--{name}", default="", help=text)
-        parser.add_argument("--since", help="only decisions since, such as 2026-01-31T12:00:00Z")
+        parser.add_argument("--since", help="only from this time on: 2026-01-31T12:00:00Z")
         parser.add_argument("--until", help="only decisions before this time")
         parser.add_argument("--format", choices=("jsonl", "arrow"), default="jsonl")
         parser.add_argument("--output", metavar="FILE", help="file (default: standard output)")

@@ -126,7 +126,7 @@ class _Start:
         now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
         fresh = not (self._state / "token").exists()
         if fresh:
-            say("first start: everything it makes lies in " + str(self._state))
+            say("first start: all files that it creates are in " + str(self._state))
         with self._step("keys and certificate"):
             private_files.read_or_create(self._state / "secret-key", tokens.new_secret())
             certificate, key = self._ensure_certificate(now)
@@ -282,7 +282,7 @@ class _Start:
         now = datetime.now(UTC)  # noqa: TID251  # a command is an edge
         self._ensure_certificate(now)
         if self._certificate.read_bytes() != before:
-            self._supervisor.say("the certificate was renewed: https starts again with it")
+            self._supervisor.say("the certificate was renewed: https restarts with the new one")
             self._supervisor.restart("https")
 
     def _renew(self) -> None:
