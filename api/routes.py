@@ -117,7 +117,7 @@ def route_of(meta: MutableMapping[str, Any], request: HasPath) -> Route:
 
 
 def target_of(meta: MutableMapping[str, Any], request: HasPath) -> Target | None:
-    """Return what the path of a request names."""
+    """Return the object or collection that a request's path names."""
     return route_of(meta, request).target
 
 
@@ -182,7 +182,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
 def verb(method: str, target: Target) -> str:
-    """Return Kubernetes' word for what a method does there."""
+    """Return the RBAC verb of a method on a target, such as ``list`` or ``deletecollection``."""
     word = _VERBS.get(method)
     if word is not None:
         return word

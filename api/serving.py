@@ -194,7 +194,7 @@ def _is_known(sender: User, claim: Claim) -> bool:
 
 
 def _remembered(claim: Claim) -> tuple[Known | None, str]:
-    """Return who sent a request, if that needs no query, and what their name was at last.
+    """Return the cached sender and policy, or ``None``; and the name that the sender last had.
 
     Raises:
         Unauthorized: no bearer token.

@@ -64,7 +64,7 @@ class _Objects:
         return found
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Whether there are any objects of the kind."""
         return bool(self._stored)
 
     def of(self, namespace: str) -> Sequence[Manifest]:
@@ -160,7 +160,7 @@ class Catalogue:
 
 
 class _Memory:
-    """The catalogue that this process remembers."""
+    """This process's cache of the catalogue."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -169,7 +169,7 @@ class _Memory:
         self.ids: list[Callable[[], None]] = []
 
     def belongs_to(self, history: uuid.UUID | None, epoch: int) -> None:
-        """Forget what was learned from another history, and ids learned at another epoch.
+        """Clear the caches if the history changed, and cached ids also if the epoch changed.
 
         Rows may have been deleted since: `actions.past.housekeeping`.
         """
@@ -185,7 +185,7 @@ _memory = _Memory()
 
 
 def current() -> Catalogue:
-    """Return the remembered catalogue, read first if there is none. It may be out of date."""
+    """Return the cached catalogue, which may be out of date; reads it if none is cached."""
     written = _written_here()
     remembered = _memory.catalogue if written is None else written.remembered()
     return remembered or reload()
@@ -246,13 +246,13 @@ def _namespace(kind: Kind) -> str:
 
 
 def admission_settings() -> AdmissionSettings:
-    """Return the switches from ``settings.ADMISSION``."""
+    """Return the settings of admission from ``settings.ADMISSION``."""
     configured: dict[str, object] = getattr(settings, "ADMISSION", {})
     return msgspec.convert(configured, AdmissionSettings)
 
 
 def remember(found: Catalogue) -> None:
-    """Remember a catalogue unless a newer one is."""
+    """Cache a catalogue, unless the cached one is newer."""
     with _memory.lock:
         cached = _memory.catalogue
         if cached is None or cached.epoch <= found.epoch:
@@ -306,7 +306,7 @@ class _Written:
         self._savepoints = list(connection.savepoint_ids)
 
     def remembered(self) -> Catalogue | None:
-        """Return what was read in this transaction and has not been rolled back."""
+        """Return the catalogue that this transaction read, unless that was rolled back."""
         inside = connection.savepoint_ids[: len(self._savepoints)] == self._savepoints
         return self._catalogue if inside else None
 

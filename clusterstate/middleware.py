@@ -102,7 +102,7 @@ class BrowserOnly:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> Answer:
-        """Answer through the browser's chain, or straight."""
+        """Answer through the browser's middleware if a browser asks, else without it."""
         if is_browser(request):
             answer = self._chain(request)
             user = getattr(request, "_cached_user", None)  # found already, if anybody asked
@@ -141,7 +141,7 @@ class BrowserOnly:
 
 
 def _unfit(error: Exception) -> bool:
-    """Whether the database refused a value because of what it is."""
+    """Whether the database refused a value as invalid, or a statement as too complex."""
     state = getattr(error.__cause__, "sqlstate", None) or ""
     return isinstance(error, DataError) or (
         isinstance(error, DatabaseError) and state.startswith("54")

@@ -24,7 +24,7 @@ PRINTERS: Final = Printers()
 
 
 def _time_left(text: str | None, now: datetime) -> str:
-    """Return how long it is until a moment, 0s where that is over."""
+    """Return the duration from now until a time, 0s if that has passed."""
     moment = parse_time(text)
     return UNKNOWN if moment is None else human_duration(max(0.0, (moment - now).total_seconds()))
 

@@ -76,7 +76,7 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 
 
 def _chosen(query: Any) -> str:
-    """Return the format of the whole answer below the page's tables, empty for none."""
+    """Return the format (``view``) in which the page also shows the whole answer; empty: none."""
     found = str(query.get("view", ""))
     return found if found in _VIEWS else ""
 
@@ -138,7 +138,7 @@ def _cell(value: Any) -> str:
 
 
 def _text(value: Any, query: Any) -> str:
-    """Return the whole answer as text, if requested."""
+    """Return the whole answer as JSON or YAML if the query asks for it, else empty."""
     chosen = _chosen(query)
     if not chosen:
         return ""
@@ -159,7 +159,7 @@ def _of_object(kind: Kind, item: Manifest, query: Any) -> dict[str, Any]:
 
 
 def _of_value(path: str, value: Any, query: Any) -> dict[str, Any]:
-    """Return the page of an answer without objects: a document, a failure."""
+    """Return the page's context for an answer that lists no objects: a document, or a failure."""
     chosen = _text(value, query)
     found: dict[str, Any] = {"title": path, "text": chosen or as_yaml(value)}
     if not isinstance(value, dict):
@@ -249,7 +249,7 @@ def related(kind: Kind, item: Manifest) -> Iterator[Link]:
 
 
 def _of_pod(spec: Manifest, namespace: str) -> Iterator[Link]:
-    """Yield what the spec of a pod names."""
+    """Yield links to the objects that a pod's spec names."""
     yield from _to("ServiceAccount", spec.get("serviceAccountName"), namespace, "account")
     yield from _to("PriorityClass", spec.get("priorityClassName"), about="priority")
     yield from _to("RuntimeClass", spec.get("runtimeClassName"), about="runtime")

@@ -201,7 +201,7 @@ _BY_PATCH: Final = " after mutating admission happens"
 
 
 def _name_owners_once(value: Manifest, when: str) -> list[str]:
-    """Drop repeated owner references, in place; return a warning about them.
+    """Drop duplicate owner references, in place; return a warning about them.
 
     Rule: ``dedupOwnerReferences``, apiserver ``endpoints/handlers/create.go``, v1.36.
     """

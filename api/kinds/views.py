@@ -30,7 +30,7 @@ Handler = Callable[..., HttpResponseBase]
 
 
 class ActionsMixin(ViewSetMixin):
-    """Viewsets that are freed at once, without reference cycles.
+    """Makes viewsets without reference cycles, so that Python frees them at once.
 
     DRF makes a bound method of each action an attribute of the instance, so each request would
     leave its view, body and answer to the garbage collector.
@@ -143,7 +143,7 @@ class StatusView(APIView):
         return self.finalize_response(request, response)
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Return the request as handlers see it."""
+        """Wrap Django's request in the ``Request`` that handlers get."""
         return Request(
             request,
             self.get_parsers(),

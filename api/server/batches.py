@@ -58,7 +58,7 @@ class _Completes(Protocol):
 
 
 class DeferredAnswer(HttpResponseBase):
-    """A placeholder for an answer that the batch will make; ``answer`` holds it then.
+    """A placeholder returned by a view; the batch stores the real answer in ``answer``.
 
     It passes through a view like any response and is never sent, so it has no content and no
     headers. ``view`` and ``request``: its origin, which completes it.

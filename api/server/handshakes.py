@@ -131,7 +131,7 @@ class _HandshakeBuffer(asyncio.Protocol):
         self.lost = True
 
     def hand_over(self, protocol: asyncio.Protocol) -> None:
-        """Pass on the data that arrived meanwhile."""
+        """Pass the data buffered during the handshake to the HTTP protocol."""
         for data in self._came:
             protocol.data_received(data)
         if self._ended:

@@ -383,7 +383,7 @@ class _Lookout:
         return _SELDOM_SECONDS if seldom else self._every or 0.0
 
     def latest(self) -> list[Part]:
-        """Return the last results at once, whatever is frozen."""
+        """Return the last results without waiting, even if the checks hang."""
         self.start(_EVERY_SECONDS)
         now = time.monotonic()
         with self._changed:

@@ -385,7 +385,7 @@ def differences(before: Manifest, after: Manifest, holding: str) -> Iterator[Man
 
 
 def _essence(part: str, entry: Manifest | None, holding: str) -> Manifest | None:
-    """Return the part of a prediction about a pod that must stay the same."""
+    """Return the fields of a pod's prediction that must still be equal when a plan is applied."""
     if entry is None:
         return None
     if part == "placed":

@@ -113,7 +113,7 @@ class NodeAdviceViewSet(QuestionViewSet):
 
 
 class _OfAllPods(QuestionViewSet):
-    """A question whose answer names all nodes and pods."""
+    """A question that needs the right to list nodes and pods: its answer names them."""
 
     def wants(self, request: Request) -> Iterable[Attributes]:
         """Return the right to the question, and the rights to list all nodes and pods."""
@@ -122,7 +122,7 @@ class _OfAllPods(QuestionViewSet):
 
 
 class PackingsViewSet(_OfAllPods):
-    """Where all pods would go if they were placed together."""
+    """Computes a placement of all pods at once, by a search."""
 
     kind = "Packing"
     resource = "packings"

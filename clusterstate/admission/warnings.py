@@ -191,7 +191,7 @@ def _without_group(job: Manifest, path: str, compatibility: Compatibility) -> li
 
 
 def unknown_profile(spec: Manifest, profiles: frozenset[str] | None) -> str:
-    """Return the fate of a pod whose scheduler has no profile here; empty if there is one.
+    """Return a warning for a pod whose scheduler has no profile here; empty if it has one.
 
     ``profiles``: the names of all profiles, ``None`` where they are not known.
     """

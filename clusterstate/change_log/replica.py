@@ -110,7 +110,7 @@ class Standing:
             time.sleep(max(0.0, began + _EVERY_SECONDS - time.monotonic()))
 
     def look(self) -> None:
-        """Read both servers once. Queries three times."""
+        """Compare the replica with the primary once. Queries three times."""
         try:
             began = time.monotonic()
             with sql.patience(_PATIENCE_SECONDS):

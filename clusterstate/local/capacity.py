@@ -72,7 +72,7 @@ def needed(processes: Iterable[str]) -> int:
 
 
 def of_parts(parts: Iterable[Part]) -> int:
-    """Return the same for the parts of ``up``, with one process twice, as during a renewal."""
+    """Return the connections that the parts of ``up`` need, one process twice as in a renewal."""
     names = [name for part in parts for name in [part.process] * part.workers]
     return needed(names) + max((of(name) for name in names), default=0)
 

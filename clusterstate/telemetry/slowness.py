@@ -33,7 +33,7 @@ _USED_SECONDS: Final = 0.03
 
 
 class Slowness:
-    """This process's factor, from rounds that would take ``usual`` seconds on an idle machine."""
+    """This process's slowdown: the time of its rounds divided by ``usual`` seconds."""
 
     def __init__(self, usual: float) -> None:
         self._usual = usual
@@ -41,7 +41,7 @@ class Slowness:
         self.requested, self._asked_at = 1.0, 0.0
 
     def begin(self) -> None:
-        """Take the process for slow until ``measure`` is called."""
+        """Assume that the process is slow until ``measure`` is called."""
         self._measured = float(AT_FIRST)
 
     def measure(self, took: float, used: float) -> None:

@@ -1031,7 +1031,7 @@ class Waits(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """Both as a sentence."""
+        """Until when, and for which starting nodes, the group waits, as a sentence."""
         more = len(self.nodes) - _MOST_NAMED
         names = ", ".join(self.nodes[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         return (

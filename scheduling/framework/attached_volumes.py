@@ -289,7 +289,7 @@ class AttachedVolumes:
 
     @property
     def columns(self) -> Iterable[int]:
-        """The columns of all drivers that have one."""
+        """The resource columns in which drivers' volumes are counted."""
         return self._columns.values()
 
     def _write(

@@ -82,7 +82,7 @@ class DeviceTable(DeviceWorld):
         return made
 
     def take_over(self, other: DeviceWorld) -> None:
-        """Replace the content by that of another table."""
+        """Replace the content of this table by that of another."""
         self.__dict__.update(other.__dict__)
 
     def judge(self, attempt: Attempt, node: Node) -> Verdict:

@@ -197,7 +197,7 @@ class NodeAffinity:
     def group_keys(
         self, pod: PodInfo, snapshot: NodeTable, rows: Rows
     ) -> list[npt.NDArray[np.int64]]:
-        """Return the raw score."""
+        """Return the raw score as the only key: rows with equal scores form a group."""
         return [self.score(CycleState(), pod, snapshot, rows)]
 
 

@@ -35,7 +35,7 @@ class VolumeRestrictions:
     score_locality = Locality.NODE
 
     def aspect(self, pod: PodInfo, snapshot: NodeTable) -> Hashable | None:
-        """Return ``()`` for pods without such disks or claims, ``None`` for others."""
+        """Return ``()`` for pods without restricted disks or claims, ``None`` for others."""
         if not pod.volumes:
             return ()
         found = self._exclusive(pod, snapshot)

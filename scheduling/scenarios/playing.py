@@ -178,7 +178,7 @@ class Player:
         )
 
     def _may_help(self, due: float, last: float) -> bool:
-        """Return whether to try pods again although no other event is to come.
+        """Return whether to retry pods although the script has no further event.
 
         Otherwise pods that fail after the last event would be tried for ever: every five minutes,
         or after each backoff if no plugin refused them.

@@ -119,7 +119,7 @@ def _carried_over(stored: Any, old: Any, new: Any) -> Any:
 
 
 def _differs(stored: Manifest, whole: Manifest) -> Manifest:
-    """Return the merge patch from one value to another."""
+    """Return the JSON merge patch that turns ``stored`` into ``whole``."""
     found: Manifest = {name: None for name in stored if name not in whole}
     for name, one in whole.items():
         was = stored.get(name)

@@ -394,7 +394,7 @@ class MoverRefused(Exception):
 
 
 class Packer:
-    """One packing; its snapshot is changed with each step."""
+    """Packs pods once; each step changes its snapshot."""
 
     def __init__(
         self,

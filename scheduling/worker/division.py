@@ -147,7 +147,7 @@ def _rules_of(info: PodInfo) -> Iterable[_Rule]:
 
 
 class Division:
-    """Which pods the scheduler number ``shard`` decides, by what it knows of the others."""
+    """Which pods scheduler number ``shard`` decides, derived from the leases of all schedulers."""
 
     def __init__(self, shard: int = shards.FIRST) -> None:
         self.shard = shard

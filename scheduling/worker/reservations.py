@@ -76,7 +76,7 @@ _NOMINATED_AT_ONCE = 20
 
 
 class Reservations:
-    """The reserved pods of one scheduler, and what is done with them in each cycle."""
+    """The reserved pods of one scheduler, and the plugin calls that each cycle makes for them."""
 
     def __init__(self, mirror: Mirror, binder: Binder, framework_at: FrameworkAt) -> None:
         self._mirror = mirror
@@ -545,7 +545,7 @@ def _unreserve(framework: Framework, state: CycleState, info: PodInfo, node_name
 
 
 def _refused(placed: Decision, status: Status, *, fits: bool = False) -> Decision:
-    """Return the decision about a pod that was placed on a node and then refused there.
+    """Return the decision about a placed pod that a plugin, such as at Permit, then refused.
 
     The scores of the nodes stay in the record. The pod's nomination ends. Rule: schedule_one.go,
     v1.36, where a rejection by Reserve or Permit becomes a FitError about the one node; a rejection

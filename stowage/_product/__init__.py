@@ -104,7 +104,7 @@ class _Finder(MetaPathFinder):
 
 
 class _ForPlugins(MetaPathFinder):
-    """Finds ``scheduling`` for plugins, if nobody else has a module of that name."""
+    """Lets plugins import ``scheduling``, unless another package has that name."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -113,7 +113,7 @@ class _ForPlugins(MetaPathFinder):
 
 
 class _Alias(Loader):
-    """Puts the module that is known by the longer name in the place of a new one."""
+    """Loads a name as an alias: puts the product's module under it into ``sys.modules``."""
 
     def exec_module(self, module: ModuleType) -> None:
         # The import system returns what stands there after this.

@@ -120,7 +120,7 @@ class Tape:
         self._revisions, self._digests = [], []
 
     def append(self, digests: list[Digest], position: int) -> None:
-        """Add what was read up to a revision."""
+        """Add the digests of changes; ``position``: the revision up to which the log was read."""
         self._digests += digests
         self._revisions += [one.revision for one in digests]
         self.position = position

@@ -27,7 +27,7 @@ from clusterstate.queries.objects import decode_object
 
 
 class QuotaWriter(Writer):
-    """Writes quotas; counts their usage in the same transaction."""
+    """Writes quotas, and counts the namespace's usage in the same transaction."""
 
     def create_each(
         self, kind: Kind, items: Sequence[NewObject], now: datetime, *, all_or_nothing: bool = False

@@ -104,7 +104,7 @@ class Adder:
         self._thread.start()
 
     def close(self) -> None:
-        """Add the rest, and end."""
+        """Write the counts not written yet, and stop."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(_LAST_SECONDS)

@@ -294,7 +294,7 @@ def _write(
 
 
 def forget() -> None:
-    """Drop the past, if there is one."""
+    """Delete the whole recorded past, if there is one."""
     if sql.fetch_one(_HEAD) is None:
         return
     with transaction.atomic():

@@ -457,7 +457,7 @@ class Fleet:
         return pod["metadata"]["uid"] not in self._wakes
 
     async def _attend(self) -> None:
-        """Report pods' statuses and finish deletions, one by one; several such tasks run."""
+        """Report the status of queued pods, or finish their deletion; several such tasks run."""
         while True:
             key = await self._work.get()
             pod = self._pods.get(key)

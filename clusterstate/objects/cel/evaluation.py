@@ -390,7 +390,7 @@ def unknown_function(checked: CheckedExpression) -> str | None:
 
 
 def children(node: Node) -> list[Node]:
-    """Return the nodes directly below one."""
+    """Return the direct children of a node of the syntax tree."""
     found = [*([node.operand] if node.operand is not None else []), *node.arguments]
     for key, value, _ in node.entries:
         found += [key, value]

@@ -325,7 +325,7 @@ def _to_bool(value: Any) -> bool:
 
 @cache
 def _pattern_programs() -> tuple[Any, Any]:
-    """Return the library's programs for ``matches`` and for finding all."""
+    """Return compiled CEL programs for ``matches`` and ``regex.extractAll``."""
     config = cel.NewEnvConfigFromYaml(
         "name: patterns\nextensions:\n- name: regex\n- name: optional\nvariables:\n"
         "- name: text\n  type_name: string\n- name: pattern\n  type_name: string\n"

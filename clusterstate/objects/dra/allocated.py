@@ -43,7 +43,7 @@ class AllocatedState(msgspec.Struct):
         return {device for device in devices if self.holds(device)}
 
     def take(self, claim: Manifest, *, consumable: bool = True) -> None:
-        """Count what a claim's allocation holds."""
+        """Add the devices that a claim's allocation holds."""
         for result in results(claim):
             device = device_id(result)
             if (share := result.get("shareID")) is None or not consumable:
@@ -92,7 +92,7 @@ def results(claim: Manifest) -> Iterator[Manifest]:
 
 
 def allocated_state(claims: Iterable[Manifest], *, consumable: bool = True) -> AllocatedState:
-    """Return what all claims hold together."""
+    """Return the devices, shares and capacity that the claims hold in total."""
     state = AllocatedState()
     for claim in claims:
         state.take(claim, consumable=consumable)

@@ -309,7 +309,7 @@ class Allocator:
 
 
 class _Search:
-    """One search: the devices taken so far."""
+    """The state of one search: the devices taken so far."""
 
     def __init__(
         self,

@@ -123,7 +123,7 @@ class NodeAnswer(msgspec.Struct):
 
 
 class Attempt:
-    """The plugin's state for one pod."""
+    """The state of plugin DynamicResources in the scheduling cycles of one pod."""
 
     def __init__(
         self,
@@ -547,5 +547,5 @@ def binding_state(claim: Manifest) -> tuple[bool, str]:
 
 
 def stamp(moment: dt.datetime) -> str:
-    """Return a moment as it stands in ``allocationTimestamp``."""
+    """Return a time in the format of ``allocationTimestamp``."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -106,7 +106,7 @@ def is_reserved_for_pod(claim: Manifest, pod: Manifest, *, accept_pod_group: boo
 
 
 def can_be_reserved(claim: Manifest) -> bool:
-    """Return whether there is room for one more user."""
+    """Return whether a claim may have one more consumer (at most ``MOST_RESERVED``)."""
     return len(reserved_for(claim)) < MOST_RESERVED
 
 

@@ -37,7 +37,7 @@ _QUANTITY: Final = frozenset(get_args(wire_types.SCALARS["Quantity"]))
 
 
 class _Each(msgspec.Struct, frozen=True):
-    """A list whose items, or an object all of whose members, are or hold amounts or times."""
+    """A list or map whose items are or contain quantities or times."""
 
     item: "_Place"
 
@@ -76,7 +76,7 @@ def impossible_times(kind: str, manifest: Manifest) -> list[FieldError]:
 
 
 def keep_equal(kind: str, new: Manifest, old: Manifest) -> None:
-    """Write amounts of ``new`` that equal those of ``old`` as ``old`` writes them, in place.
+    """Write quantities of ``new`` that equal those in ``old`` in the notation of ``old``, in place.
 
     Items of lists with names are matched by name.
     """
@@ -118,7 +118,7 @@ def _is_time(written: Any) -> bool:
 
 
 def _paths_to(value: Any, target: Any, path: str) -> Iterator[str]:
-    """Yield the path at which ``target`` itself stands in ``value``."""
+    """Yield the path of ``target``, compared by identity, within ``value``."""
     if value is target:
         yield path
     elif isinstance(value, dict):
@@ -219,7 +219,7 @@ def _of_kind(kind: str) -> _Place:
 
 @cache
 def _of_type(wire_type: type[msgspec.Struct]) -> dict[str, _Place]:
-    """Return the members of an object that are or hold amounts or times."""
+    """Return the fields of a wire type that are or contain quantities or times."""
     hints = get_type_hints(wire_type, include_extras=True)
     found = {}
     for field in msgspec.structs.fields(wire_type):
@@ -230,7 +230,7 @@ def _of_type(wire_type: type[msgspec.Struct]) -> dict[str, _Place]:
 
 
 def _of_hint(hint: Any) -> _Place | None:
-    """Return the place of values of a type, None if they hold no amounts and no times."""
+    """Return where values of a type hint contain quantities or times, ``None``: nowhere."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _TIMES.get(hint)

@@ -26,7 +26,7 @@ def check_types(kind: str, manifest: Manifest) -> None:
     """Check that every known field of ``manifest`` has its JSON type; unknown fields may be there.
 
     Raises:
-        BadRequest: the first field that has not, with its path.
+        BadRequest: a field has another type; names the path of the first one.
     """
     registered = KINDS[kind]
     problem = type_problem(manifest, registered.wire_type)

@@ -383,7 +383,11 @@ class JobStrategy(Strategy):
 
 
 class CertificateStrategy(Strategy):
-    """``pkg/registry/certificates/certificates/strategy.go``: the request itself is immutable."""
+    """``pkg/registry/certificates/certificates/strategy.go``: the request itself is immutable.
+
+    All conditions are written by /approval; the certificate and conditions that decide nothing by
+    /status. Admission fills in the requesting user (``certificate_requests``).
+    """
 
     _DECISIONS: Final = ("Approved", "Denied")
 

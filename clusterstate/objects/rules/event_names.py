@@ -26,7 +26,7 @@ _LISTS: Final = ("EventList", "List")
 
 
 def stored(value: Any) -> Any:
-    """Return an Event, a list of them, or a patch of one, by the core group's names."""
+    """Return an Event, a list of Events, or a patch of one, with the core group's field names."""
     if isinstance(value, list):  # the steps of a JSON patch
         return [_step(one) for one in value]
     if not isinstance(value, dict):

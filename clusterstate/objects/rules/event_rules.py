@@ -51,7 +51,7 @@ def require(new: Manifest, old: Manifest | None) -> None:
 
 
 def _same(name: str, one: Any, other: Any) -> bool:
-    """Return whether two values of a field say the same; clients write a time in several ways."""
+    """Return whether two values of a field are equal; times may be written differently."""
     if one and other and name == "eventTime":
         return document.parse_time(one) == document.parse_time(other)
     return (one or None) == (other or None)

@@ -110,7 +110,7 @@ class Glances:
         self._texts: dict[tuple[int, tuple[bytes, ...], _Held], str] = {}
 
     def at(self, body: bytes) -> Glance:
-        """Return what a version tells.
+        """Return the glance at a pod's version, given as JSON.
 
         Raises:
             msgspec.DecodeError, QuantityError: it cannot be read.

@@ -159,7 +159,7 @@ def merge_tolerations(
 
 
 def same_taint(one: Taint, other: Taint) -> bool:
-    """Return whether two taints are the same one: key and effect decide, not the value."""
+    """Return whether two taints have the same key and effect; their values do not matter."""
     return one.key == other.key and one.effect == other.effect
 
 

@@ -134,7 +134,7 @@ def _resources_of(spec: Manifest) -> tuple[Any, ...]:
 
 
 def grows(new: Manifest, old: Manifest) -> bool:
-    """Return whether a pod counts for more of anything on its node than it did before."""
+    """Return whether the pod's counted requests rise for any resource."""
     if not _may_count_otherwise(new, old):
         return False
     after, before = counted(new), counted(old)

@@ -174,7 +174,7 @@ def _requests(resources: Manifest | None) -> Manifest:
 
 
 def _amounts(status: Manifest, requests: Manifest, *, infeasible: bool) -> Manifest:
-    """Return what was promised and what is had, of the resources that are asked for or resized."""
+    """Return the allocated and actual amounts in a container's status, of requested resources."""
     allocated, actual = status.get("allocatedResources") or {}, _requests(status.get("resources"))
     if allocated in ({}, requests) and actual in ({}, requests) and not infeasible:
         return {}

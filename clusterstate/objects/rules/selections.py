@@ -59,7 +59,7 @@ def admits(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
 
 
 class LabelledCount(msgspec.Struct, frozen=True):
-    """This many things (pods, nodes) with the same labels."""
+    """The number of pods or nodes that have exactly these labels."""
 
     labels: Mapping[str, str]
     count: int = 1
@@ -75,7 +75,7 @@ class SelectorOwner(msgspec.Struct, frozen=True):
 
 
 class SelectorOverlap(msgspec.Struct, frozen=True):
-    """Another object of the same role, and how many things both select."""
+    """Another object of the same role, and the number of pods or nodes that both select."""
 
     kind: str
     name: str
@@ -97,7 +97,7 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 class Index:
-    """Things with labels, and which of them a selector selects, as bits."""
+    """Indexes objects by labels; ``select`` returns the selected ones as the bits of an int."""
 
     def __init__(self, things: Sequence[LabelledCount]) -> None:
         self._counts = [thing.count for thing in things]
@@ -151,7 +151,7 @@ class Index:
 
 
 def compare(index: Index, selected: Sequence[tuple[SelectorOwner, int]]) -> list[Selection]:
-    """Return what objects of one role select, in their order, from the bits that they select.
+    """Return the selections of objects of one role, in their order; int bits: what each selects.
 
     Objects that select the very same things are compared with others once.
     """

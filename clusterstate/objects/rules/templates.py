@@ -10,7 +10,7 @@ from clusterstate.objects.values.meta import Manifest
 
 
 def same_template(one: Manifest, other: Manifest) -> bool:
-    """Return whether two templates ask for the same pods, however they are written.
+    """Return whether two pod templates are equal once amounts and names are normalised.
 
     Rule: ``equality.Semantic``, apimachinery ``api/equality/semantic.go``, v1.36.
     """

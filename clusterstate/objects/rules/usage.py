@@ -174,7 +174,7 @@ def _ends(active_deadline_seconds: int | None) -> bool:
 
 
 def pod_usage(class_spec: str, *, finished: bool, extras: Extras = NO_EXTRAS) -> Usage:
-    """Return what a pod of a scheduling class counts for."""
+    """Return the quota usage of a pod of a scheduling class."""
     usage = _of_class(class_spec)
     amounts = _FINISHED_POD if finished else usage.amounts
     if not finished and extras == NO_EXTRAS:

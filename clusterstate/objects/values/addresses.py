@@ -140,7 +140,7 @@ def _with_node_ports(new: list[Manifest], old: list[Manifest]) -> list[Manifest]
 
 
 def _without_node_ports(new: list[Manifest], old: list[Manifest]) -> list[Manifest]:
-    """Return ports without the node ports that they had; a client who names others means it."""
+    """Return ports without those node ports that the old ports had; new ones are kept."""
     old_ports = {one.get("nodePort") for one in old}
     return [
         {key: value for key, value in one.items() if key != "nodePort"}

@@ -232,7 +232,7 @@ def _scheduled(condition: Manifest, metadata: Manifest) -> tuple[datetime | None
 
 
 def _beyond_time(condition: Manifest, since: datetime) -> str | None:
-    """Return a true PodScheduled condition as JSON, ``None`` if it says no more than its time."""
+    """Return a true PodScheduled condition as JSON; ``None`` if it has only the usual members."""
     members = {key: value for key, value in condition.items() if value}
     if members.keys() <= _TRUE_MEMBERS:
         return None

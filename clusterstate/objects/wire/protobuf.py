@@ -372,10 +372,10 @@ def _write(message: str, value: Mapping[str, Any]) -> bytes:
 
 
 def encode(manifest: Mapping[str, Any]) -> bytes:
-    """Return an object, with ``apiVersion`` and ``kind``, as a body.
+    """Encode an object, with ``apiVersion`` and ``kind``, as Kubernetes' protobuf.
 
     Raises:
-        UnknownKind: the object has no message.
+        UnknownKind: its kind has no protobuf message.
         Malformed: protobuf cannot express a value, such as a time that does not parse.
     """
     api_version, kind = manifest.get("apiVersion") or "", manifest.get("kind") or ""

@@ -176,7 +176,7 @@ def _too_many(limit: int) -> BadRequest:
 
 
 def is_deeper(value: Any, levels: int) -> bool:
-    """Return whether more than this many lists and objects stand in one another; never recurses."""
+    """Return whether lists and objects are nested deeper than ``levels``; never recurses."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
         level = [
@@ -313,7 +313,7 @@ _TAG: Final = "tag:yaml.org,2002:"
 
 
 def _plain(text: str) -> Any:
-    """Return what a plain scalar means."""
+    """Return the value of a plain (unquoted) YAML scalar."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _MAY_BE_NUMBER:
@@ -349,7 +349,7 @@ def _plain(text: str) -> Any:
 
 
 def _tagged(tag: str, text: str) -> Any:
-    """Return what a scalar with an explicit tag means."""
+    """Return the value of a YAML scalar with an explicit tag."""
     name = tag.removeprefix(_TAG)
     if name in ("!", "str"):
         return text
@@ -500,7 +500,7 @@ class _Builder:
             raise TooLarge(f"the YAML expands to more than {self._max_size} bytes")
 
     def _put(self, value: Any, values: int, size: int, height: int) -> None:
-        """Add a finished value to what is being built."""
+        """Add a finished value to the list or map under construction."""
         if not self._stack:
             self._result = value
             return

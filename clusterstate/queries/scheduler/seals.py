@@ -55,7 +55,7 @@ class Ends(msgspec.Struct, frozen=True):
 
 
 class DroppedDecisions(msgspec.Struct, frozen=True):
-    """What was dropped for its age: decisions made before a moment, and the seals up to one.
+    """What was dropped by age: decisions before a moment, and seals up to a number.
 
     ``digest``: of the last dropped seal; ``decision``: the last one under it.
     """

@@ -238,5 +238,5 @@ def with_provisioner(claim: Manifest, provisioner: str) -> Manifest:
 
 
 def index(claims: Mapping[ClaimKey, Manifest]) -> dict[ClaimKey, PersistentVolumeClaim]:
-    """Return claims as values, by namespace and name."""
+    """Return the claims, decoded, by namespace and name."""
     return {key: msgspec.convert(one, PersistentVolumeClaim) for key, one in claims.items()}

@@ -591,7 +591,7 @@ class Programs:
         )  # fmt: skip
 
     def ran(self, programs: Sequence[Program]) -> None:
-        """Note that the loop counted the placed pods, as the snapshot's counters do."""
+        """Mark the programs' copies as current: the loop counted the pods that it placed."""
         self.counters.ran({counter for program in programs for counter in program.counters})
         full: Mask = self._arrays["full"]
         for program in programs:

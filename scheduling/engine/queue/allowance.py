@@ -38,7 +38,7 @@ class Allowance:
         return now if missing <= 0 else now + (missing + 0.001) / self._a_second
 
     def take(self, attempts: int) -> None:
-        """Take attempts out of the bucket."""
+        """Take ``attempts`` tokens out of the bucket."""
         self._attempts -= attempts
 
     def give_back(self) -> None:

@@ -81,7 +81,7 @@ class PluginUse(msgspec.Struct, frozen=True):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to schedule, chosen by a pod's ``spec.schedulerName``.
+    """A scheduling profile: the plugins for pods with this ``spec.schedulerName``.
 
     ``points`` holds the effective plugins by extension point, in order; ``args`` the arguments of
     every effective plugin that takes any. ``percentage_of_nodes_to_score`` is already resolved
