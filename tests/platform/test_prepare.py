@@ -219,6 +219,7 @@ NEED_THE_DATABASE = {
     "changepassword": ["admin"],
     "decisions": [],
     "listtokens": [],
+    "rebalance": [],
     "replay": ["--hours", "1"],
     "revoketoken": ["1"],
     "rotatetoken": [],
