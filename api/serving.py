@@ -587,7 +587,7 @@ class Application:
                 del self._open[caller.flow]
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the console's page the changes of what it shows, until the page is closed."""
+        """Send a console page the changes of its objects, until the page is closed."""
         entry = audit.opened(scope)
         code = 200
         try:

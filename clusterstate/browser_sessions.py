@@ -27,7 +27,7 @@ def _signature(text: str) -> str:
 
 
 class SessionStore(db.SessionStore):
-    """A session; one with a key that was not given out here is a new, empty one."""
+    """A stored session; a key that this service did not issue gives a new, empty session."""
 
     def _get_new_session_key(self) -> str:
         while True:

@@ -427,7 +427,7 @@ class Calls:
         self.close = self._lane.close
 
     async def run(self, flow: str, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Return what a function returns on one of the threads, or raise what it raises."""
+        """Run a function on one of the threads; return its result, or raise its error."""
         done: Result
         failure, done = await self._lane.run(partial(function, *arguments), flow)
         if failure is not None:

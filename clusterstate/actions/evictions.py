@@ -412,7 +412,7 @@ def _evict(pod_ids: Sequence[int], graces: Sequence[int | None], now: datetime) 
 
 
 def _period(grace: int | None) -> int:
-    """Return a grace period in seconds; a negative one means 1."""
+    """Return a grace period in seconds; 1 if it is negative."""
     if grace is None:
         return DEFAULT_GRACE_SECONDS
     return grace if grace >= 0 else 1

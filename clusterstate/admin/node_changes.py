@@ -144,7 +144,7 @@ def write(name: str, changes: NodeFormChanges, *, new: bool, user: User) -> None
 
 
 def tried(name: str, changes: NodeFormChanges, *, new: bool, user: User) -> list[tuple[str, str]]:
-    """Return (field path, message) of every error that a write of this would raise."""
+    """Return (field path, message) of every error that writing ``changes`` would raise."""
     problems: list[tuple[str, str]] = []
     for call in _requests(name, changes, new=new, user=user):
         try:

@@ -306,7 +306,7 @@ def _filtered(
 
 
 def _cost_at_home(snapshot: Snapshot, term: Term, pod: Seeker) -> float:
-    """Return what a pod's present node costs it."""
+    """Return the cost of a soft rule, ``term``, on the node where the pod is now."""
     node = snapshot.node_of(pod.key) or ""
     record = _taken_off(snapshot, pod)
     (cost,) = term.costs(pod, np.array([snapshot.row_of(node)], np.intp)).tolist()

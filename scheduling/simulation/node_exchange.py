@@ -242,7 +242,7 @@ class _Exchanging:
 
 
 def _cheaper(proved: Sequence[Exchange]) -> list[Exchange]:
-    """Return the sets that place the most pods, by price of moves, each cheaper than the last."""
+    """Return the Pareto front of price of moves and price of nodes, among sets with most pods."""
     most = max(len(one.packing.placed) for one in proved)
     able = [one for one in proved if len(one.packing.placed) == most]
     cheaper: list[Exchange] = []

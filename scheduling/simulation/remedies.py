@@ -165,7 +165,7 @@ class Trial:
         )
 
     def on_pod(self, group: Group) -> Iterator[Remedy]:
-        """Yield edits of the pod that open nodes of a group."""
+        """Yield edits of the pod that make it fit nodes of ``group``."""
         for way in _ways([choice.pod for choice in group.needs]):
             self._question.go_on()
             remedy = self._on_pod(way)

@@ -661,7 +661,7 @@ class Scheduler:
         self.binder.give_up(self.groups.broken(self.mirror.snapshot.is_assumed), now)
 
     def _footprint(self, pod: PendingPod) -> Footprint:
-        """Return the footprint of the pod's class: what it takes and relies on; cached by class."""
+        """Return what pods of the class use and depend on (``Footprint``), cached by class."""
         found = self._footprints.get(pod.class_id)
         if found is None:
             if len(self._footprints) >= _MOST_FOOTPRINTS:

@@ -82,7 +82,7 @@ class _SourceLoader(SourceFileLoader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds the product's modules below this package, and what is known by two names once."""
+    """Finds the product's modules in this package; modules with two names are loaded once."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

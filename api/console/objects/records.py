@@ -527,7 +527,7 @@ def _as_it_was(kind: Kind, manifest: Manifest, revision: int) -> Manifest:
 
 
 def _save(kind: Kind, shown: Manifest, text: str, request: HttpRequest) -> None:
-    """Replace an object by what a text says, checked like the body of a PUT.
+    """Replace an object by the YAML that the person edited, checked like the body of a PUT.
 
     A field that the kind does not have is refused, unless the object has it already.
     """

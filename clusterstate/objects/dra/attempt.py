@@ -277,7 +277,7 @@ class Attempt:
         allocatable: Callable[[str], int | None] = lambda name: None,
         check: Callable[[], None] = lambda: None,
     ) -> Verdict:
-        """Judge a node; ``allocatable`` gives what it offers of a scalar resource itself."""
+        """Judge a node; ``allocatable`` returns the node's allocatable amount of a resource."""
         if not self.claims and self.special is None:
             return _OK
         unavailable = {claim["metadata"].get("uid", "") for claim in self.claims

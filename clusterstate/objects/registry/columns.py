@@ -84,7 +84,7 @@ def handler(runtime_class: Manifest) -> str:
 
 
 def priority_value(priority_class: Manifest) -> int:
-    """Return the priority that a PriorityClass stands for."""
+    """Return the priority (``value``) of a PriorityClass."""
     return priority_class.get("value") or 0
 
 

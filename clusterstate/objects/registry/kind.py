@@ -149,7 +149,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> str:
-        """The rows of this kind alone, as they stand in a FROM clause; to be given an alias."""
+        """An SQL FROM item with the rows of this kind alone; needs an alias."""
         if not self.is_shared:
             return self.table
         place = "" if self.namespaced else " AND namespace = ''"

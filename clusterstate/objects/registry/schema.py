@@ -149,7 +149,7 @@ def unknown_paths(value: Any, wire_type: type[msgspec.Struct]) -> list[str]:
 
 
 def drop_unknown(kind: str, manifest: Manifest, *copies: Manifest) -> None:
-    """Remove all fields that ``kind`` does not have, in place; what stands in free maps stays.
+    """Remove all fields that ``kind`` does not have, in place; free-form maps stay.
 
     ``copies`` are equal to ``manifest`` and are changed alike. An object that has no such field,
     the usual case, is seen in one pass in C.

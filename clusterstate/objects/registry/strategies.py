@@ -279,7 +279,7 @@ class DaemonSetStrategy(Strategy):
     """
 
     def prepare_for_create(self, new: Manifest) -> None:
-        """Set the template's generation: 1, or what the annotation says."""
+        """Set the template's generation: 1, or the value in the annotation."""
         generation = _count_of(new)
         if generation and not _is_number(generation):
             raise BadRequest(

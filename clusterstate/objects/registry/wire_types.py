@@ -65,7 +65,7 @@ def _structs() -> dict[str, type[Struct]]:
     types = dict(SCALARS)
 
     def of(written: str) -> Any:
-        """Return the type that a text of the file means."""
+        """Return the Python type for a type's text in the file."""
         if written not in types:
             outer, _, inner = written.removesuffix("]").partition("[")
             item = of(inner.removeprefix("str, "))

@@ -31,9 +31,9 @@ def counter_id(
     *,
     bearers: bool = False,
 ) -> Counter:
-    """Return the name of the counter of pods that a selector means.
+    """Return an id of the counter of the pods that a selector selects.
 
-    In ``namespaces``, and in those that ``namespace_selector`` means. ``bearers``: of the pods that
+    In ``namespaces``, and in those that ``namespace_selector`` selects. ``bearers``: of pods that
     have a required anti-affinity about such pods, instead of those pods themselves. Equal for equal
     content, whatever the order it was written in. Never changed: it may stand in the database.
     """

@@ -67,7 +67,7 @@ def parse_resources(resources: Mapping[str, QuantityText]) -> ResourceList:
 
 
 def is_supported_pod_level_resource(name: str) -> bool:
-    """Return whether ``name`` may stand in ``spec.resources`` of a pod."""
+    """Return whether ``spec.resources`` of a pod may contain this resource."""
     return name in (CPU, MEMORY) or name.startswith(HUGE_PAGES_PREFIX)
 
 

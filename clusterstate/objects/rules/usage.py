@@ -277,7 +277,7 @@ def looks_into_device_classes(kind: Kind) -> bool:
 
 
 def needs_document(kind: Kind) -> bool:
-    """Return whether objects of a kind other than pods count for different things."""
+    """Return whether the quota usage of a kind (not Pod) depends on the object's document."""
     return kind.name in _SPECIAL or looks_into_device_classes(kind)
 
 

@@ -56,7 +56,7 @@ def check_node_affinity(affinity: VolumeNodeAffinity | None, labels: Mapping[str
 
 
 def is_bound_to(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Return whether a volume names the claim; one that names no uid means any of the name."""
+    """Return whether a volume refers to the claim by name, and by uid unless it has none."""
     reference = volume.spec.claim_ref
     return (
         reference is not None

@@ -288,7 +288,7 @@ def new_requirement(
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """Requirements that must all hold, sorted by key; with ``nothing`` none ever does."""
+    """Requirements that must all hold, sorted by key; ``nothing``: selects no object."""
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False

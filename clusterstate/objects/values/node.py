@@ -49,7 +49,7 @@ class NodeCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the node's agent reports. ``allocatable`` is what the scheduler may hand out."""
+    """The status that the node's agent reports; the scheduler may use up to ``allocatable``."""
 
     capacity: dict[str, QuantityText] = {}
     allocatable: dict[str, QuantityText] = {}
@@ -59,7 +59,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A node, as far as decisions look at it."""
+    """The fields of a node that scheduling rules read."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()

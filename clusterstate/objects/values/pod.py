@@ -250,7 +250,7 @@ class RBDVolumeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A volume, as far as scheduling looks at it."""
+    """The fields of a pod's volume that scheduling reads."""
 
     name: str = ""
     image: ImageVolumeSource | None = None
@@ -352,7 +352,7 @@ class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pod, as far as decisions look at it."""
+    """The fields of a pod that scheduling rules read."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()

@@ -136,7 +136,7 @@ def _is_item(element: str) -> bool:
 
 
 def faults(manifest: Manifest, kind: Kind) -> list[str]:
-    """Return what an apply may not state.
+    """Return the errors in an applied manifest, with their paths.
 
     Unknown fields, scalars of another type, and items without or with equal keys. Rule:
     structured-merge-diff ``typed/validate.go``, v6.

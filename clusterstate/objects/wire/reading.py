@@ -116,7 +116,7 @@ def _repeated(value: Any, path: str) -> Iterator[str]:
 
 
 def read_embedded(text: str, wire_type: Any) -> Any:
-    """Return the value of a JSON text that stands in an annotation, checked to be of a type.
+    """Parse JSON text from an annotation; the value must be of ``wire_type``.
 
     Raises:
         ValueError: not JSON, nested too deeply, or of another type.

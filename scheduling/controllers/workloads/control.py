@@ -328,7 +328,7 @@ def _is_harmless(error: StatusError) -> bool:
 
 
 def reference(owner: Manifest) -> Manifest:
-    """Return the entry of ``ownerReferences`` by which an owner manages what it creates."""
+    """Return the ``ownerReferences`` entry for an object that ``owner`` creates and manages."""
     metadata = owner["metadata"]
     return {
         "apiVersion": owner["apiVersion"],

@@ -155,7 +155,7 @@ class NamespaceState:
         ]
 
     def nodes(self) -> list[DaemonNode]:
-        """Return all nodes, as far as daemons need them."""
+        """Return all nodes, with the facts that daemon pods depend on."""
         if self._nodes is None:
             self._nodes = daemon_nodes()
         return self._nodes
