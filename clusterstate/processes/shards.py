@@ -4,7 +4,7 @@
 the number, so that no two schedulers share one:
 
     ``loop``              the loop in ``loop_progress``
-    ``holder``            the scheduler in the rows of ``binder`` and ``node_binder``
+    ``holder``            the scheduler in the rows of ``binder`` and ``bind_batch``
     ``locks.cycle``       the session's advisory lock of the loop
     ``scheduler.id``      the row with the scheduler's epoch and the end of its lease; decision
                           records have all three
