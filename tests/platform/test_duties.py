@@ -158,6 +158,7 @@ def test_a_change_of_a_workload_has_its_revision_before_the_next_look(
 def test_news_begins_no_pass_while_controllers_rest_after_a_long_one(monkeypatch):
     passes = []
     replace(monkeypatch, "workloads", look=passes.append, has_work=lambda seen, now: True)
+    replace(monkeypatch, manager.CLAIMS, has_work=lambda seen, now: False)
     controllers = duties.Controllers()
     assert controllers.rest_left() <= 0
     assert controllers.begin_promptly() == ["workloads"]
