@@ -15,7 +15,7 @@ SMALL_BYTES = 64 << 10
 
 
 class Budget:
-    """Bytes held, by flow."""
+    """Counts the bytes of request and answer bodies in memory, by flow, against a limit."""
 
     def __init__(self, total: int) -> None:
         self._total = total

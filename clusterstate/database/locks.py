@@ -121,7 +121,7 @@ def take(lock: int) -> bool:
 
 
 def take_within(lock: int, seconds: float) -> bool:
-    """Take a session's advisory lock as ``take`` does, but wait for it so long at most."""
+    """Take a session's advisory lock as ``take`` does, but wait at most ``seconds`` for it."""
     try:
         with transaction.atomic():
             limit = f"{round(seconds * 1000)}ms"

@@ -138,7 +138,7 @@ class ProcessReport:
         """The factor at the last request or measurement; costs nothing to read."""
 
     def begin(self) -> None:
-        """Take this process for slow until ``measure`` is called (``Slowness.begin``)."""
+        """Assume that this process is slow until ``measure`` is called (``Slowness.begin``)."""
         with self._lock:
             self._slowness.begin()
             self.last = AT_FIRST

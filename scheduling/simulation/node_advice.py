@@ -253,7 +253,7 @@ class _Trial:
         )
 
     def _solved(self, rest: Sequence[Seeker], most: int) -> Bought | None:
-        """Return the solver's set for pods that do not fit, as indexes of offers and classes."""
+        """Return the solver's purchase for ``rest``; ``None``: unsupported, or too many nodes."""
         snapshot, offers = self._snapshot, self._offers
         names = self._add(range(len(offers)))
         try:

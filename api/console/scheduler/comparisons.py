@@ -182,7 +182,7 @@ def unpacked(text: str) -> str:
 
 
 def _question(hours: str, until: str, chosen: list[str], text: str) -> Manifest:
-    """Return the ``Comparison`` in a form.
+    """Return the ``Comparison`` document that a filled-in form describes.
 
     Raises:
         BadRequest: the hours are no number, or the text is no object.

@@ -48,7 +48,7 @@ def renew(shard: int, factor: int) -> None:
 
 
 def end(shard: int) -> None:
-    """End a scheduler's lease, so that its successor in this number counts as awake. Queries once.
+    """End a scheduler's lease, so that the next one with its number is not silent. Queries once.
 
     A scheduler that works alone, or is of an earlier version, renews no lease: it would count as
     silent once its predecessor's lease has expired.

@@ -91,19 +91,19 @@ class BadRequest(StatusError):
 
 
 class Unauthorized(StatusError):
-    """No credentials, or wrong ones."""
+    """The request has no credentials, or wrong ones."""
 
     code, reason = 401, "Unauthorized"
 
 
 class Forbidden(StatusError):
-    """Known, but not allowed: by role or by an admission plugin."""
+    """The user is known but may not do this, by role or by an admission plugin."""
 
     code, reason = 403, "Forbidden"
 
 
 class NotFound(StatusError):
-    """No such object."""
+    """No such object exists."""
 
     code, reason = 404, "NotFound"
 
@@ -176,7 +176,7 @@ class Timeout(StatusError):
 
 
 class TooManyRequests(StatusError):
-    """Not now: a disruption budget or a limit says wait."""
+    """The client must wait: a disruption budget or a limit does not allow this now."""
 
     code, reason = 429, "TooManyRequests"
 
