@@ -323,7 +323,7 @@ class DynamicResources:
 
 
 def _answers_of(attempt: Attempt, snapshot: NodeTable) -> Answers | None:
-    """Return the cached results for claims like the attempt's; ``None`` if they depend on more."""
+    """Return the cached results for claims like the attempt's; ``None``: they cannot be shared."""
     signature = attempt.signature
     if signature is None:
         return None

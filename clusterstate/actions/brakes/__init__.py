@@ -191,7 +191,7 @@ class EvictionCandidate(msgspec.Struct, frozen=True):
     owner: str
 
     def names(self) -> dict[str, str]:
-        """Return the pod's name in each scope that has a limit."""
+        """Return the pod's zone, namespace and owner, by scope, for scopes with a limit."""
         found = {ZONE: self.zone, NAMESPACE: self.namespace, OWNER: self.owner}
         return {scope: found[scope] for scope in limits() if found[scope]}
 
