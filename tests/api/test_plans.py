@@ -290,7 +290,7 @@ def test_a_pod_with_rules_about_others_moves_beside_no_other_operation(cluster):
     carry_out(alone["metadata"]["name"], at=after(4))
     assert leaving(cluster) == ["apart-0"]
     carry_out(plain["metadata"]["name"], at=after(6))
-    assert "not all held yet" in operation(cluster, plain)["message"]
+    assert "not completely reserved yet" in operation(cluster, plain)["message"]
 
 
 def test_a_rebalance_on_a_schedule_begins_a_round_each_time_and_keeps_its_rate(cluster):
