@@ -31,7 +31,7 @@ _STAGES = {
     "active": "the scheduler tries it next",
     "backoff": "waits before the next try",
     "unschedulable": "waits for a change in the cluster",
-    "gated": "waits for its scheduling gates to be removed",
+    "gated": "a plugin keeps it from being tried",
     "inflight": "has a node, waits for a Permit plugin",
 }
 
@@ -98,7 +98,7 @@ class PodAdmin(PreviewedAdmin[Pod]):
         """Return the phase, or Terminating, SchedulingGated or Scheduled."""
         if pod.deletion_at is not None:
             word = "Terminating"
-        elif pod.stage == "gated":
+        elif pod.stage == "gated" and '"SchedulingGated"' in (pod.unschedulable or ""):
             word = "SchedulingGated"
         elif pod.phase == "Pending" and pod.node_name:
             word = "Scheduled"

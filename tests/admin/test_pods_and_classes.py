@@ -36,6 +36,19 @@ def test_the_list_tells_where_pods_are_and_why_others_wait(administrator: Client
     assert f'href="/admin/clusterstate/node/{node.pk}/change/"' in response.content.decode()
 
 
+def test_a_pod_without_gates_that_a_plugin_holds_back_is_pending(administrator: Client) -> None:
+    waiting = new_pod("claims")
+    reason = "waiting for its resource claims"
+    place = Unschedulable(
+        pod_id=waiting, message=reason, stage="gated", rejected_by=("DynamicResources",)
+    )
+    set_unschedulable([place], now=NOW)
+    page = text(administrator.get(PODS))
+    assert "Pending" in page
+    assert "SchedulingGated" not in page
+    assert "a plugin keeps it from being tried" in text(administrator.get(pod_page("claims")))
+
+
 def test_a_pod_in_backoff_tells_when_it_is_tried_again(administrator: Client) -> None:
     waiting = new_pod("p1")
     now = clock.now()
