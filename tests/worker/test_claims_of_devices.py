@@ -547,6 +547,55 @@ def test_a_claim_of_another_controller_is_used_though_the_pod_lost_its_name():
     assert stored("Pod")["p1"]["status"]["resourceClaimStatuses"]
 
 
+@pytest.mark.parametrize("bound_first", [True, False])
+def test_a_pod_that_a_client_bound_is_among_the_users_of_its_claim(bound_first: bool):
+    """Whether the claim is allocated before or after; rule: controller.go ``syncPod``, v1.36."""
+    offer("n1", "a")
+    claim("c1")
+    create_pods([claiming("p1", "c1")], now=NOW)
+    resource_claims.follow(NOW)
+    steps = [lambda: bind_to("p1", "n1"), lambda: only_on("c1", "n1")]
+    for step in steps if bound_first else reversed(steps):
+        step()
+        resource_claims.follow(NOW)
+    users = stored("ResourceClaim")["c1"]["status"]["reservedFor"]
+    assert [one["name"] for one in users] == ["p1"]
+
+
+def test_a_claim_that_was_deleted_before_its_pod_ran_is_made_again():
+    template("t")
+    entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
+    create_pods([pod_manifest(name, resourceClaims=[entry]) for name in ("p1", "p2")], now=NOW)
+    resource_claims.follow(NOW)
+    resource_claims.follow(NOW)
+    old = stored("Pod")["p1"]["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
+    objects.delete("ResourceClaim", "default", old, now=NOW)
+    resource_claims.follow(NOW)
+    (told,) = stored("Pod")["p1"]["status"]["resourceClaimStatuses"]
+    assert told["resourceClaimName"] != old
+    assert told["resourceClaimName"] in stored("ResourceClaim")
+    assert len(stored("ResourceClaim")) == 2
+
+
+def test_a_claim_that_could_not_be_released_is_tried_again(monkeypatch: pytest.MonkeyPatch):
+    offer("n2", "b")
+    claim("c1")
+    create_pods([claiming("p1", "c1")], now=NOW)
+    schedule(NOW)
+    resource_claims.follow(NOW)
+    fail_pods([(find_pod_id("default", "p1"), "Gone", "it failed")], now=NOW)
+
+    def fails(*of: Any, **options: Any) -> None:
+        raise ValueError("not now")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(objects, "rewrite_each", fails)
+        resource_claims.follow(NOW)
+    for seconds, is_held in ((30, True), (61, False)):
+        resource_claims.follow(after(seconds))
+        assert bool(stored("ResourceClaim")["c1"].get("status")) is is_held
+
+
 @pytest.mark.django_db(transaction=True)
 def test_claims_of_many_pods_are_freed_by_as_many_statements_as_those_of_few():
     offer("n1", *(f"d{number}" for number in range(40)))
@@ -572,14 +621,14 @@ def test_claims_of_many_pods_take_as_many_statements_as_those_of_few():
     template("t")
     entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
     trips = []
-    for turn, many in enumerate((3, 3, 30)):  # at first something is prepared
+    for turn, many in enumerate((3, 3, 3, 30)):  # at first something is prepared
         names = [f"p{turn}-{number}" for number in range(many)]
         create_pods([pod_manifest(name, resourceClaims=[entry]) for name in names], now=NOW)
         with roundtrips.counted() as counted:
             resource_claims.follow(NOW)
         trips.append(counted.number)
-    assert len(stored("ResourceClaim")) == 36
-    assert trips[2] == trips[1]
+    assert len(stored("ResourceClaim")) == 39
+    assert trips[3] == trips[2]
 
 
 def test_a_claim_that_cannot_be_stored_keeps_no_other_pod_from_its_own():

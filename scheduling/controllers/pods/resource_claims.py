@@ -2,10 +2,11 @@
 
 As kube-controller-manager's resourceclaim controller; the rules are in
 ``clusterstate.objects.dra.claimcontroller``. A pass reads what others changed since the last one;
-the first, and those after a refusal or a change of a template, read the whole namespace. One
-transaction writes a claim and its name in the pod's status, so that a pod never has two. Namespaces
-without claims and templates cost nothing. Pods that the scheduler binds are in their claims' status
-already; this adds pods that others bound.
+the first, and those after a refusal or a change of a template, read the whole namespace; so do
+those after a claim was deleted before its pod, or was allocated for nobody. One transaction writes
+a claim and its name in the pod's status, so that a pod never has two. Namespaces without claims and
+templates cost nothing. Pods that the scheduler binds are in their claims' status already; this adds
+pods that others bound.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,8 +71,9 @@ def _sync_changes(namespace: str, after: int, mark: int, now: datetime) -> datet
 
     Nothing is said of claims that this controller changed: it left them as they should be.
     """
-    news = claim_news(namespace, after, mark, but_not=actors.number(ACTOR))
-    if news.templates:
+    controller, scheduler = map(actors.number, (ACTOR, actor.KUBE_SCHEDULER))
+    news = claim_news(namespace, after, mark, controller=controller, scheduler=scheduler)
+    if news.templates or _is_missed(namespace, [decode_object(item) for item in news.gone]):
         return sync(namespace, now)
     pods = {pod_id: decode_object(item) for pod_id, item in news.pods.items()}
     left = [*map(decode_object, news.left), *filter(is_done, pods.values())]
@@ -82,6 +84,8 @@ def _sync_changes(namespace: str, after: int, mark: int, now: datetime) -> datet
     checked = [claim for claim in found if claim["metadata"]["name"] in check]
     if any(_lacks_claims(pod) for pod_id, pod in pods.items() if pod_id not in news.new):
         return sync(namespace, now)  # a claim may be there of which the pod's status says nothing
+    if any(_is_idle(claim) for claim in checked if claim["metadata"]["name"] in news.claims):
+        return sync(namespace, now)  # a client may have bound pods that use it
     return _sync(namespace, pods, found, checked, now)
 
 
@@ -120,6 +124,7 @@ def _sync(
         work = partial(has_all, pod_id)
         refused |= not aside.one(NAME, aside.pod(pod_id), work, now=now, instead=lambda: False)
     users = pods_named(namespace, {name for claim in checked for name in _users(claim)})
+    failed: list[Manifest] = []
     unused = [claim for claim in checked if not _is_settled(sync_claim(claim, users.get))]
     for first in range(0, len(unused), _TOGETHER):
         aside.each(
@@ -128,8 +133,9 @@ def _sync(
             partial(_release, users=users, now=now),
             which=lambda one: ObjectRef(_CLAIM, name=one["metadata"]["name"], namespace=namespace),
             now=now,
+            instead=failed.append,
         )
-    return now + by_namespace.AGAIN if refused else None
+    return now + by_namespace.AGAIN if refused or failed else None
 
 
 def _users(claim: Manifest) -> Iterator[str]:
@@ -142,6 +148,23 @@ def _users(claim: Manifest) -> Iterator[str]:
 
 def _is_settled(outcome: Outcome) -> bool:
     return not outcome.update and not outcome.delete
+
+
+def _is_missed(namespace: str, gone: Sequence[Manifest]) -> bool:
+    """Return whether a pod is there, and not done, for which a deleted claim was made."""
+    owners = [one for claim in gone for one in claim["metadata"].get("ownerReferences") or ()]
+    pods = pods_named(namespace, {one["name"] for one in owners})
+    return any(
+        (pod := pods.get(one["name"])) is not None
+        and pod["metadata"]["uid"] == one["uid"]
+        and not is_done(pod)
+        for one in owners
+    )
+
+
+def _is_idle(claim: Manifest) -> bool:
+    """Return whether a claim has devices, and nobody is known to use it."""
+    return bool((claim.get("status") or {}).get("allocation")) and not reserved_for(claim)
 
 
 def _lacks_claims(pod: Manifest) -> bool:
