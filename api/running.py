@@ -203,6 +203,8 @@ def _renew_plainly(
     scope, kind, namespace, name = work.scope, target.kind, target.namespace, target.name
     reader, agent = _READERS.get(_only(scope, b"content-type")), _only(scope, b"user-agent")
     query = scope["query_string"]
+    if not objects.are_renewed(kind, namespace, "") or len(work.body) > MAX_OBJECT_BYTES:
+        return None
     if not name or agent is None or reader is None or (query and not _TIMEOUT.fullmatch(query)):
         return None
     room.require()

@@ -47,7 +47,9 @@ def worked_out(monkeypatch):
 def renew(api, runner, *bodies, user=AGENT, agent=b"kubelet/v1.36", query="?timeout=10s", raw=None):
     works = []
     for body in bodies:
-        one = work(api, "PUT", f"{LEASES}/{body['metadata']['name']}{query}", body)
+        metadata = body["metadata"]
+        path = LEASES.replace("kube-node-lease", metadata.get("namespace", "kube-node-lease"))
+        one = work(api, "PUT", f"{path}/{metadata['name']}{query}", body)
         one.scope["headers"].append((b"user-agent", agent))
         one = msgspec.structs.replace(one, user=user)
         if raw is not None:
@@ -252,3 +254,19 @@ def test_what_another_thread_notes_meanwhile_does_not_make_an_old_version_valid(
     )
     assert with_old is not None
     assert renewals.write([with_old]) == [None]
+
+
+def test_a_lease_for_leader_election_is_flushed_to_disk(api, runner, monkeypatch):
+    """Its holder relies on what was acknowledged; only leases of nodes may lose a renewal."""
+    flushed = []
+    monkeypatch.setattr(
+        objects, "renew_each", lambda kind, updates, **_: flushed.append(False) or [None]
+    )
+    path = LEASES.replace("kube-node-lease", "kube-system")
+    spec = {"holderIdentity": "h", "leaseDurationSeconds": 15}
+    body = api.post(path, {"metadata": {"name": "leader"}, "spec": spec}).ok(201)
+    for second in range(3):
+        ((status, body),) = renew(api, runner, at(body, second))
+        assert status == 200, body
+    assert flushed == []
+    assert not renewals._known
