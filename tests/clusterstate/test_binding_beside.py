@@ -19,12 +19,13 @@ from clusterstate.actions.pods.bind import (
 from clusterstate.actions.pods.status import nominate
 from clusterstate.actions.scheduler.decisions import begin_epoch
 from clusterstate.change_log import changes
-from clusterstate.database import sql
+from clusterstate.database import locks, sql
 from clusterstate.objects.rules.footprint import Footprint
 from clusterstate.queries.scheduler.reaching import reach, reaching_classes
 from tests.clock import NOW
 from tests.clusterstate.support import Worker, create_node, new_pod, pod
 from tests.creating import create_pod
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -245,6 +246,26 @@ def test_a_bind_waits_for_a_class_with_such_rules_that_is_being_stored() -> None
     creator.result()
     assert binder.result().refused == {plain: BindRefusal.NEW_RULES}
     assert reader.result()[0] == known + 1
+
+
+def test_a_pod_of_a_new_class_with_rules_comes_after_each_bind_that_does_not_know_the_class() -> None:
+    """Else a snapshot could have the pod, and lack binds that do not state the rule's counter."""
+    create_node("n1")
+    plain = new_pod("a", labels={"app": "a"})
+    with transaction.atomic():
+        sql.run(f"SELECT pg_advisory_xact_lock({locks.PLACEMENT})")
+        creator = Worker(lambda: create_pod(pod("apart", **APART), now=NOW))
+        until(
+            lambda: sql.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"),
+            what="the creation to wait for the bind",
+        )
+        assert beside("one", (plain, "n1"), snapshot=changes.watermark()).bound
+    creator.result()
+    ((bound, created),) = sql.fetch(
+        "SELECT (SELECT revision FROM pod WHERE name = 'a'),"
+        " (SELECT revision FROM pod WHERE name = 'apart')"
+    )
+    assert bound < created
 
 
 def test_old_batches_are_forgotten_and_who_is_as_far_behind_binds_nothing() -> None:

@@ -35,14 +35,16 @@ def _create_statement(*, new_classes: bool, placed: bool) -> str:
 
     ``new_classes``: some classes are new to this process and are inserted too. Another process may
     insert the same class at the same time; DO UPDATE waits for it and returns the surviving id.
-    ``placed``: some pods name their node, which makes this a foreign placement.
+    ``placed``: some pods name their node, which makes this a foreign placement. That takes the
+    placement lock, and so does a new class with rules about other pods, before any revision: every
+    bind by a scheduler that does not know the class has an earlier revision than the pod
+    (`actions.pods.bind`).
     """
-    lock = (
-        f", CASE WHEN pg_advisory_xact_lock_shared({locks.PLACEMENT}) IS NOT NULL"
-        " THEN 1 END AS placing"
-        if placed
-        else ""
-    )
+    placing = f"CASE WHEN pg_advisory_xact_lock_shared({locks.PLACEMENT}) IS NOT NULL THEN 1 END"
+    if new_classes and not placed:
+        reaches = "(SELECT bool_or(class_reaches(n.spec)) FROM unnest(%s) AS n(spec))"
+        placing = f"CASE WHEN {reaches} THEN {placing} END"
+    lock = f", {placing} AS placing" if new_classes or placed else ""
     classes = (
         """
     class AS (
@@ -333,6 +335,8 @@ def _run_insert(
     parameters: list[Any] = [*actors.gate()]
     if unknown:
         facts = [class_facts(spec) for _, spec in unknown]
+        if not placed:
+            parameters.append(sql.Texts([spec for _, spec in unknown]))
         parameters += [
             sql.Byteas([digest for digest, _ in unknown]),
             sql.Texts([spec for _, spec in unknown]),
