@@ -16,7 +16,8 @@ import msgspec
 import structlog
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
+from django.db import connections as databases
 from django.http import QueryDict
 from django.http.response import HttpResponseBase
 
@@ -56,8 +57,8 @@ _SESSIONS = ("/admin", "/console")
 
 
 def hang_up() -> None:
-    """Close this thread's database connection."""
-    connection.close()
+    """Close this thread's database connections, also one to a replica."""
+    databases.close_all()
 
 
 def make_ready() -> None:

@@ -6,7 +6,8 @@ replica is used if its mark, the watermark that the primary has written into the
 (`changes.keep_mark`), is at least
 
 - the revision ``least`` that the caller needs, and
-- the *floor*: the watermark that the primary had ``STOWAGE_REPLICA_LAG`` seconds ago.
+- the *floor*: the watermark that the primary had ``STOWAGE_REPLICA_LAG`` seconds ago, or, in a
+  process that is younger, when it first looked.
 
 Otherwise, and if the replica fails meanwhile, the function runs on the primary. So a replica that
 hangs, is lost or falls behind costs a delay and no wrong answer. What is read there is complete up
@@ -120,7 +121,8 @@ class Standing:
         except Error:  # the replica may be used while the primary is away
             connection.close()
         oldest = time.monotonic() - settings.REPLICA_LAG_SECONDS
-        self.floor = max((one.revision for one in self._samples if one.at <= oldest), default=0)
+        first = self._samples[0].revision if self._samples else 0
+        self.floor = max((one.revision for one in self._samples if one.at <= oldest), default=first)
         try:
             with _on_replica(), sql.patience(_PATIENCE_SECONDS):
                 mark, uid = _mark()
@@ -192,9 +194,8 @@ def read(ask: Callable[[], _T], *, least: int = 0, patience: float = 0.0) -> _T:
                     _BY_REPLICA.add()
                     return found
         except Error as error:
-            # Away, or an old row was removed while a long statement read it: the primary has all.
-            if not sql.is_away(error):
-                raise
+            # Away, or not migrated yet, or an old row was removed while a long statement read it: the
+            # primary has all, and raises what is the function's own fault.
             connections[ALIAS].close()
             logger.warning("replica_read_failed", error=type(error.__cause__ or error).__name__)
     _BY_PRIMARY.add()

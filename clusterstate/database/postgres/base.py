@@ -32,6 +32,7 @@ from typing import Any, ClassVar, Final
 
 import psycopg
 from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS
 from django.db.backends.postgresql import base
 from django.utils.asyncio import async_unsafe
 from psycopg import IsolationLevel, errors
@@ -63,6 +64,7 @@ class _Server:
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self.is_replica = False
         self.answered_at = 0.0
         self.silent_since = 0.0
         self._lock = threading.Lock()
@@ -350,8 +352,9 @@ def _backends(server: _Server | None = None) -> set[int]:
 
 
 def last_answer() -> float:
-    """Return when (monotonic) the database last answered this process; 0: never."""
-    return max((server.answered_at for server in Session.servers.values()), default=0.0)
+    """Return when (monotonic) the primary last answered this process; 0: never."""
+    servers = Session.servers.values()
+    return max((one.answered_at for one in servers if not one.is_replica), default=0.0)
 
 
 def open_backends() -> set[int]:
@@ -399,4 +402,6 @@ class DatabaseWrapper(base.DatabaseWrapper):
             psycopg.OperationalError: no host accepts one. Raised without a try while none answers.
         """
         self.isolation_level = IsolationLevel.READ_COMMITTED
-        return Session.connect(**conn_params)
+        session = Session.connect(**conn_params)
+        session.server.is_replica = self.alias != DEFAULT_DB_ALIAS
+        return session
