@@ -194,8 +194,8 @@ def read(ask: Callable[[], _T], *, least: int = 0, patience: float = 0.0) -> _T:
                     _BY_REPLICA.add()
                     return found
         except Error as error:
-            # Away, or not migrated yet, or an old row was removed while a long statement read it: the
-            # primary has all, and raises what is the function's own fault.
+            # Away, or not migrated yet, or an old row was removed while a long statement read it.
+            # The primary has all, and raises what is the function's own fault.
             connections[ALIAS].close()
             logger.warning("replica_read_failed", error=type(error.__cause__ or error).__name__)
     _BY_PRIMARY.add()

@@ -248,7 +248,7 @@ def test_a_bind_waits_for_a_class_with_such_rules_that_is_being_stored() -> None
     assert reader.result()[0] == known + 1
 
 
-def test_a_pod_of_a_new_class_with_rules_comes_after_each_bind_that_does_not_know_the_class() -> None:
+def test_a_pod_of_a_new_class_comes_after_each_bind_that_does_not_know_its_rules() -> None:
     """Else a snapshot could have the pod, and lack binds that do not state the rule's counter."""
     create_node("n1")
     plain = new_pod("a", labels={"app": "a"})

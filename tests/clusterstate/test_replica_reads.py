@@ -20,11 +20,10 @@ def wrapper(settings) -> Iterator[DatabaseWrapper]:
     """A connection to the primary that passes for one to a replica."""
     settings.READS_FROM_REPLICA, settings.REPLICA_LAG_SECONDS = True, 5
     found = DatabaseWrapper(connection.settings_dict, replica.ALIAS)
-    connections.settings[replica.ALIAS] = connection.settings_dict
     connections[replica.ALIAS] = found
     yield found
     found.close()
-    del connections[replica.ALIAS], connections.settings[replica.ALIAS]
+    del connections[replica.ALIAS]
     connection.close()
     sql.fetch("SELECT 1")
 
@@ -75,9 +74,10 @@ def test_an_answer_of_the_replica_is_none_of_the_primary(wrapper) -> None:
     assert last_answer() == 0  # both are at one address here
 
 
-def test_a_thread_that_ends_leaves_no_session_at_the_replica(wrapper) -> None:
+def test_a_thread_that_ends_leaves_no_session_at_the_replica(wrapper, monkeypatch) -> None:
     with used(replica.ALIAS):
         sql.fetch("SELECT 1")
     assert wrapper.connection is not None
+    monkeypatch.setitem(connections.settings, replica.ALIAS, connection.settings_dict)
     hang_up()
     assert wrapper.connection is None
