@@ -13,6 +13,7 @@ profile say so in the states in which they are strictest:
   possible elsewhere, so that the rule for the first pod of a group does not apply.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -20,12 +21,13 @@ import msgspec
 import numpy as np
 
 from clusterstate.objects.values.labels import selector_from_label_selector
+from scheduling.controllers import held_places
 from scheduling.engine.reference.cycle import Options, PodToPlace, new_state
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.copying import copy_snapshot
 from scheduling.framework.interface import Locality
 from scheduling.framework.terms import Kind, SpreadTerms
-from scheduling.framework.types import NamespaceLabels, PodInfo, PodRecord
+from scheduling.framework.types import NamespaceLabels, PodInfo, PodRecord, group_key
 from scheduling.simulation import claims
 from scheduling.simulation.cluster import VirtualCluster
 from scheduling.simulation.foresight import NEVER, WHEN_GONE, Foresight, Leaver
@@ -72,10 +74,13 @@ class HeldPlaces:
     """The places of a plan's replacements, judged after its simulation.
 
     ``future`` must not have run yet: the nodes are seen after the plan's changes of them, and with
-    all pods that leave.
+    all pods that leave. ``pods_per_hour``: the most that leave in an hour, 0 for no limit.
     """
 
-    def __init__(self, future: Foresight, leavers: Sequence[Leaver]) -> None:
+    def __init__(
+        self, future: Foresight, leavers: Sequence[Leaver], pods_per_hour: int = 0
+    ) -> None:
+        self._most = min(held_places.MOST, pods_per_hour or held_places.MOST)
         self._future = future
         self._leavers = leavers
         self._full_now: set[str] = set()
@@ -102,6 +107,8 @@ class HeldPlaces:
         found: dict[str, str] = {}
         moves: list[_Move] = []
         asked: list[_Move] = []
+        records = (snapshot.pod(one.leaver.key) for one in future.departures)
+        self._leaving = Counter(group_key(one.info.pod) for one in records if one is not None)
         for departure in future.departures:
             leaver = departure.leaver
             landed = landings.get(leaver.title)
@@ -162,6 +169,8 @@ class HeldPlaces:
         group = group_of(snapshot, info)
         if group is not None and group.topology_keys:
             return _TOPOLOGY
+        if group is not None and self._leaving[group.key] > self._most:
+            return f"its PodGroup leaves as a whole, and more than {self._most} pods may not"
         for plugin in framework.filter_plugins:
             if plugin.name in framework.third_party:
                 unknown = getattr(plugin, "filter_locality", None) != Locality.NODE

@@ -165,7 +165,9 @@ class _Planning:
             future.at(0.0, node_change(name, new))
         self._add_objects(base, future)
         future.leave(leavers)
-        places = HeldPlaces(future, leavers) if self._plan.holds_places else None
+        places = None
+        if self._plan.holds_places:
+            places = HeldPlaces(future, leavers, self._plan.pods_per_hour)
         future.run(horizon=self._plan.horizon)
         if places is not None:
             self.without_place = places.without_place()

@@ -34,7 +34,7 @@ from clusterstate.objects.rules.ownership import controller_of
 from clusterstate.objects.values.errors import StatusError, TooManyRequests
 from clusterstate.objects.values.meta import Manifest
 from clusterstate.queries.objects import get_manifest
-from clusterstate.queries.pods import find_pod_id
+from clusterstate.queries.pods import find_pod_id, leaving_together
 from clusterstate.queries.scheduler.planning import pods_named
 from clusterstate.queries.scheduler.plans import PLACES, full_until, other_mover
 
@@ -97,7 +97,8 @@ class Places:
 
         Once all places are held, the pods leave one right after the other, as predicted; so rules
         about other pods judge the final state, not the states in between. If several operations
-        would move a pod, one of them holds a place for it. Queries once if the pod has a place.
+        would move a pod, one of them holds a place for it. Queries up to three times if the pod has
+        a place.
 
         Args:
             step: of the plan: ``namespace``, ``name``, ``uid`` of the pod, and ``place``, its node.
@@ -131,9 +132,18 @@ class Places:
         elif place.is_refused:
             release([place.name], now=now)
             raise PlaceTaken(f"there is no room for the replacement pod on node {node} any more")
-        elif self._are_placed() and keep(place.name):
-            return
+        elif self._are_placed():
+            if lacking := sorted(_together(step) - self._placed()):
+                raise PlaceNotHeld(f"no room is reserved for {lacking[0]}, which leaves with it")
+            if keep(place.name):
+                return
         raise PlaceNotHeld(f"room on node {node} and other nodes is not completely reserved yet")
+
+    def _placed(self) -> set[str]:
+        """Return the titles of the operation's pods whose places are held."""
+        assert self._by_pod is not None
+        found = self._by_pod.values()
+        return {one.mover for one in found if one.plan_id == self._plan_id and one.node_name}
 
     def _are_placed(self) -> bool:
         assert self._by_pod is not None
@@ -183,13 +193,26 @@ def _mark(context: catalogue.Catalogue, now: datetime, *, held: bool) -> None:
         objects.update("Namespace", "", PLACES, marked, now=now)
 
 
-def await_turn(most: int, plan_id: int, *, now: datetime) -> None:
-    """Return if another pod may leave for an operation: at most ``most`` an hour. Queries once.
+def _together(step: Manifest) -> set[str]:
+    """Return the titles of the pods that leave with that of a step. Queries twice at most."""
+    namespace, name = step["namespace"], step["name"]
+    pod_id = find_pod_id(namespace, name)
+    groups = leaving_together([pod_id]) if pod_id is not None else []
+    names = {name, *(one for group in groups for one in group.pods.values())}
+    return {f"{namespace}/{one}" for one in names}
+
+
+def await_turn(step: Manifest, plan_id: int, *, now: datetime) -> None:
+    """Return if the pod of a step may leave for an operation: so many do in an hour.
+
+    With its group, if they leave together: a larger one leaves when none left in the last hour.
+    Queries thrice at most.
 
     Raises:
         OperationPaced: no more may now.
     """
-    until = full_until(plan_id, most, now=now)
+    most: int = step["podsPerHour"]
+    until = full_until(plan_id, max(most + 1 - len(_together(step)), 1), now=now)
     if until is not None:
         raise OperationPaced(most, until)
 

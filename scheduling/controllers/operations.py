@@ -219,7 +219,7 @@ def _do(step: Step, plan: StoredPlan, places: Places, now: datetime, back: list[
         if not is_there(step["namespace"], step["name"], step["uid"]):
             return  # it left without the operation
         if "podsPerHour" in step:
-            held_places.await_turn(step["podsPerHour"], plan.id, now=now)
+            held_places.await_turn(step, plan.id, now=now)
         if "place" in step:
             try:
                 places.hold(step, now=now)

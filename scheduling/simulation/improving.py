@@ -54,7 +54,7 @@ class Term(Protocol):
         """
         ...
 
-    def total(self) -> float:
+    def total(self, go_on: Callable[[], None]) -> float:
         """Return the figure of the whole cluster that the moves lower."""
         ...
 
@@ -85,9 +85,13 @@ class SoftRules:
             found += ~np.isin(rows, () if filtered is None else filtered.feasible)
         return found
 
-    def total(self) -> float:
+    def total(self, go_on: Callable[[], None]) -> float:
         """Return how many soft rules of these pods are unmet."""
-        return sum(_cost_at_home(self._snapshot, self, pod) for pod in self._pods)
+        found = 0.0
+        for pod in self._pods:
+            go_on()
+            found += _cost_at_home(self._snapshot, self, pod)
+        return found
 
     def _variants(self, info: PodInfo) -> list[PodInfo]:
         """Return classes with one of the pod's soft rules as a required one each."""
@@ -124,7 +128,7 @@ class Zones:
         ids = self._ids[rows]
         return np.where(ids < 0, np.inf, shares[ids])
 
-    def total(self) -> float:
+    def total(self, go_on: Callable[[], None]) -> float:
         """Return by how many points the fullest zone is fuller than the emptiest."""
         shares = self._shares(np.zeros(self._snapshot.allocatable.shape[1]))
         here = np.unique(self._ids[self._snapshot.rows()])
@@ -188,14 +192,14 @@ def improve(
     pods = [one for one in movable(snapshot, frameworks, whole_groups=True) if may_move(one)]
     soft = objective == TO_MEND
     term: Term = SoftRules(snapshot, pods) if soft else Zones(snapshot, topology_key)
-    before = term.total()
+    before = term.total(go_on)
     units: dict[Hashable, list[Seeker]] = {}
     for pod in pods:
         group = group_of(snapshot, pod.info)
         units.setdefault(pod.key if group is None else group.key, []).append(pod)
     moves: dict[Hashable, Move] = {}
     paid = 0.0
-    could_save = _could_save(snapshot, term, pods)
+    could_save = _could_save(snapshot, term, pods, go_on)
     priced = {key: prices.of_move(snapshot, *(pod.info for pod in units[key])) for key in units}
     saved = {
         key: (term.worth * sum(could_save[pod.key] for pod in unit), priced[key])
@@ -216,7 +220,7 @@ def improve(
         for pod, node in _moved(snapshot, term, unit, price):
             moves[pod.key] = Move(pod.key, pod.node_name, node)
             paid += price / len(unit)
-    return Improvement(list(moves.values()), before, term.total() if moves else before, paid)
+    return Improvement(list(moves.values()), before, term.total(go_on) if moves else before, paid)
 
 
 def _is_whole(snapshot: Snapshot, unit: Sequence[Seeker]) -> bool:
@@ -225,7 +229,9 @@ def _is_whole(snapshot: Snapshot, unit: Sequence[Seeker]) -> bool:
     return group is None or len(unit) == len(snapshot.members_of(group.key))
 
 
-def _could_save(snapshot: Snapshot, term: Term, pods: Sequence[Seeker]) -> dict[Hashable, float]:
+def _could_save(
+    snapshot: Snapshot, term: Term, pods: Sequence[Seeker], go_on: Callable[[], None]
+) -> dict[Hashable, float]:
     """Return by pod at least what a move of it can save now.
 
     One look for each class, with all pods on their nodes: so a pod is in its own way at home.
@@ -235,6 +241,7 @@ def _could_save(snapshot: Snapshot, term: Term, pods: Sequence[Seeker]) -> dict[
         classes.setdefault((pod.info.index, pod.framework.scheduler_name), []).append(pod)
     found: dict[Hashable, float] = {}
     for alike in classes.values():
+        go_on()
         first = alike[0]
         rows = np.array([snapshot.row_of(pod.node_name) for pod in alike], np.intp)
         homes, at = np.unique(rows, return_inverse=True)

@@ -9,6 +9,7 @@ from clusterstate.queries.objects import decode_object
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.pods import find_pod_id
 from scheduling.answers import advisor, plans
+from scheduling.controllers import held_places
 from scheduling.controllers.workloads import follower as workloads
 from scheduling.framework.configuration.documents import default_configuration
 from scheduling.worker.scheduler import Scheduler
@@ -640,6 +641,29 @@ def test_a_group_of_which_one_pod_has_no_place_stays_as_a_whole():
     assert set(leaving(status)) == {"other"}
     (why,) = [one for one in status["staying"] if one["pod"] == "default/small"]
     assert "of group g" in why["message"]
+
+
+@pytest.mark.parametrize("how", ["places", "podsPerHour"])
+def test_a_group_that_cannot_leave_at_once_stays_as_a_whole(how, monkeypatch):
+    for number in range(2):
+        make_node(f"n{number}")
+    group = {
+        "metadata": {"name": "g", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}},
+    }
+    objects.create("PodGroup", "default", group, now=NOW)
+    for number in range(3):
+        member = {"schedulingGroup": {"podGroupName": "g"}}
+        owned(f"on-{number}", "n0", **member, **asking("1"))
+    change = {"drain": {"nodes": ["n0"]}}
+    assert len(leaving(ask(change, holdPlaces=True, podsPerHour=3))) == 3
+    if how == "places":
+        monkeypatch.setattr(held_places, "MOST", 2)
+        status = ask(change, holdPlaces=True)
+    else:
+        status = ask(change, holdPlaces=True, podsPerHour=2)
+    assert leaving(status) == {}
+    assert "more than 2 pods" in status["staying"][0]["message"]
 
 
 def zoned(count=3):

@@ -152,6 +152,8 @@ def places(api):
 def place_all(api):
     """Bind what holds places, as the scheduler does."""
     for one in places(api):
+        if one["spec"].get("nodeName"):
+            continue
         values = one["spec"]["affinity"]["nodeAffinity"][
             "requiredDuringSchedulingIgnoredDuringExecution"
         ]["nodeSelectorTerms"][0]["matchFields"][0]["values"]
@@ -408,6 +410,51 @@ def test_no_more_pods_leave_in_an_hour_than_a_plan_says(cluster):
     assert "at most 3 pods leave in an hour" in operation(cluster, plan)["message"]
     wrong = {**document, "spec": {**document["spec"], "podsPerHour": 0}}
     assert "spec.podsPerHour" in str(cluster.post(PLANS, wrong).fails(422, "Invalid"))
+
+
+def with_group(cluster):
+    """Post a PodGroup that leaves as a whole, and its three pods on n1."""
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"},
+        "spec": {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}},
+    }  # fmt: skip
+    cluster.post("/apis/scheduling.k8s.io/v1beta1/namespaces/ns/podgroups", group).ok(201)
+    for number in range(3):
+        pod = make_pod(f"g-{number}").in_namespace("ns").on("n1").manifest
+        pod["metadata"]["ownerReferences"] = [OWNER]
+        pod["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+        cluster.post("/api/v1/namespaces/ns/pods", pod).ok(201)
+
+
+def test_a_group_that_leaves_as_a_whole_counts_as_its_pods_in_an_hour(cluster):
+    with_group(cluster)
+    document = {
+        "apiVersion": "stowage.dev/v1", "kind": "Plan",
+        "spec": {"changes": [{"evict": {"pods": ["ns/pod-00", "ns/g-0"]}}], "podsPerHour": 3},
+    }  # fmt: skip
+    plan = cluster.post(PLANS, document).ok(201)
+    act(cluster, plan, "apply").ok(201)
+    for seconds, gone in ((1, ["pod-00"]), (3602, ["g-0", "g-1", "g-2", "pod-00"])):
+        carry_out(plan["metadata"]["name"], at=after(seconds))
+        assert leaving(cluster) == gone
+
+
+def test_no_pod_of_a_group_leaves_before_all_of_them_have_a_place(cluster, monkeypatch):
+    """Another operation may have taken the last places."""
+    with_group(cluster)
+    document = {
+        "apiVersion": "stowage.dev/v1", "kind": "Plan",
+        "spec": {"changes": [{"evict": {"pods": ["ns/g-0"]}}], "holdPlaces": True},
+    }  # fmt: skip
+    plan = cluster.post(PLANS, document).ok(201)
+    assert sum("place" in one for one in plan["status"]["steps"]) == 3
+    act(cluster, plan, "apply").ok(201)
+    for most, at, gone in ((2, 1, []), (3, 100, ["g-0", "g-1", "g-2"])):
+        monkeypatch.setattr(held_places, "MOST", most)
+        for seconds in (at, at + 3, at + 70):
+            carry_out(plan["metadata"]["name"], at=after(seconds))
+            place_all(cluster)
+        assert leaving(cluster) == gone
 
 
 def test_a_rebalance_that_came_to_nothing_is_kept_as_what_it_comes_to_when_it_is_applied(cluster):

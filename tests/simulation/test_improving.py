@@ -6,7 +6,11 @@ import pytest
 
 from clusterstate.objects.values.errors import Invalid
 from clusterstate.objects.values.meta import Manifest
-from scheduling.simulation import Base
+from scheduling.engine.snapshot import Snapshot
+from scheduling.engine.snapshot.requirements import from_pod
+from scheduling.framework.configuration.documents import default_configuration
+from scheduling.plugins.catalogue import build_framework
+from scheduling.simulation import Base, improving
 from scheduling.simulation.packing import read_packing, run_packing
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.simulation.builders import manifest_of, owned
@@ -76,6 +80,25 @@ def test_an_unmet_soft_rule_is_mended_by_one_move_and_a_kept_one_by_none(rule: s
         assert (found["before"], found["after"]) == (1, 0)
         assert set(told(found)) == {"bad"}
     assert moved(MEND, *nodes, *good)["moves"] == []
+
+
+@pytest.mark.parametrize("move", [MEND, BALANCE])
+def test_whoever_asks_can_end_the_search_also_while_what_there_is_is_counted(move: str) -> None:
+    snapshot = Snapshot()
+    for one in THREE:
+        snapshot.set_node(one.build())
+    asked = [0]
+
+    def go_on() -> None:
+        asked[0] += 1
+
+    profiles = default_configuration().profiles
+    frameworks = {one.scheduler_name: build_framework(one) for one in profiles}
+    for number in range(100):
+        one = pod(f"p{number}", "a1", cpu="10m").build()
+        snapshot.add_pod(number, snapshot.intern(from_pod(one)), "a1")
+    improving.improve(snapshot, frameworks, move, go_on=go_on)
+    assert asked[0] >= (100 if move == MEND else 1)
 
 
 def test_nothing_moves_where_no_node_would_keep_the_rule_or_the_move_costs_more() -> None:
