@@ -73,7 +73,7 @@ _MOST_BESIDE, _FEWEST_BESIDE = 500, 8
 ones would often be decided in vain."""
 _MOST_OVERTAKEN = 0.02
 """If other schedulers refuse a larger share of binds, fewer pods are decided at once."""
-_CONTENDED = 5.0
+CONTENDED = 5.0
 """Seconds for which a scheduler then takes turns with others (``Scheduler.cycle``)."""
 _BY_OTHERS = (BindRefusal.OVERTAKEN, BindRefusal.NEW_RULES)
 _MOVES_AT_ONCE = 2000
@@ -327,7 +327,7 @@ class Binder:
                 self.was_overtaken = True
                 measuring.overtaken(self.shard, overtaken)
         if overtaken > _MOST_OVERTAKEN * len(batch):
-            self.contended_until = now + _CONTENDED
+            self.contended_until = now + CONTENDED
             self.at_once = max(_FEWEST_BESIDE, min(self.at_once, len(batch)) // 2)
         elif len(batch) >= self.at_once:
             self.at_once = min(2 * self.at_once, _MOST_BESIDE)

@@ -185,6 +185,12 @@ class Division:
         self._remembered.clear()
         self._components = None
 
+    def forget_classes(self) -> None:
+        """Forget which classes have rules: their ids may be other rows' now."""
+        self.reach, self._rules = -1, Rules()
+        self._bearers.clear()
+        self._forget()
+
     def look(self, compatibility: Compatibility) -> bool:
         """Read the live schedulers, moved slots and classes with rules; return whether any changed.
 

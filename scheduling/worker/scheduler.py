@@ -71,7 +71,7 @@ from scheduling.worker import (
     profiles,
     reservations,
 )
-from scheduling.worker.binder import Binder
+from scheduling.worker.binder import CONTENDED, Binder
 from scheduling.worker.division import Division
 from scheduling.worker.failed_batches import BatchSize
 from scheduling.worker.groups import Groups
@@ -238,6 +238,7 @@ class Scheduler:
         self.binder.took_back = self.groups.came_back
         self.binder.with_rules = self._with_rules
         self.reservations = Reservations(self.mirror, self.binder, self._framework_at)
+        self._classes_of = self.mirror.snapshot
 
     def load(self, now: float, shard: int = shards.FIRST) -> None:
         """Build the warm state from the rows. The caller then calms the garbage collector."""
@@ -250,6 +251,7 @@ class Scheduler:
         The mirror must be up to date. ``shard``: this scheduler's number; the first one also does
         what only one scheduler may do.
         """
+        self._forget_former_classes()
         self.binder.work_as(shard)
         self._meter.reports_as = shards.loop(shard)
         self._set_aside(now)
@@ -323,7 +325,7 @@ class Scheduler:
         Queries up to twice.
         """
         mirror, division = self.mirror, cast("Division", self.division)
-        if not mirror.elsewhere or now - self._busy_at < _IDLE:
+        if not mirror.elsewhere or 0 <= now - self._busy_at < _IDLE:
             return
         some = list(islice(mirror.elsewhere, _LOOKED_AT))
         self._busy_at = now  # look again after the same time
@@ -463,6 +465,15 @@ class Scheduler:
             is_usable=len(self._profiles.problems) < len(self._profiles.frameworks),
         )
 
+    def _forget_former_classes(self) -> None:
+        """Forget classes by id if the mirror was loaded again: a restore gives ids other rows."""
+        if self._classes_of is self.mirror.snapshot:
+            return
+        self._classes_of, self._footprints = self.mirror.snapshot, {}
+        if self.division is not None:
+            self.division.forget_classes()
+            self._divided_at = -math.inf
+
     def _shed(self, now: float) -> None:
         """Load the mirror again if most of its classes belong to pods that are gone."""
         if not self.mirror.has_outgrown:
@@ -517,7 +528,7 @@ class Scheduler:
         binder, queue = self.binder, self.mirror.queue
         takes_turns = (
             self.division is not None
-            and now < binder.contended_until
+            and 0 < binder.contended_until - now <= 2 * CONTENDED  # more: the clock was set back
             and queue.has_ready
             and not (self.is_first and any(
                 one.chooses_by_itself for one in self._profiles.frameworks.values()
@@ -540,6 +551,7 @@ class Scheduler:
 
     def _decide_and_write(self, now: float, most: int) -> int:
         self._judge_arrivals(now)
+        self._forget_former_classes()
         if self.mirror.failed_objects:
             self._set_aside(now)
         ready = self.reservations.follow(now)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from django.db import transaction
 
 from clusterstate.actions import objects
 from clusterstate.actions.cluster import bootstrap
@@ -21,7 +22,7 @@ from clusterstate.actions.pods.create import create_pods
 from clusterstate.actions.pods.delete import delete_pod
 from clusterstate.actions.scheduler import leases
 from clusterstate.actions.scheduler.decisions import begin_epoch
-from clusterstate.change_log import changes
+from clusterstate.change_log import changes, lineage
 from clusterstate.database import locks, sql
 from clusterstate.objects.values.compatibility import NEWEST
 from clusterstate.objects.values.pod import Pod
@@ -514,6 +515,36 @@ def test_nobody_waits_long_for_a_turn() -> None:
     finally:
         ended.set()
         stopped.result()
+
+
+def test_a_clock_that_was_set_back_does_not_prolong_turns() -> None:
+    made = two_for_one_place()
+    at = made.now.timestamp()
+    made.scheduler.mirror.refresh(at)
+    made.scheduler.binder.contended_until = at + 3600
+    with made.scheduler._turn(at) as most:
+        assert most == made.scheduler.binder.at_once
+
+
+def test_after_a_restore_rules_are_those_of_the_classes_that_are_there_now() -> None:
+    """The restored classes have ids that other classes had before."""
+    cluster(1)
+    create_pods([manifest("p", "x", **spread("a"))], now=NOW)
+    made = Cluster(several=True)
+    division = made.scheduler.division
+    assert division is not None
+    made.turn(1)
+    x = from_pod(msgspec.convert(manifest("q", "x"), Pod))
+    snapshot = made.scheduler.mirror.snapshot
+    assert division.counters(x, snapshot) == ()
+    with transaction.atomic():
+        sql.run("UPDATE scheduling_class SET spec = replace(spec, '\"a\"', '\"x\"'), digest = '0'")
+        sql.fetch("SELECT nextval('reach_seq')")
+        lineage.start_again()
+    made.turn(1)
+    assert made.scheduler.mirror.snapshot is not snapshot
+    made.turn(1)
+    assert division.counters(x, made.scheduler.mirror.snapshot) == (counter_of("x"),)
 
 
 def counter_of(app: str) -> int:
