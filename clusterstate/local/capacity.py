@@ -42,8 +42,8 @@ _LOOPS_OF_ADVISOR: Final = 3
 _MARK: Final = 1
 """A loop writes the watermark for replicas."""
 _CONTROLLERS: Final = 17
-_DUTIES: Final = 2 + 4 + 12
-"""Threads for landings and trimming, webhooks, and binding cycles."""
+_DUTIES: Final = 3 + 4 + 12
+"""Threads for landings, rounds of plans and trimming, webhooks, and binding cycles."""
 _ADVISOR: Final = 4
 """Threads that answer questions."""
 _BINDER: Final = 1

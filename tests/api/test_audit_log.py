@@ -294,7 +294,7 @@ def test_a_line_that_was_changed_removed_or_put_in_is_found(settings: Any) -> No
     digest = verified().split()[-1]
     assert verified("--contains", digest)
     audit_log.append([a_line(7)])
-    assert "7 lines follow" in verified("--contains", digest)
+    assert "7 lines match" in verified("--contains", digest)
     with pytest.raises(CommandError, match="have no digest"):
         verified("--contains", "00")
     sql.run("UPDATE audit_line SET line = replace(line, '3', '4') WHERE id = 3")
@@ -317,7 +317,7 @@ def test_old_lines_go_and_the_rest_is_still_a_chain(settings: Any) -> None:
     assert "4 lines match" in verified()
     settings.AUDIT_KEEP_HOURS = 0
     assert audit_log.trim(now=NOW + timedelta(days=365)) == 4
-    assert "0 lines follow" in verified()
+    assert "0 lines match" in verified()
     audit_log.append([a_line(11)])
     assert "line 11" in verified()
 

@@ -25,7 +25,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (psycopg.errors.IoError("could not read block 3"), 503, "read or write its disk"),
         (psycopg.errors.OutOfMemory("out of memory"), 503, "no memory left"),
         (psycopg.errors.TooManyConnections("sorry"), 503, "no connection left"),
-        (psycopg.errors.ReadOnlySqlTransaction("cannot execute INSERT"), 503, "only reads"),
+        (psycopg.errors.ReadOnlySqlTransaction("cannot execute INSERT"), 503, "is read-only"),
         (psycopg.errors.QueryCanceled("statement timeout"), 503, "took too long"),
         (psycopg.errors.LockNotAvailable("lock timeout"), 503, "locked for too long"),
         (psycopg.errors.CannotConnectNow("starting up"), 503, "is recovering from a crash"),

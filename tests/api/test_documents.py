@@ -323,7 +323,7 @@ def test_readiness_names_the_part_that_fails(api):
     sql.run("UPDATE loop_progress SET backend_start = now() - interval '9 s' WHERE name = 'timers'")
     status, text = ready()
     assert (status, text.splitlines()[-1]) == (503, "not ready: timers")
-    assert "[-] timers: its session of the database has ended" in text
+    assert "[-] timers: its database session has ended" in text
 
 
 def test_readiness_names_one_of_several_schedulers_that_keeps_its_pods_and_does_nothing(

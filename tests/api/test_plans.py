@@ -513,7 +513,7 @@ def test_what_happens_to_a_plan_is_recorded(cluster):
     path = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=Plan"
     found = {one["reason"]: one["message"] for one in cluster.get(path).ok()["items"]}
     assert found.keys() == {"PlanBegun", "PlanPaused", "PlanResumed", "PlanCancelled"}
-    assert found["PlanCancelled"].endswith("cancelled it: 0 steps are done")
+    assert found["PlanCancelled"].endswith("cancelled the plan after 0 steps")
 
 
 def test_a_brake_holds_the_steps_of_a_plan_back_until_it_is_approved(cluster, settings):

@@ -162,7 +162,7 @@ def test_a_running_scheduler_goes_on_with_what_it_has(api, update):
     assert str(decisions.of_pod("ns", "p", limit=1)[0].profile_revision) == usual
     in_force, status, reason, message = usable(api)
     assert (in_force, status, reason) == (usual, "False", "EarlierInForce")
-    assert f"revision {usual} is in force" in message
+    assert f"revision {usual} stays in force" in message
     assert part("configuration").problem == message
     assert metric() == 1
 

@@ -185,7 +185,7 @@ def test_a_pod_needs_its_object() -> None:
         models.Pod.objects.create(namespace="ns", name="p")
     made = models.Pod.objects.create(namespace="ns", manifest=body_of(KINDS["Pod"], "p"))
     made.node_name = "n"
-    with pytest.raises(NotByRow, match=r"Pod\.node_name follows from the object"):
+    with pytest.raises(NotByRow, match=r"Pod\.node_name is computed from the object"):
         made.save()
     assert "nodeName" not in get_manifest("Pod", "ns", made.name)["spec"]
 

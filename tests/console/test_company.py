@@ -187,7 +187,10 @@ def test_nobody_at_the_provider_becomes_part_of_the_cluster(
     settings.OIDC_PREFIX = ""
     robot = User.objects.create_user("ci", is_superuser=True)
     assert not robot.has_usable_password()
-    for name, why in (("system:kube-scheduler", "own"), ("ci", "a local user for tokens")):
+    for name, why in (
+        ("system:kube-scheduler", "reserved for the cluster"),
+        ("ci", "a local user for tokens"),
+    ):
         provider.claims = {"sub": name}
         browser = Client()
         answer = arrive(provider, browser)

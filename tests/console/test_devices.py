@@ -71,7 +71,7 @@ def test_it_says_who_has_a_device_and_why_nobody_gets_others(
 ) -> None:
     page = text(operator.get("/console/devices/"))
     assert '<a href="/console/pods/default/trains/">default/trains</a>' in page
-    assert "1 of 3 held" in page
+    assert "1 of 3 allocated" in page
     assert "tainted: broken=yes:NoSchedule" in page
     assert "the pool is incomplete: 1 of 2 slices" in page
     assert "model=A100" in page
@@ -94,7 +94,7 @@ def test_devices_of_older_generations_of_a_pool_are_not_shown(
 ) -> None:
     pool("one", {"name": "gpu-0"}, {"name": "gpu-7"}, generation=2)
     page = text(operator.get("/console/devices/"))
-    assert "1 of 2 held" in page
+    assert "1 of 2 allocated" in page
     assert ("gpu-7" in page, "gpu-2" in page) == (True, False)
 
 

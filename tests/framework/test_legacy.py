@@ -22,7 +22,7 @@ def test_the_v1alpha1_example_of_the_seeds_is_loaded_as_printed():
 
 
 def test_lines_are_counted_as_they_are_written_also_after_dots():
-    with pytest.raises(Invalid, match="line 4 gives 'kind' once more"):
+    with pytest.raises(Invalid, match="line 4 repeats 'kind'"):
         load("kind: Policy\n...\napiVersion: v1\nkind: Policy\n")
 
 

@@ -19,6 +19,7 @@ OURS = {
     "_body": "what OpenAPI describes", "_etag": "two documents", "_redis_client": "a setting",
     "compile_selector": "selectors of devices, of 10 KiB at most by validation",
     "_known_object": "specs and statuses, of 8 KiB at most",
+    "_like": "specs of pods, of 8 KiB at most",
     "_known_item": "items of lists, of 2 KiB at most",
     "_pair": "headers of answers, a few hundred", "_true_since": "numbers that are counted here",
 }  # fmt: skip

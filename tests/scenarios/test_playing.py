@@ -235,7 +235,7 @@ def test_a_pod_that_names_its_node_takes_its_room_there() -> None:
     first, second, *others = found.fates
     assert (first.node, first.has_fixed_node, first.left_at) == ("a", True, 60.0)
     assert (second.status, second.bound_at) == ("skipped", None)
-    assert "nowhere is not there" in second.message
+    assert "names nowhere, which does not exist" in second.message
     assert sorted(one.bound_at or 0.0 for one in others)[1] >= 60.0, "the room on a is taken"
 
 

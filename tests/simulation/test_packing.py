@@ -115,7 +115,7 @@ def test_a_pod_of_a_group_is_not_placed_without_the_others() -> None:
     found = packed([node(0, cpu="4")], pods)
     (skipped,) = found["skipped"]
     assert skipped["pod"] == "default/member"
-    assert "placed as a whole" in skipped["message"]
+    assert "cannot place as a whole" in skipped["message"]
     assert (found["placed"], found["of"]) == (1, 1)
 
 

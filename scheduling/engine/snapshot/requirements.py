@@ -9,6 +9,7 @@ v1.36.
 from collections.abc import Callable
 from copy import copy
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -76,7 +77,11 @@ def from_class(digest: bytes, spec: str | bytes, compatibility: Compatibility = 
     """
     text = spec if isinstance(spec, str) else spec.decode()
     shared = scheduling_class.shared(text)
-    if shared is not text and not (like := _like(shared, compatibility)).volumes:
+    if (
+        shared is not text
+        and len(shared) <= _SHORT
+        and not (like := _like(shared, compatibility)).volumes
+    ):
         own = _decode_own(text)  # volumes may name claims after the pod
         info = copy(like)
         info.pod = msgspec.structs.replace(like.pod, metadata=own.metadata, status=own.status)
@@ -93,6 +98,10 @@ class _Own(msgspec.Struct):
 
 
 _decode_own = msgspec.json.Decoder(_Own).decode
+
+
+_SHORT: Final = 8192
+"""Longer specs are not kept: a client could fill the memory with them."""
 
 
 @lru_cache(maxsize=256)

@@ -1,3 +1,4 @@
+import django.contrib.postgres.fields
 from django.db import migrations, models
 
 # Row 2 was one number for all pods with rules about others. A scheduler of the version before finds
@@ -7,9 +8,6 @@ DELETE FROM binder WHERE id = 2;
 
 CREATE TRIGGER scheduling_class_gone AFTER DELETE ON scheduling_class FOR EACH ROW
 WHEN (class_reaches(OLD.spec)) EXECUTE FUNCTION note_reach();
-
-ALTER TABLE counter_binder SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02,
-                                autovacuum_vacuum_threshold = 1000);
 """
 BACKWARD = """
 DROP TRIGGER scheduling_class_gone ON scheduling_class;
@@ -18,20 +16,35 @@ INSERT INTO binder (id, holder, revision) SELECT 2, '', revision FROM binder WHE
 
 
 class Migration(migrations.Migration):
-    """Several schedulers: a number for each counter that rules about other pods read."""
+    """Several schedulers: the nodes and counters of each batch of binds, and slots that moved.
+
+    `node_binder` stays for schedulers of the version before, which write it until they are
+    replaced.
+    """
 
     dependencies = [("clusterstate", "0056_leases_of_schedulers")]
 
     operations = [
         migrations.RemoveConstraint(model_name="binder", name="binder_three_rows"),
         migrations.CreateModel(
-            name="CounterBinder",
+            name="BindBatch",
             fields=[
-                ("counter", models.IntegerField(primary_key=True, serialize=False)),
+                ("revision", models.BigIntegerField(primary_key=True, serialize=False)),
                 ("holder", models.TextField()),
-                ("revision", models.BigIntegerField()),
+                (
+                    "nodes",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), size=None
+                    ),
+                ),
+                (
+                    "counters",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.IntegerField(), size=None
+                    ),
+                ),
             ],
-            options={"db_table": "counter_binder"},
+            options={"db_table": "bind_batch"},
         ),
         migrations.CreateModel(
             name="MovedSlot",

@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     """The classes of pods that may have claims of volumes are found without reading all classes."""
 
     atomic = False
-    dependencies = [("clusterstate", "0059_batches_of_binds")]
+    dependencies = [("clusterstate", "0058_tables_keep_their_pages")]
 
     operations = [
         migrations.RunSQL(INDEX, "DROP INDEX CONCURRENTLY IF EXISTS scheduling_class_volumes"),
