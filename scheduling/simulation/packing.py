@@ -210,9 +210,9 @@ def run_packing(
     """
     simulation = question.simulation
     world, frameworks, pods, refused = gathered(simulation, base, waiting, title)
-    if question.move in TERMS:
-        return _improved(question, world, frameworks, base.go_on)
     try:
+        if question.move in TERMS:
+            return _improved(question, world, frameworks, len(pods) + len(refused), base.go_on)
         found_packing = pack(
             world.snapshot,
             pods,
@@ -244,9 +244,16 @@ def _improved(
     question: Question,
     world: World,
     frameworks: Mapping[str, Framework],
+    waiting: int,
     go_on: Callable[[], None],
 ) -> Manifest:
-    """Return the answer where running pods move towards an objective, and no waiting pod."""
+    """Return the answer where running pods move towards an objective, and no waiting pod.
+
+    ``waiting``: how many pods wait.
+
+    Raises:
+        PluginFailed: a plugin failed.
+    """
     before = copy_snapshot(world.snapshot)
     found = improve(
         world.snapshot, frameworks, question.move, prices=question.prices or Prices(),
@@ -258,7 +265,10 @@ def _improved(
         "movesCost": round(found.price, 6),
         "moves": moves_answer(moves, world.full_names([one.key for one in moves])),
     }  # fmt: skip
-    if warnings := [*question.simulation.warnings, *world.warnings]:
+    warnings = [*question.simulation.warnings, *world.warnings]
+    if waiting:
+        warnings.append(f"pods without a node, which {question.move} does not place: {waiting}")
+    if warnings:
         status["warnings"] = warnings
     return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
 

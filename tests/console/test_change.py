@@ -568,6 +568,8 @@ def test_a_rebalance_is_asked_for_by_a_form_with_how_its_pods_leave(
     )
     without, _ = preview("do=rebalance")
     assert not any("place" in one for one in without.to_do())
+    none = text(operator.get(f"{CHANGE}?do=rebalance&per_hour=0"))
+    assert "must be at least 1" in none, "and not without a limit"
     wrong = operator.get(f"{CHANGE}?do=rebalance&per_hour=many")
     assert "per_hour: must be a number of pods" in text(wrong)
     assert "there is no pending pod of this name" in text(

@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management.base import CommandError
 
 from clusterstate.queries.scheduler.plans import RUNNING, latest_plans
+from scheduling.answers import advisor
 from tests.answers.test_plans import asking, owned, zoned
 from tests.builders import make_node as node_of
 from tests.builders import make_pod as pod_of
@@ -47,3 +49,16 @@ def test_a_rebalance_of_the_live_cluster_is_printed_and_carried_out() -> None:
         run("rebalance", "--schedule", "@every 10m")
     run("rebalance", "--schedule", "@daily", "--pods-per-hour", 5, "--apply")
     assert [one.state for one in latest_plans(limit=5)] == [RUNNING, RUNNING]
+
+
+def test_a_price_of_nothing_is_a_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def ask(name: str, document: Any) -> Any:
+        asked.append(document["spec"]["changes"])
+        return {"status": {"steps": [], "leaving": [], "staying": []}}
+
+    monkeypatch.setattr(advisor, "ask", ask)
+    run("rebalance", "--objective", "ToBalanceZones", "--move-price", 0, "--most", 0)
+    prices = {"objective": "ToBalanceZones", "movePrice": 0, "mostPods": 0}
+    assert asked == [[{"rebalance": prices}]]

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
-from clusterstate.objects.values.errors import Invalid
+from clusterstate.objects.values.errors import Invalid, StatusError
 from clusterstate.objects.values.meta import Manifest
 from scheduling.engine.snapshot import Snapshot
 from scheduling.engine.snapshot.requirements import from_pod
 from scheduling.framework.configuration.documents import default_configuration
+from scheduling.framework.outcomes import PluginFailed
+from scheduling.framework.status import Code, Status
 from scheduling.plugins.catalogue import build_framework
 from scheduling.simulation import Base, improving
 from scheduling.simulation.packing import read_packing, run_packing
@@ -125,6 +127,21 @@ def test_zones_become_equally_full_by_as_few_moves_as_that_takes() -> None:
         *(pod(f"p{number}", f"{zone}1") for number, zone in enumerate("aaabbbccc")),
     )  # fmt: skip
     assert again["moves"] == []
+
+
+def test_pods_without_a_node_are_not_placed_and_a_warning_says_so() -> None:
+    found = moved(BALANCE, *THREE, pod("p", "a1"), pods=[manifest_of(make_pod("new"))])
+    assert found["warnings"] == ["pods without a node, which ToBalanceZones does not place: 1"]
+    assert "warnings" not in moved(BALANCE, *THREE, pod("p", "a1"))
+
+
+def test_a_plugin_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*of: Any) -> None:
+        raise PluginFailed(Status(Code.ERROR, ("it is broken",), "P"))
+
+    monkeypatch.setattr(improving, "_filtered", fails)
+    with pytest.raises(StatusError, match="it is broken"):
+        moved(MEND, *THREE, pod("p", "a1").prefers_node(50, (ZONE, "In", ["b"])))
 
 
 def test_racks_are_balanced_by_the_label_that_is_asked_for() -> None:

@@ -62,7 +62,7 @@ def how_of(query: QueryDict) -> Manifest:
         found["horizonSeconds"] = horizon
     if query.get("hold") == "on" or query.get("do") == REBALANCE:
         found["holdPlaces"] = query.get("hold") == "on"
-    if pods := _number(query, "per_hour", "pods"):
+    if (pods := _number(query, "per_hour", "pods")) is not None:
         found["podsPerHour"] = pods
     if schedule := query.get("schedule", "").strip():
         found["schedule"] = schedule

@@ -63,7 +63,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the moves, and carry them out if that is asked for."""
-        given = {name for name, value in options.items() if value not in (None, False, [])}
+        # Not by equality: a price may be 0, which equals False.
+        given = {name for name, value in options.items() if not (value is None or value is False)}
         if options["files"]:
             extra = given & {*_OF_REBALANCE, *_OF_SPEC, "most", "apply"}
             if extra - {"objective", "topology_key"}:
