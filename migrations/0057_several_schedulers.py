@@ -1,16 +1,15 @@
 import django.contrib.postgres.fields
 from django.db import migrations, models
 
-# Row 2 was one number for all pods with rules about others. A scheduler of the version before finds
-# no such row: it binds none of these pods beside schedulers of this version.
-FORWARD = """
-DELETE FROM binder WHERE id = 2;
-
+# Before anything of `binder`: whoever stores a class may wait for a bind, which reads `binder`.
+TRIGGER = """
 CREATE TRIGGER scheduling_class_gone AFTER DELETE ON scheduling_class FOR EACH ROW
 WHEN (class_reaches(OLD.spec)) EXECUTE FUNCTION note_reach();
 """
+# Row 2 was one number for all pods with rules about others. A scheduler of the version before finds
+# no such row: it binds none of these pods beside schedulers of this version.
+FORWARD = "DELETE FROM binder WHERE id = 2"
 BACKWARD = """
-DROP TRIGGER scheduling_class_gone ON scheduling_class;
 INSERT INTO binder (id, holder, revision) SELECT 2, '', revision FROM binder WHERE id = 1;
 """
 
@@ -25,6 +24,7 @@ class Migration(migrations.Migration):
     dependencies = [("clusterstate", "0056_leases_of_schedulers")]
 
     operations = [
+        migrations.RunSQL(TRIGGER, "DROP TRIGGER scheduling_class_gone ON scheduling_class"),
         migrations.RemoveConstraint(model_name="binder", name="binder_three_rows"),
         migrations.CreateModel(
             name="BindBatch",

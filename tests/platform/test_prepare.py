@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -133,6 +134,28 @@ def test_that_a_squashed_migration_took_the_place_of_applied_ones_is_noted(
         assert {*replaces, squashed} <= recorder.applied_migrations().keys()
     finally:
         recorder.record_unapplied(*squashed)
+
+
+def test_who_stores_a_class_while_a_database_is_upgraded_is_not_waited_for_in_a_circle(
+    prepared: str,
+) -> None:
+    """It may wait for a bind, which waits for the migration if that has changed ``binder``."""
+    code, output = finish(launch(prepared, "migrate", "clusterstate", "0056"))
+    assert code == 0, output
+    with psycopg.connect(prepared) as db, psycopg.connect(prepared, autocommit=True) as other:
+        db.execute("SET lock_timeout = '5s'")
+        db.execute("LOCK TABLE scheduling_class IN ROW EXCLUSIVE MODE")
+        process = launch(prepared)
+        waits = (
+            "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'scheduling_class'::regclass"
+        )
+        while process.poll() is None and other.execute(waits).fetchone() is None:
+            time.sleep(0.05)
+        assert len(db.execute("SELECT id FROM binder FOR UPDATE").fetchall()) == 3
+        db.commit()
+        code, output = finish(process)
+        assert code == 0, output
+        assert other.execute("SELECT id FROM binder ORDER BY 1").fetchall() == [(1,), (3,)]
 
 
 def test_a_database_without_tables_is_told_to_be_prepared(empty: str) -> None:
