@@ -163,11 +163,14 @@ def _mark() -> tuple[int, str]:
 
 
 def _has_reached(least: int, patience: float) -> bool:
-    """Return whether the replica's mark is ``least`` or more within ``patience`` seconds."""
+    """Return whether the replica's mark is ``least`` or more within ``patience`` seconds.
+
+    It does not wait for a replica that is below the floor.
+    """
     deadline = time.monotonic() + patience
     while True:
         mark, uid = _mark()
-        if uid != standing.uid:
+        if uid != standing.uid or mark < standing.floor:
             return False
         if mark >= least:
             return True
@@ -189,7 +192,7 @@ def read(ask: Callable[[], _T], *, least: int = 0, patience: float = 0.0) -> _T:
     if not standing.failure:
         try:
             with _on_replica():
-                if _has_reached(max(least, standing.floor), patience):
+                if _has_reached(least, patience):
                     found = ask()
                     _BY_REPLICA.add()
                     return found

@@ -1,5 +1,6 @@
 """Reads from a replica, without one: which revision it must have, and what happens if it fails."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -53,6 +54,17 @@ def test_what_fails_on_the_replica_alone_is_read_from_the_primary(wrapper, monke
     assert asked == [True, False]
     with pytest.raises(ProgrammingError):
         replica.read(lambda: sql.fetch("SELECT no_such_column"))
+
+
+def test_nobody_waits_for_a_replica_that_is_far_behind(wrapper, monkeypatch) -> None:
+    standing = replica.Standing()
+    standing.look()
+    standing.floor = changes.watermark() + 1_000_000
+    monkeypatch.setattr(standing, "start", lambda: None)
+    monkeypatch.setattr(replica, "standing", standing)
+    began = time.monotonic()
+    assert replica.read(replica.is_used, least=standing.floor + 1, patience=5.0) is False
+    assert time.monotonic() - began < 2
 
 
 @contextmanager
