@@ -202,10 +202,30 @@ def pause(name: str, *, now: datetime) -> StoredPlan:
 
 
 def resume(name: str, *, now: datetime) -> StoredPlan:
-    """Continue a paused operation; steps that were held back are tried again."""
+    """Continue a paused operation; steps that were held back are tried again.
+
+    If a step that is to do moves ``alone``, the prediction has shown that the pod's place keeps its
+    rules about other pods, which others may have changed since. An operation with a schedule then
+    begins another round.
+
+    Raises:
+        NotFound: there is no such plan.
+        Conflict: it is not paused; or such a step is to do, and it has no schedule.
+    """
     with transaction.atomic():
         clause = f"state = '{RUNNING}', retry_at = %s::timestamptz"
         found = _change(name, (PAUSED,), clause, (now,), now=now)
+        if any(
+            step.get("alone") and state in (TO_DO, HELD)
+            for step, state in zip(found.to_do(), found.progress, strict=True)
+        ):
+            if _scheduled(found.document) is None:
+                raise _conflict(
+                    found,
+                    "it moves pods whose rules are about other pods, which may have changed since"
+                    " it was paused: cancel it, and make the plan again",
+                )
+            found = _change(name, (RUNNING,), "steps = '[]', progress = ''", (), now=now)
         _tell(name, "PlanResumed", f"{_by()} resumed it", now=now)
     return found
 
@@ -264,9 +284,10 @@ def check_unapplied(plan: StoredPlan) -> None:
         raise _conflict(plan)
 
 
-def _conflict(plan: StoredPlan) -> Conflict:
+def _conflict(plan: StoredPlan, why: str = "") -> Conflict:
+    why = why or f"it is {plan.state}"
     return Conflict(
-        f'Operation cannot be fulfilled on {PLURAL}.{GROUP} "{plan.name}": it is {plan.state}',
+        f'Operation cannot be fulfilled on {PLURAL}.{GROUP} "{plan.name}": {why}',
         {"name": plan.name, "group": GROUP, "kind": PLURAL},
     )
 

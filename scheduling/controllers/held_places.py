@@ -30,6 +30,7 @@ from clusterstate.actions.pods.places import (
     release,
 )
 from clusterstate.actions.pods.rewrite import rewrite_pod
+from clusterstate.change_log import changes
 from clusterstate.objects.rules.ownership import controller_of
 from clusterstate.objects.values.errors import StatusError, TooManyRequests
 from clusterstate.objects.values.meta import Manifest
@@ -171,6 +172,7 @@ class Places:
             placeholder_id = find_pod_id(PLACES, made.name)
             assert placeholder_id is not None
             rewrite_pod(placeholder_id, _never_preempting, now=now)
+            changes.note_atomic()  # else a scheduler may see it before that
         except StatusError as error:
             text = f"room on node {step['place']} cannot be reserved: {error}"
             raise PlaceNotHeld(text) from error

@@ -288,6 +288,9 @@ def test_a_pod_with_rules_about_others_moves_beside_no_other_operation(cluster):
     )
     assert operation(cluster, late)["state"] == "Paused"
     assert "moves pods too" in operation(cluster, late)["message"]
+    told = act(cluster, late, "resume").fails(409, "Conflict")
+    assert "make the plan again" in told["message"]
+    assert operation(cluster, late)["state"] == "Paused"
     place_all(cluster)
     carry_out(alone["metadata"]["name"], at=after(4))
     assert leaving(cluster) == ["apart-0"]

@@ -18,6 +18,7 @@ then reads the change log:
 
 import random
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -247,7 +248,8 @@ class Moves:
         how = self.chance.choice(("process", "session"))
         number = int(self.chance.expovariate(1 / 12)) + 1
         try:
-            with _killing(number, how, before=self.chance.random() < 0.5):
+            before, late = self.chance.random() < 0.5, self.chance.uniform(0, 0.1)
+            with _killing(number, how, before=before, late=late):
                 loop()
         except Killed:
             self.told["processes killed"] += 1
@@ -259,8 +261,8 @@ class Moves:
             self.told["sessions ended"] += 1
         if how == "session":  # also where the pass took the error: each begins with a session
             connection.close()
-            if loop == self._schedule:
-                self._begin_scheduler()
+        if loop == self._schedule:
+            self._begin_scheduler()
 
     def settle(self, *, kills: float, plan_ids: tuple[StoredPlan, ...] = ()) -> None:
         """Let the loops work until nothing is left to do, and no operation runs."""
@@ -275,6 +277,8 @@ class Moves:
         )
 
     def _is_at_rest(self) -> bool:
+        if changes.settled().lacking:
+            return False  # a session that is ending keeps followers from seeing what changed
         row = sql.fetch_one(
             "SELECT count(*) FROM pod WHERE (node_name = '' AND unschedulable IS NULL)"
             " OR (node_name <> '' AND phase = 'Pending') OR deletion_at IS NOT NULL"
@@ -466,10 +470,11 @@ def _opened(node: Object) -> Object:
 
 
 @contextmanager
-def _killing(number: int, how: str, *, before: bool) -> Iterator[None]:
+def _killing(number: int, how: str, *, before: bool, late: float) -> Iterator[None]:
     """End the process or the session at an exchange with the database.
 
     ``before``: what the exchange asks for is not done, else it is done and nobody is told.
+    ``late``: for so many seconds the session of a process that was killed is still there.
     """
     inner: Any = sql.raw()
     wait, left = inner.wait, number
@@ -484,7 +489,8 @@ def _killing(number: int, how: str, *, before: bool) -> Iterator[None]:
             return wait(exchange, *arguments, **keywords)
         if not before:
             wait(exchange, *arguments, **keywords)
-        inner.close()
+        # The database notices it a little later; until then the rows stay locked.
+        threading.Timer(late, inner.close).start()
         connection.connection = None
         raise Killed
 

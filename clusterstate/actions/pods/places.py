@@ -38,6 +38,7 @@ MOVES: Final = "stowage.dev/place-for"
 """Annotation of a placeholder: namespace and name of the pod that moves."""
 HELD: Final = "stowage.dev/places"
 """Annotation of the namespace while it may have placeholders."""
+_IS_HELD: Final = "node_name <> '' AND phase <> ALL(%s) AND deletion_at IS NULL"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +70,8 @@ def may_be_held(context: catalogue.Catalogue) -> bool:
 
 def keep(name: str) -> bool:
     """Lock the placeholder until the transaction ends; True if it has a node. Queries once."""
-    held = "node_name <> '' AND phase <> ALL(%s) AND deletion_at IS NULL"
     return sql.fetch_one(
-        f"SELECT 1 FROM pod WHERE namespace = %s AND name = %s AND {held} FOR SHARE",
+        f"SELECT 1 FROM pod WHERE namespace = %s AND name = %s AND {_IS_HELD} FOR SHARE",
         (PLACES, name, sql.Texts(FINISHED)),
     ) is not None  # fmt: skip
 
@@ -138,9 +138,10 @@ def find_places(owners: Collection[str] | None = None) -> list[Place]:
 def hand_over(created: Sequence[tuple[Manifest, str, str]], *, now: datetime) -> None:
     """Hand over held places to new pods, one each.
 
-    Must be called in the transaction that creates them, so that no scheduler sees them before. A
-    pod gets the place of a pod of its class, and of its name, if there is one. Queries once if
-    there is no place; else some times more, and once or twice for each pod with a place.
+    Must be called in the transaction that creates them: no scheduler sees a pod of it before its
+    nomination. A pod gets the place of a pod of its class, and of its name, if there is one. Waits
+    for transactions that have locked a place, for example to report its status: a pod that gets
+    none now would get none later. Queries once if there is no place; else some times more.
 
     Args:
         created: manifest, namespace and name of each new pod.
@@ -154,6 +155,8 @@ def hand_over(created: Sequence[tuple[Manifest, str, str]], *, now: datetime) ->
     places = [one for one in places if one.left_at is not None and one.node_name]
     if not places:
         return
+    locked = _lock([one.name for one in places])
+    places = [one for one in places if one.name in locked]
     held_for = {one.owner for one in places}
     keys = [key for key, owner in owners.items() if owner in held_for]
     rows = sql.fetch(
@@ -172,30 +175,26 @@ def hand_over(created: Sequence[tuple[Manifest, str, str]], *, now: datetime) ->
             and one.mover.startswith(f"{namespace}/")
             and one.name not in taken
         ]
-        if place := _lock([one for _, one in sorted(found)], wait=not taken):
-            taken[place] = pod_id
+        if found:
+            taken[min(found)[1]] = pod_id
     if taken:
         nodes = {one.name: one.node_name for one in places}
         nominate({pod_id: nodes[place] for place, pod_id in taken.items()}, now=now)
         release(list(taken), now=now)
+        changes.note_atomic()
 
 
-def _lock(names: Sequence[str], *, wait: bool) -> str:
-    """Lock and return the first of these places that no other transaction has locked.
+def _lock(names: Sequence[str]) -> set[str]:
+    """Lock places until the transaction ends; return those that are still held. Queries once.
 
-    Empty if there is none. ``wait``: if all are locked, wait for one. A caller that has locked
-    places already must not wait, since two could wait for each other.
+    Every transaction locks them in the same order, so that no two wait for each other.
     """
-    for rest in (" SKIP LOCKED", "") if wait else (" SKIP LOCKED",):
-        row = names and sql.fetch_one(
-            "SELECT p.name FROM unnest(%s::text[]) WITH ORDINALITY k(name, position)"
-            " JOIN pod p ON p.namespace = %s AND p.name = k.name"
-            f" ORDER BY k.position LIMIT 1 FOR UPDATE OF p{rest}",
-            (sql.Texts(names), PLACES),
-        )
-        if row:
-            return str(row[0])
-    return ""
+    rows = sql.fetch(
+        f"SELECT name FROM pod WHERE namespace = %s AND name = ANY(%s) AND {_IS_HELD}"
+        " ORDER BY id FOR UPDATE",
+        (PLACES, sql.Texts(names), sql.Texts(FINISHED)),
+    )
+    return {row[0] for row in rows}
 
 
 def release(names: Sequence[str], *, now: datetime) -> None:
