@@ -24,6 +24,7 @@ from clusterstate.actions.pods.places import (
     HELD,
     MOVES,
     Place,
+    are_held_for_others,
     find_places,
     keep,
     may_be_held,
@@ -64,6 +65,10 @@ class OperationPaced(TooManyRequests):
     def __init__(self, most: int, until: datetime) -> None:
         super().__init__(f"waits for its turn: at most {most} pods leave in an hour")
         self.until = until
+
+
+class NodeHasPlaces(TooManyRequests):
+    """Another operation holds a place on a node: no step is done until it is taken or released."""
 
 
 class PlaceTaken(TooManyRequests):
@@ -202,6 +207,16 @@ def _together(step: Manifest) -> set[str]:
     groups = leaving_together([pod_id]) if pod_id is not None else []
     names = {name, *(one for group in groups for one in group.pods.values())}
     return {f"{namespace}/{one}" for one in names}
+
+
+def await_node(node: str, plan_id: int) -> None:
+    """Return if an operation may change or delete a node. Queries up to four times.
+
+    Raises:
+        NodeHasPlaces: the replacement of a pod that another operation moves may not fit any more.
+    """
+    if are_held_for_others(node, plan_id):
+        raise NodeHasPlaces("waits for replacements for which another plan has reserved room there")
 
 
 def await_turn(step: Manifest, plan_id: int, *, now: datetime) -> None:

@@ -43,7 +43,7 @@ from clusterstate.queries.scheduler.plans import (
     is_there,
 )
 from scheduling.controllers import held_places, held_steps
-from scheduling.controllers.held_places import Places, PlaceTaken
+from scheduling.controllers.held_places import NodeHasPlaces, Places, PlaceTaken
 from scheduling.controllers.held_steps import HeldSteps
 
 logger = structlog.get_logger(__name__)
@@ -167,7 +167,7 @@ def _next(plan: StoredPlan, held: HeldSteps, now: datetime) -> list[int]:
 def _attempt(
     plan: StoredPlan, number: int, step: Step, held: HeldSteps, places: Places, now: datetime
 ) -> bool:
-    """Do a step and note the result; False if the operation is paused or has ended."""
+    """Do a step and note the result; False if no other step may be done now."""
 
     def work() -> TooManyRequests | None:
         with plans.step(plan.id, number, now=now) as one:
@@ -181,7 +181,8 @@ def _attempt(
                 if isinstance(error, EvictionHeld):
                     brakes.hold(error, now=now)
                 causes = error.details.get("causes") or [{"message": error.message}]
-                one.note(HELD, f"{step['subject']}: {causes[0]['message']}")
+                state = TO_DO if isinstance(error, NodeHasPlaces) else HELD  # the others wait, too
+                one.note(state, f"{step['subject']}: {causes[0]['message']}")
                 return error
             except StatusError as error:
                 one.note(HAS_FAILED, f"{step['subject']}: {error.message}")
@@ -201,6 +202,8 @@ def _attempt(
     if isinstance(refusal, PlaceTaken):
         plans.set_aside(plan.id, f"{step['subject']}: {refusal.message}", now=now)
         return False
+    if isinstance(refusal, NodeHasPlaces):
+        return False
     if refusal is None:
         held.done(number)
     else:
@@ -214,6 +217,8 @@ class _Stopped(Exception):
 
 def _do(step: Step, plan: StoredPlan, places: Places, now: datetime, back: list[Manifest]) -> None:
     what = step["do"]
+    if what in ("edit", "delete"):
+        held_places.await_node(step["name"], plan.id)
     if what in ("evict", "remove"):
         # Before budgets and brakes, which would hold back another pod of this name.
         if not is_there(step["namespace"], step["name"], step["uid"]):

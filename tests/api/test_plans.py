@@ -260,6 +260,40 @@ def test_operations_that_would_move_the_same_pods_hold_one_place_for_each(cluste
     assert counted.number < 12 * 40
 
 
+def test_no_operation_changes_a_node_where_another_one_holds_places(cluster):
+    evicted = {"evict": {"pods": ["ns/pod-00"]}}
+    document = {
+        "apiVersion": "stowage.dev/v1", "kind": "Plan",
+        "spec": {"changes": [evicted], "holdPlaces": True},
+    }  # fmt: skip
+    moves = cluster.post(PLANS, document).ok(201)
+    cordons = post(cluster, {"cordon": {"nodes": ["n2"]}})
+    for plan in (moves, cordons):
+        act(cluster, plan, "apply").ok(201)
+    carry_out(moves["metadata"]["name"])
+
+    def waits() -> bool:
+        carry_out(cordons["metadata"]["name"])
+        found = operation(cluster, cordons)
+        assert (found["state"] == "Done") != ("reserved room there" in found.get("message", ""))
+        return found["state"] == "Running"
+
+    assert waits()
+    place_all(cluster)
+    assert waits()
+    carry_out(moves["metadata"]["name"], at=after(3))
+    assert leaving(cluster) == ["pod-00"]
+    assert operation(cluster, moves)["state"] == "Done"
+    assert waits()
+    create_pods(instead("instead"), now=after(4))
+    assert places(cluster) == []
+    assert waits()
+    binding = {"metadata": {"name": "instead"}, "target": {"kind": "Node", "name": "n2"}}
+    cluster.post("/api/v1/namespaces/ns/bindings", binding).ok(201)
+    assert not waits()
+    assert cluster.get("/api/v1/nodes/n2").ok()["spec"]["unschedulable"]
+
+
 def test_a_pod_with_rules_about_others_moves_beside_no_other_operation(cluster):
     """Its place was proved with the moves of its own plan alone."""
     cluster.post("/api/v1/nodes", make_node("n3").offers(cpu="64").manifest).ok(201)

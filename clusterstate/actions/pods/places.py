@@ -135,6 +135,21 @@ def find_places(owners: Collection[str] | None = None) -> list[Place]:
     return found
 
 
+def are_held_for_others(node: str, plan_id: int) -> bool:
+    """Return whether another operation may hold a place on a node.
+
+    Or a replacement has got its place there, and the scheduler has not tried it yet. Queries up to
+    four times.
+    """
+    if any(one.plan_id != plan_id and one.node_name in ("", node) for one in find_places()):
+        return True
+    return sql.fetch_one(
+        "SELECT 1 FROM pod WHERE node_name = '' AND nominated_node_name = %s"
+        " AND unschedulable IS NULL LIMIT 1",
+        (node,),
+    ) is not None  # fmt: skip
+
+
 def hand_over(created: Sequence[tuple[Manifest, str, str]], *, now: datetime) -> None:
     """Hand over held places to new pods, one each.
 
