@@ -13,6 +13,7 @@
 
 import math
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -238,7 +239,7 @@ class Scheduler:
         self.binder.took_back = self.groups.came_back
         self.binder.with_rules = self._with_rules
         self.reservations = Reservations(self.mirror, self.binder, self._framework_at)
-        self._classes_of = self.mirror.snapshot
+        self._classes_of = weakref.ref(self.mirror.snapshot)
 
     def load(self, now: float, shard: int = shards.FIRST) -> None:
         """Build the warm state from the rows. The caller then calms the garbage collector."""
@@ -467,9 +468,9 @@ class Scheduler:
 
     def _forget_former_classes(self) -> None:
         """Forget classes by id if the mirror was loaded again: a restore gives ids other rows."""
-        if self._classes_of is self.mirror.snapshot:
+        if self._classes_of() is self.mirror.snapshot:
             return
-        self._classes_of, self._footprints = self.mirror.snapshot, {}
+        self._classes_of, self._footprints = weakref.ref(self.mirror.snapshot), {}
         if self.division is not None:
             self.division.forget_classes()
             self._divided_at = -math.inf

@@ -68,8 +68,8 @@ def main() -> None:
     def prepare() -> None:
         call_command("prepare", verbosity=0)
 
-    def migrate(name: str) -> None:
-        call_command("migrate", "clusterstate", name, verbosity=0)
+    def migrate(*name: str) -> None:
+        call_command("migrate", "clusterstate", *name, verbosity=0)
 
     def create(name: str) -> int:
         return create_pod(pod(name), now=NOW).revision
