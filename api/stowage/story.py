@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from clusterstate.objects.values.text_table import columns
+
 _CONTROLLER: Final = "system:serviceaccount:kube-system:"
 _DONE: Final = {"ADDED": "created", "MODIFIED": "changed", "DELETED": "deleted"}
 
@@ -15,12 +17,7 @@ def story(items: Sequence[dict[str, Any]], *, more: bool) -> str:
         rows += [("", "", "", f"  {line}") for line in _reasons(item)]
     if more:
         rows.append(("...", "", "", "older changes: continue"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
-    return "\n".join(lines) + "\n"
+    return "\n".join(columns(rows)) + "\n"
 
 
 def _who(item: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from clusterstate.objects.values.meta import Manifest
 from clusterstate.objects.values.node import Node
 from clusterstate.objects.values.pod_group import GroupKey, PodGroup
 from clusterstate.objects.values.storage import KINDS as VOLUME_KINDS
+from clusterstate.objects.values.text_table import columns
 from clusterstate.objects.values.workloads import (
     Namespace,
     PodDisruptionBudget,
@@ -425,7 +426,7 @@ def as_table(found: Manifest) -> str:
         lines += [due["message"]] if "message" in due else []
         lines.append(f"From RuntimeClass {due['name']}: {_written(due)}")
     lines.append("")
-    return "\n".join(lines + _columns(_rows(found))) + "\n"
+    return "\n".join(lines + columns(_rows(found))) + "\n"
 
 
 def _written(came: Manifest) -> str:
@@ -465,11 +466,3 @@ def _rows(found: Manifest) -> list[list[str]]:
             nodes = f"({rejection['nodes']} node{'' if rejection['nodes'] == 1 else 's'})"
             rows.append([nodes, "-", *("" for _ in plugins), reason])
     return rows
-
-
-def _columns(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]

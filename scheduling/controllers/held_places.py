@@ -68,7 +68,7 @@ class OperationPaced(TooManyRequests):
 
 
 class NodeHasPlaces(TooManyRequests):
-    """Another operation holds a place on a node: no step is done until it is taken or released."""
+    """A step would change a node on which another operation holds a place: the step waits."""
 
 
 class PlaceTaken(TooManyRequests):

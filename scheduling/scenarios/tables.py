@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from clusterstate.objects.values import text_table
 from clusterstate.objects.values.meta import Manifest
 from scheduling.scenarios import durations
 from scheduling.scenarios.comparing import Comparison, Figure
@@ -62,13 +63,7 @@ def pods_table(outcome: Outcome) -> str:
         why = fate.by or fate.message
         end = str(fate.end) or fate.status
         rows.append([fate.pod, durations.show(fate.came_at), waited, fate.node or "-", end, why])
-    widths = [max(len(row[at]) for row in rows) for at in range(5)]
-    lines = [
-        "   ".join(
-            [*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[5]]
-        ).rstrip()
-        for row in rows
-    ]
+    lines = text_table.columns(rows)
     if len(ordered) > _MOST_PODS:
         lines.append(f"... and {len(ordered) - _MOST_PODS} more (all with -o jsonl)")
     return "\n".join(lines)

@@ -313,7 +313,7 @@ def _filtered(
 
 
 def _cost_at_home(snapshot: Snapshot, term: Term, pod: Seeker) -> float:
-    """Return the cost of a soft rule, ``term``, on the node where the pod is now."""
+    """Return what the pod's present node costs it by ``term``. The snapshot is as before then."""
     node = snapshot.node_of(pod.key) or ""
     record = _taken_off(snapshot, pod)
     (cost,) = term.costs(pod, np.array([snapshot.row_of(node)], np.intp)).tolist()

@@ -10,7 +10,7 @@ determines what a write changes in the manifest.
     object_meta       the server's changes to metadata before it is stored
     stored            what actions return and lock
     stored_rows       the statements for rows of most kinds
-    renewals          renewals of leases that were seen before
+    renewals          node leases whose time alone changes
     deletion          shared by deleting one object and many
     quotas            charging quotas, and recounting them
     transactions      dry runs, names that are taken
@@ -376,23 +376,18 @@ class Writer:
         Pure heartbeats (``Strategy.is_heartbeat``) are written by one statement. Others, and
         objects that are named twice, are updated one by one afterwards. A failing update has its
         error there and does not affect the others. If anything is raised, nothing was updated.
-        Known renewals of leases (`renewals`) are written without being worked out.
+        Known renewals of leases (`renewals`) skip admission and managed fields.
         """
         results: dict[int, StoredObject | Exception] = {}
         learned: list[Callable[[], None]] = []
 
         def renew_known(epoch: int) -> None:
-            places: dict[int, int] = {}
+            first: dict[int, tuple[int, renewals.Renewal]] = {}
             for place, one in enumerate(updates):
                 if one.renewal is not None and one.renewal.known.epoch == epoch:
-                    places.setdefault(one.renewal.known.id, place)
-            known = {
-                place: renewal
-                for place in places.values()
-                if (renewal := updates[place].renewal) is not None
-            }
-            written = renewals.write(list(known.values()))
-            for (place, renewal), stored in zip(known.items(), written, strict=True):
+                    first.setdefault(one.renewal.known.id, (place, one.renewal))
+            written = renewals.write([renewal for _, renewal in first.values()])
+            for (place, renewal), stored in zip(first.values(), written, strict=True):
                 if stored is not None:
                     results[place] = stored
                     learned.append(partial(renewals.note, renewal, stored.revision))

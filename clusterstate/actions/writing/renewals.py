@@ -1,13 +1,14 @@
-"""Renewals of node leases that this process has seen before: written without being worked out.
+"""Writes renewals of node leases without admission and managed fields, if their result is known.
 
-An agent sends its whole lease every few seconds, and all that differs is ``renewTime``. What an
-update makes of a lease depends on the stored document, the sent object and the user. So if two
-updates in a row had the same user and sent the same but for ``renewTime`` and ``resourceVersion``,
-and the documents before and after the second differ in ``renewTime`` alone, then the next one of
-that kind has the document with its own ``renewTime``. It is written if the lease still has the
-revision that the client names and that this process wrote; else it is worked out as any update.
+An agent sends its whole lease every few seconds, and only ``renewTime`` differs. The document that
+an update stores depends on the stored document, the sent object and the user. Two updates in a row
+show what the next one stores: if they had the same user, sent the same object except for
+``renewTime`` and ``resourceVersion``, and stored documents that differ in ``renewTime`` alone, then
+the third such update stores the same document with its own ``renewTime``. `write` stores it if the
+lease still has the revision that the client names and that this process wrote. Otherwise the lease
+is updated like any object.
 
-What is learned is forgotten with another catalogue of admission, another user or another object.
+A lease is learned again after a change of admission's catalogue, of the user or of the sent object.
 """
 
 import hashlib
@@ -79,7 +80,7 @@ memory.when_replaced(_known.clear)
 
 
 def read(value: Manifest, size: int, user: User, manager: str) -> Sent | None:
-    """Return a sent lease in its parts, which are taken out of ``value``; None: not a renewal."""
+    """Take the parts that change out of a sent lease, ``value``; None if it is no renewal."""
     metadata, spec = value.get("metadata"), value.get("spec")
     if not isinstance(metadata, dict) or not isinstance(spec, dict):
         return None
@@ -94,7 +95,7 @@ def read(value: Manifest, size: int, user: User, manager: str) -> Sent | None:
 
 
 def of(namespace: str, name: str, sent: Sent) -> Renewal | None:
-    """Return the renewal that an update is, if the lease is known; None: work it out."""
+    """Return the renewal if the result of this update is known, else None."""
     known = _known.get((namespace, name))
     if known is None or known.revision != sent.revision:
         return None
@@ -111,7 +112,7 @@ def of(namespace: str, name: str, sent: Sent) -> Renewal | None:
 
 
 def learn(row: LockedRow, sent: Sent, text: str, written: tuple[int, int], epoch: int) -> None:
-    """Note an update of a lease that was worked out and written as a heartbeat.
+    """Remember what an update of a lease, written through admission, has stored.
 
     ``row``: the lease before it; ``text``: its document now; ``written``: its revision and the
     document's id; ``epoch``: of the catalogue by which it was admitted.

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from clusterstate.actions.people import tokens
+from clusterstate.objects.values.text_table import columns
 
 
 class Command(BaseCommand):
@@ -35,7 +36,5 @@ class Command(BaseCommand):
             rows.append(
                 (str(token.pk), token.stands_for, token.name or "-", groups, created, expires)
             )
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            self.stdout.write("   ".join(cells).rstrip())
+        for line in columns(rows):
+            self.stdout.write(line)

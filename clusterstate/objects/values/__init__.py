@@ -12,7 +12,7 @@
     moments, durations, cron      times that never overflow; durations of Go; schedules of CronJobs
     actor, causes                 who changed an object, and what for
     ending                        the condition DisruptionTarget and its reasons
-    shapes                        shapes of pods in a line of text
+    shapes, text_table            shapes of pods in a line of text; rows as lines of text
     errors                        what can be wrong with a request
     compatibility                 which version of Kubernetes is followed where they differ
     remembered, numbers           caches of functions of short texts; numbers that arrive as texts

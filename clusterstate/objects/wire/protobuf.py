@@ -50,7 +50,7 @@ MAGIC = b"k8s\x00"
 MOST_VALUES = 2_000_000
 """Values in one body, unless the caller allows fewer."""
 _LARGEST_PART = 2048
-"""Bytes of JSON text of a cached part; 4,096 of them at most."""
+"""The most bytes of JSON text of a cached part; at most 4,096 parts are cached."""
 _LARGEST = 8192
 """Bytes of JSON text of a cached whole object below another; 1,024 at most."""
 _MOST_ITEMS = 8192

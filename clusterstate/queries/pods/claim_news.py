@@ -76,8 +76,11 @@ def claim_news(
     )
 
 
-def pods_named(namespace: str, names: Collection[str]) -> dict[str, Manifest]:
-    """Return pods by name: uid, node, phase and whether they leave. Queries once."""
+def claimants(namespace: str, names: Collection[str]) -> dict[str, Manifest]:
+    """Return the pods with these names as manifests, by name. Queries once.
+
+    With what decides whether a pod still uses a claim: uid, node, phase, deletion.
+    """
     if not names:
         return {}
     rows = sql.fetch(

@@ -35,7 +35,7 @@ from clusterstate.queries.objects import decode_object, find_object, find_object
 from clusterstate.queries.objects.lists import list_page
 from clusterstate.queries.objects.workloads import namespaces_with
 from clusterstate.queries.pods import claiming_pods
-from clusterstate.queries.pods.claim_news import claim_news, pods_named
+from clusterstate.queries.pods.claim_news import claim_news, claimants
 from scheduling.controllers import by_namespace
 
 NAME: Final = "resource-claims"
@@ -123,7 +123,7 @@ def _sync(
     for pod_id in pods.keys() - done:
         work = partial(has_all, pod_id)
         refused |= not aside.one(NAME, aside.pod(pod_id), work, now=now, instead=lambda: False)
-    users = pods_named(namespace, {name for claim in checked for name in _users(claim)})
+    users = claimants(namespace, {name for claim in checked for name in _users(claim)})
     failed: list[Manifest] = []
     unused = [claim for claim in checked if not _is_settled(sync_claim(claim, users.get))]
     for first in range(0, len(unused), _TOGETHER):
@@ -153,7 +153,7 @@ def _is_settled(outcome: Outcome) -> bool:
 def _is_missed(namespace: str, gone: Sequence[Manifest]) -> bool:
     """Return whether a pod is there, and not done, for which a deleted claim was made."""
     owners = [one for claim in gone for one in claim["metadata"].get("ownerReferences") or ()]
-    pods = pods_named(namespace, {one["name"] for one in owners})
+    pods = claimants(namespace, {one["name"] for one in owners})
     return any(
         (pod := pods.get(one["name"])) is not None
         and pod["metadata"]["uid"] == one["uid"]

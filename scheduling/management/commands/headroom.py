@@ -13,6 +13,7 @@ from django.db import OperationalError
 
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.text_table import columns
 from clusterstate.objects.wire import reading
 from scheduling.answers import advisor
 from scheduling.management import files
@@ -78,9 +79,4 @@ def table(items: list[Manifest]) -> str:
         rows.append(
             [item["metadata"]["name"], fits, str(status["nodeCount"]), "; ".join(blockers) or "-"]
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
-    return "\n".join(lines)
+    return "\n".join(columns(rows))

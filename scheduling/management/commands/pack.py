@@ -17,6 +17,7 @@ from django.db import OperationalError
 
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.text_table import columns
 from clusterstate.processes import collector
 from scheduling import simulation
 from scheduling.management import files, workloads
@@ -173,7 +174,7 @@ def table(answer: Manifest) -> str:
     ]
     if "before" in status:
         lines = [f"{len(rows) - 1} moves: {status['before']:g} before, {status['after']:g} after."]
-        return "\n".join([*lines, *_lines(rows), *_warnings(status)])
+        return "\n".join([*lines, *columns(rows), *_warnings(status)])
     fit = f"{status['placed']} of {status['of']} pods fit"
     lines = [f"{fit} ({status['schedulerAlone']} one by one): {status['bound']['message']}."]
     if emptied := status.get("emptied"):
@@ -184,7 +185,7 @@ def table(answer: Manifest) -> str:
     rows += [[one["pod"], "-", one["nodeName"], ""] for one in status["pods"]]
     rows += [[one["pod"], "-", "-", one["message"]] for one in status["left"]]
     rows += [[one["pod"], "-", "-", one["message"]] for one in status.get("skipped", ())]
-    return "\n".join([*lines, *_lines(rows), *_warnings(status)])
+    return "\n".join([*lines, *columns(rows), *_warnings(status)])
 
 
 def advice_table(status: Manifest) -> str:
@@ -209,7 +210,7 @@ def advice_table(status: Manifest) -> str:
         ]
         for one in status["frontier"]
     ]
-    lines += [*_lines(rows), ""]
+    lines += [*columns(rows), ""]
     rows = [["POD", "FROM", "TO", "WHY"]]
     rows += [[one["pod"], one["from"], one["to"], ""] for one in status["moves"]]
     rows += [[one["pod"], "-", one["nodeName"], ""] for one in status["places"]]
@@ -217,19 +218,8 @@ def advice_table(status: Manifest) -> str:
         [one["pod"], "-", "-", one["message"]]
         for one in (*status.get("left", ()), *status.get("skipped", ()))
     ]
-    return "\n".join([*lines, *_lines(rows)])
+    return "\n".join([*lines, *columns(rows)])
 
 
 def _warnings(status: Manifest) -> list[str]:
     return [f"Warning: {text}" for text in status.get("warnings", ())]
-
-
-def _lines(rows: list[list[str]]) -> list[str]:
-    """Return rows of four cells as text lines; the cells of the first three columns are aligned."""
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
-    return [
-        "   ".join(
-            [*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]
-        ).rstrip()
-        for row in rows
-    ]

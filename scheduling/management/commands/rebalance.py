@@ -19,6 +19,7 @@ from django.db import OperationalError
 from clusterstate.actions import plans
 from clusterstate.objects.values.errors import StatusError
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.text_table import columns
 from clusterstate.processes import steady_clock
 from scheduling.answers import advisor
 from scheduling.simulation import plan_document
@@ -124,11 +125,7 @@ def table(status: Manifest) -> str:
         lines.append(f"{len(emptied)} nodes are emptied: {', '.join(emptied)}.")
     rows = [["POD", "FROM", "TO"]]
     rows += [[one["pod"], one["nodeName"], one["landing"]["nodeName"]] for one in moved]
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
     if moved:
-        lines += [
-            "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
+        lines += columns(rows)
     lines += [f"{one['pod']} stays: {one['message']}" for one in status["staying"]]
     return "\n".join([*lines, *(f"Warning: {text}" for text in status.get("warnings", ()))])

@@ -19,6 +19,7 @@ from django.db import OperationalError
 
 from clusterstate.objects.values.errors import BadRequest, StatusError
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.text_table import columns
 from clusterstate.processes import collector
 from scheduling import simulation
 from scheduling.management import files, runs, workloads
@@ -267,11 +268,7 @@ def table(answer: Manifest) -> str:
             why += ", ".join(preemption["victims"])
         total = str(result["total"]) if feasible > 1 and "total" in result else "-"
         rows.append((result["pod"], result["status"], result["nodeName"] or "-", total, why))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = []
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        lines.append("   ".join([*cells, row[4]]).rstrip())
+    lines = columns(rows)
     if (evictions := answer["status"].get("evictions")) and len(evictions) > 1:
         lines.append(f"{len(evictions)} pods left their nodes for others.")
     warnings = answer["status"].get("warnings") or []

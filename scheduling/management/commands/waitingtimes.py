@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
 from clusterstate.objects.values.meta import Manifest
+from clusterstate.objects.values.text_table import columns
 from clusterstate.queries.pods import waiting_times
 
 
@@ -68,7 +69,7 @@ def table(found: Manifest) -> str:
             ]
             for row in rows
         ]
-        parts.append(f"{title}\n{_columns([head, *lines])}" if lines else f"{title}: nobody")
+        parts.append("\n".join([title, *columns([head, *lines])]) if lines else f"{title}: nobody")
     starved = [
         [
             f"{one['namespace']}/{one['name']}",
@@ -80,13 +81,8 @@ def table(found: Manifest) -> str:
         for one in found["status"]["starved"]
     ]
     of_starved = ["POD", "PRIORITY", "WAITS", "OVERTAKEN BY", "REJECTED BY"]
-    parts.append(f"Starved\n{_columns([of_starved, *starved])}" if starved else "Starved: nobody")
+    if starved:
+        parts.append("\n".join(["Starved", *columns([of_starved, *starved])]))
+    else:
+        parts.append("Starved: nobody")
     return "\n\n".join(parts)
-
-
-def _columns(rows: list[list[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
